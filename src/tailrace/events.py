@@ -230,7 +230,8 @@ class ToolOutputRecorded(Event):
 
 class ApprovalAsked(Event):
     """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
-    give the answer. An answer for the session holds in `session`; without a name, in this run."""
+    give the answer. An answer for the session holds in `session`; without a name, in this run. `asked_at` and
+    `expires_at` are the wall clock; 0 where it is not known, or where nobody can be asked."""
 
     approval_id: str
     tool_name: str
@@ -241,6 +242,8 @@ class ApprovalAsked(Event):
     reason: str = ""
     directory: str = ""
     session: str = ""
+    asked_at: float = 0.0
+    expires_at: float = 0.0
 
     @property
     def scope(self) -> str:
@@ -258,9 +261,13 @@ class HistoryCompressed(Event):
 
 
 class ApprovalAnswered(Event):
+    """`by` is the requester; "timeout" where nobody answered in time, "nobody" where there was nobody to ask.
+    `reason` is what the person says about a denial."""
+
     approval_id: str
     decision: Decision
     by: str = ""
+    reason: str = ""
 
 
 # ── a sequence's own facts ───────────────────────────────────────────────────────────────────────────────────
@@ -388,6 +395,7 @@ class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: ApprovalAsked
     decision: Decision | None = None
     by: str = ""
+    reason: str = ""
 
 
 StepState = Literal["running", "finished", "failed", "cancelled"]

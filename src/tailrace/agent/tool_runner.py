@@ -7,6 +7,7 @@ happens, the outcome recorded before it is used. Every surface and every mode ta
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -14,15 +15,15 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.safety.approval import NO_SURFACE, TIMED_OUT, ApprovalPolicy, Asker, Judgement, escaped
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement, escaped
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool, Turn
+from tailrace.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.errors import TailraceError
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
-    Decision,
     GatewayNotice,
     LongToolHint,
     NotExecuted,
@@ -37,12 +38,8 @@ from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
-DENIED = "The user did not approve this action; it was not executed."
 # What became of a question, by who answered it. Anyone else is a person who said no.
-_DENIALS: dict[str, tuple[NotExecutedKind, str]] = {
-    NO_SURFACE: ("no_one_to_ask", "no one could be asked"),
-    TIMED_OUT: ("no_answer", "no answer in time"),
-}
+_DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: "no_answer"}
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
 MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
@@ -167,14 +164,18 @@ class ToolRunner:
         # The question that was put about exactly this before a crash, and its answer (J111).
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
-        if before and asked and before.decision:
-            decision, by = before.decision, ""
-        else:
-            decision, by = await self._ask(call, judgement, asked)
-        if decision == "deny":
-            kind, words = _DENIALS.get(by, ("denied", "denied"))
-            return _Refusal(DENIED, self._not_executed(call, judgement.text, f"{judgement.reason}; {words}", kind))
-        await self._policy.remember(judgement, decision)
+        question = asked or self._question(call, judgement)
+        answered = before.answered if before and asked else None
+        if answered is None:
+            answered = await self._ask(question, is_put=asked is not None)
+        if answered.decision == "deny":
+            kind, reason = (
+                _DENIALS.get(answered.by, "denied"),
+                f"{judgement.reason}; {outcome_words(question, answered)}",
+            )
+            output = f"Not executed: {_denial(question, answered)}."
+            return _Refusal(output, self._not_executed(call, judgement.text, reason, kind))
+        await self._policy.remember(judgement, answered.decision)
         now = await self._policy.judge(call.name, tool.effect(args))
         if now.digest == judgement.digest:
             return None
@@ -183,9 +184,9 @@ class ToolRunner:
     def _not_executed(self, call: ToolCall, command: str, reason: str, kind: NotExecutedKind) -> NotExecuted:
         return NotExecuted(call.name, self._storable(command), self._storable(reason), kind)
 
-    async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> tuple[Decision, str]:
-        """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
-        asked = before or ApprovalAsked(
+    def _question(self, call: ToolCall, judgement: Judgement) -> ApprovalAsked:
+        asked_at = round(time.time(), 3)
+        return ApprovalAsked(
             approval_id=self._asker.new_id(),
             tool_name=call.name,
             command=self._redactor.redact(judgement.text),
@@ -195,15 +196,21 @@ class ToolRunner:
             reason=judgement.reason,
             directory=self._redactor.redact(judgement.directory),
             session=judgement.session,
+            asked_at=asked_at,
+            expires_at=self._asker.expiry(asked_at),
         )
+
+    async def _ask(self, asked: ApprovalAsked, *, is_put: bool) -> ApprovalAnswered:
+        """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
         with self._asker.expecting(asked) as answer:
-            if asked is not before:
+            if not is_put:
                 self._record.add(asked)
                 await self._record.commit()
-            decision, by = await answer()
-        self._record.add(ApprovalAnswered(asked.approval_id, decision, by))
+            given = await answer()
+        answered = msgspec.structs.replace(given, reason=self._storable(escaped(given.reason)))
+        self._record.add(answered)
         await self._record.commit()
-        return decision, by
+        return answered
 
     async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:
         effect = tool.effect(args)
@@ -298,6 +305,13 @@ class ToolRunner:
                 data = self._redactor.redact(data.decode(errors="replace")).encode()
             kept.append(ToolFile(self._storable(file.name), file.media_type, data))
         return tuple(kept), left_out
+
+
+def _denial(asked: ApprovalAsked, answered: ApprovalAnswered) -> str:
+    """Why an action was denied, for the model: whether a person said no, and what that person says about it."""
+    if words := unanswered_words(asked, answered.by):
+        return f"it needs an approval, and {words}"
+    return f"denied by the user: {answered.reason.rstrip('.')}" if answered.reason else "denied by the user"
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

@@ -284,7 +284,11 @@ async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision:
             theirs = await server.json("POST", f"{path}/approval", answer, headers=BOB)
             unknown = await server.json("POST", f"{path}/approval", {**answer, "approval_id": "apr_x"}, headers=ANN)
             wrong = await server.json("POST", f"{path}/approval", {**answer, "decision": "maybe"}, headers=ANN)
-            ours = await server.json("POST", f"{path}/approval", answer, headers=ANN)
+            reasoned = {**answer, "reason": "not today"}
+            allowed_why = await server.json("POST", f"{path}/approval", {**reasoned, "decision": "once"}, headers=ANN)
+            ours = await server.json(
+                "POST", f"{path}/approval", reasoned if decision == "deny" else answer, headers=ANN
+            )
             rest = [event async for event in events]
         late = await server.json("POST", f"{path}/approval", answer, headers=ANN)
     answered = next(event for event in rest if event["type"] == "approval_answered")
@@ -292,7 +296,10 @@ async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision:
     assert asked["requester"] == "ann"
     assert (theirs[0], theirs[1]["error"]["kind"]) == (403, "not_the_requester")
     assert [unknown[0], wrong[0], ours[0], late[0]] == [404, 400, 200, 409]
+    assert (allowed_why[0], allowed_why[1]["error"]["param"]) == (400, "reason")
     assert (answered["decision"], answered["by"]) == (decision, "ann")
+    assert answered["reason"] == ("not today" if decision == "deny" else "")
+    assert output is not None or outputs[0]["output"] == "Not executed: denied by the user: not today."
     assert outputs[0]["ok"] == (output is not None)
     assert output is None or outputs[0]["output"] == output
 

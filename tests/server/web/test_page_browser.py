@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from server.http_server import RunningServer, running_server
+from server.http_server import running_server
 from server.web import chromium
-from server.web.chromium import Browser, Tab, browsing
+from server.web.chromium import browsing
+from server.web.opened_page import ENDED, RECORDER, answer, page
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, say
+from tailrace.testing.provider import Break, Offset, Scenario, call, reply, say
 from tailrace.tools.typed import Arguments, TypedTool
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
@@ -25,35 +23,6 @@ KEY = "sk-the-key-of-the-page"
 WORDS = " ".join(f"word{number}" for number in range(1, 101))
 PACED = Scenario(reply=reply(WORDS), pace_s=0.02)  # two seconds
 STALLED = Scenario(reply=reply("one two three four five six"), broken=Break("stall", Offset(60, per_cent=True)))
-# Keeps what the first answer was at each moment, for `seen`.
-RECORDER = """
-window.seen = [];
-new MutationObserver(() => {
-  const shown = document.querySelector(".answer")?.textContent ?? "";
-  if (shown !== (seen.at(-1) ?? "")) seen.push(shown);
-}).observe(document, { subtree: true, childList: true, characterData: true });
-"""
-ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
-
-
-@pytest.fixture(scope="module")
-def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with chromium.started(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
-
-
-@asynccontextmanager
-async def page(
-    devtools: str, home: Path, *script: str | Scenario | Reply, **kwargs: Any
-) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
-    async with running_server(home, *script, **kwargs) as server, browsing(devtools) as browser:
-        yield server, browser, await browser.tab(server.url + "/", script=RECORDER)
-
-
-async def answer(tab: Tab) -> str:
-    """The last answer, once it is whole."""
-    await tab.until(ENDED)
-    return await tab.text("article:last-child .answer")
 
 
 # ── controls ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace.agent.session import last_words
+from tailrace.approval_words import outcome_words
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config.load import Config
@@ -160,7 +161,8 @@ def _described(run: Run, state: Snapshot) -> list[str]:
         outcome = "running" if tool.ok is None else f"{'done' if tool.ok else 'failed'} in {tool.duration:.1f} s"
         lines.append(f"tool {tool.tool_name}: {outcome}")
     lines += [
-        f"approval {approval.asked.approval_id}: {approval.decision or 'waiting'}: {approval.asked.command}"
+        f"approval {approval.asked.approval_id}: "
+        f"{outcome_words(approval.asked, approval) or 'waiting'}: {approval.asked.command}"
         + (f" ({approval.asked.scope})" if approval.asked.scope else "")
         for approval in state.approvals
     ]

@@ -1,9 +1,13 @@
-"""`/`: the web page, static files without a build step. Served without a key: they hold no secret."""
+"""`/`: the web page, static files without a build step. Served without a key: they hold no secret.
+
+Every file below `server/web` is served at its own path below `/web/`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 from aiohttp import web
@@ -11,14 +15,7 @@ from aiohttp import web
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
-_FILES: Final = {
-    "/": ("index.html", "text/html"),
-    "/web/page.js": ("page.js", "text/javascript"),
-    "/web/runview.js": ("runview.js", "text/javascript"),
-    "/web/markdown.js": ("markdown.js", "text/javascript"),
-    "/web/sse.js": ("sse.js", "text/javascript"),
-    "/web/page.css": ("page.css", "text/css"),
-}
+_MEDIA_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 # Only our own scripts run, and they may connect to this server only: model output cannot load anything (J123).
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -31,19 +28,27 @@ _HEADERS: Final = {
 
 
 def routes(_: RequestPipeline) -> Sequence[Route]:
-    directory = files("tailrace.server") / "web"
     return tuple(
         Route(
             "GET",
-            path,
-            _serve((directory / name).read_bytes(), media_type),
+            "/" if name == "index.html" else f"/web/{name}",
+            _serve(content, media_type),
             "open",
             f"The web page: {name}.",
             answer={"type": "string"},
             media_type=media_type,
         )
-        for path, (name, media_type) in _FILES.items()
+        for name, media_type, content in _page_files(files("tailrace.server") / "web")
     )
+
+
+def _page_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, str, bytes]]:
+    """The path, the media type and the content of each file, in the order of their names."""
+    for entry in sorted(directory.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _page_files(entry, f"{prefix}{entry.name}/")
+        elif media_type := _MEDIA_TYPES.get(f".{entry.name.rpartition('.')[2]}"):
+            yield prefix + entry.name, media_type, entry.read_bytes()
 
 
 def _serve(content: bytes, media_type: str) -> Handler:

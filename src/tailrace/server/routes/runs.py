@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.app.models import named
+from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
@@ -149,8 +150,14 @@ class Runs:
         if approval.asked.requester != identity.name:
             raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
         if approval.decision is not None:
-            raise ApiError(409, f"this approval was answered already: {approval.decision}", param="approval_id")
-        await self._app.agents.answer(run_id, answer.approval_id, answer.decision, by=identity.name)
+            raise ApiError(
+                409, f"this approval is closed: {outcome_words(approval.asked, approval)}", param="approval_id"
+            )
+        if answer.reason and answer.decision != "deny":
+            raise ApiError(400, "only a denial takes a reason", param="reason")
+        await self._app.agents.answer(
+            run_id, answer.approval_id, answer.decision, by=identity.name, reason=answer.reason
+        )
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(run.id, run.state))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
@@ -65,8 +66,11 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason`: what the model is told about a denial."""
+
     approval_id: Name
     decision: Decision
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
 class RunsQuery(msgspec.Struct, frozen=True):

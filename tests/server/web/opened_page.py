@@ -1,0 +1,36 @@
+"""The page, opened in a browser that talks to a server of this test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from server.http_server import RunningServer, running_server
+from server.web.chromium import Browser, Tab, browsing
+from tailrace.testing.provider import Reply, Scenario
+
+# Keeps what the first answer was at each moment, for `seen`.
+RECORDER = """
+window.seen = [];
+new MutationObserver(() => {
+  const shown = document.querySelector(".answer")?.textContent ?? "";
+  if (shown !== (seen.at(-1) ?? "")) seen.push(shown);
+}).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
+
+
+@asynccontextmanager
+async def page(
+    devtools: str, home: Path, *script: str | Scenario | Reply, **kwargs: Any
+) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
+    async with running_server(home, *script, **kwargs) as server, browsing(devtools) as browser:
+        yield server, browser, await browser.tab(server.url + "/", script=RECORDER)
+
+
+async def answer(tab: Tab) -> str:
+    """The last answer, once it is whole."""
+    await tab.until(ENDED)
+    return await tab.text("article:last-child .answer")
