@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -343,6 +344,52 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("First block. Second block.")
         terminal.enter("/quit")
         assert await terminal.exit_code() == 0
+
+
+async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
+    """One session through `@file`, `!command`, a long paste, `/retry`, `/copy`, `/save` and `/compact`."""
+    work = home.path / "work"
+    work.mkdir()
+    (work / "notes.md").write_text("The gate is open.\n")
+    home.server.extend(*(reply(text) for text in ("First.", "Second.", "Third.", "Summary: a gate.", "Fourth.")))
+    script = f"cd {work}; exec {' '.join(home.command())}"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env, rows=60) as terminal:
+        await ready(terminal)
+        terminal.enter("!echo from a command; exit 3")
+        await terminal.until("exit code 3 · goes with your next message")
+        terminal.type("Read @no\t\x1b[200~" + "\n".join(["pasted"] * 200) + "\x1b[201~")
+        await terminal.until("❯ Read @notes.md [200 lines pasted]")
+        terminal.type("\r")
+        await terminal.until("● First.")
+        assert "+ notes.md, 1 line" in terminal.text
+        assert terminal.text.count("pasted") == 1
+        terminal.enter("And then?")
+        await terminal.until("● Second.")
+        await answered(terminal, 2)
+        terminal.enter("/retry")
+        await terminal.until("● Third.")
+        await answered(terminal, 3)
+        terminal.enter("/copy")
+        await terminal.until("copied the answer, 6 characters")
+        terminal.enter("/save talk.md")
+        await terminal.until("saved ")
+        terminal.enter("/compact")
+        await terminal.until("● Summary: a gate.")
+        await answered(terminal, 4)
+        terminal.enter("Go on.")
+        await terminal.until("● Fourth.")
+    assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
+    saved = (work / "talk.md").read_text()
+    assert saved.startswith("## Read @notes.md [200 lines pasted]")
+    assert saved.endswith("## And then?\n\nThird.\n")
+    asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
+    assert asked[0][0].count("pasted") == 200
+    assert "The gate is open." in asked[0][0]
+    assert "from a command" in asked[0][0]
+    assert asked[2] == [asked[0][0], "First.", "And then?"]  # the answer before is not there
+    first = "".join(part["text"] for part in asked[4][0])
+    assert first == "[Summary of the earlier conversation]\nSummary: a gate.\n\nAnd then?"
+    assert asked[4][1:] == ["Third.", "Go on."]
 
 
 async def test_several_lines_and_the_history_of_before(home: Home) -> None:

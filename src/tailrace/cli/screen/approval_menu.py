@@ -13,7 +13,7 @@ from typing import Final, Literal
 from tailrace.cli.screen.painter import Rows
 from tailrace.events import ApprovalAsked, Decision
 
-ARMED_AFTER_S: Final = 0.6
+ARMED_AFTER_S: Final = 0.5
 WHY_KEY: Final = "w"
 # The key, the decision, and what it covers. An approval is bound to the command, its directory and the requester.
 CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
