@@ -80,6 +80,7 @@ class TurnSpec(Value):
     client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
     unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
+    shown: str = ""  # the question as its user sees it, where `message` has more than they typed
     forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
 
 
@@ -174,7 +175,8 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn as the run of it keeps it: without secrets, and without what no provider takes."""
         redact = self._redactor.redact_message
         history = tuple(map(redact, spec.history)) if spec.history is not None else None
-        return msgspec.structs.replace(spec, message=redact(cleaned(spec.message)), history=history)
+        message, shown = redact(cleaned(spec.message)), self._redactor.redact(spec.shown)
+        return msgspec.structs.replace(spec, message=message, history=history, shown=shown)
 
     async def forked_turn(self, request: ForkRequest) -> TurnSpec:
         """The turn of a fork, for `start_fork`. Raises `RunNotFound`, `CursorAhead` for an entry that is not there,

@@ -24,7 +24,6 @@ from tailrace.agent.runner import TurnSettings
 from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.safety.waiting_approvals import WaitingApprovals
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
@@ -95,7 +94,6 @@ class App:
         self.mcp = mcp
         self.journal = journal
         self.bus = bus_of(journal)
-        self.waiting = WaitingApprovals(journal)
         self.models = models
         self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -212,20 +210,17 @@ class App:
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
             policy=self._turn_policy(spec, run, directory),
-            asker=Asker(
-                spec.requester,
-                reachable=spec.reachable,
-                timeout_s=self.config.approvals.timeout_s,
-                board=self.waiting.of_run(run.id),
-            ),
+            asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,
         )
 
-    def offered_tools(self) -> tuple[str, ...]:
-        """The names of the tools that a turn of the configured model is offered."""
-        return tuple(sorted(self._tools_for(TurnSpec(Message("user", ())), self.config.model, _NO_TOOLS)))
+    def offered_tools(self, model: str = "") -> tuple[str, ...]:
+        """The names of the tools that a turn of this model is offered; without one, of the configured model. Raises
+        `ConfigError`."""
+        choice = named(self.config, model)
+        return tuple(sorted(self._tools_for(TurnSpec(Message("user", ())), choice, _NO_TOOLS)))
 
     def _tools_for(self, spec: TurnSpec, choice: ModelChoice, own: SessionTools) -> Mapping[str, Tool]:
         """The embedded model is too small to call tools: it is offered none unless the config names some. A tool of

@@ -21,6 +21,26 @@ async def load_prices() -> None:
         await asyncio.to_thread(import_module, PRICES)
 
 
+def prices_are_loaded() -> bool:
+    """Whether `cost_usd` and `context_window` answer at once."""
+    return PRICES in sys.modules
+
+
+def context_window(model: str) -> int | None:
+    """How many tokens the model takes; None where that is not known or the extra is not installed."""
+    try:
+        from genai_prices import Usage as PricedUsage
+        from genai_prices import calc_price
+    except ModuleNotFoundError:
+        return None
+    for name in dict.fromkeys((model, model.rpartition("/")[2])):
+        try:
+            return calc_price(PricedUsage(), name).model.context_window
+        except LookupError:
+            continue
+    return None
+
+
 def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
     """The estimate; None where the model has no price or the extra is not installed."""
     try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -74,12 +76,22 @@ async def ready(terminal: VirtualTerminal) -> None:
     await terminal.until(lambda: any(line.startswith("❯") for line in terminal.lines))
 
 
+async def answered(terminal: VirtualTerminal, messages: int = 1) -> None:
+    """So many messages are there, and nothing runs."""
+
+    def there() -> bool:
+        marks = sum(line.startswith("● ") for line in terminal.text.split("\n"))
+        return marks > messages and not any("answering " in line for line in terminal.lines)  # the first is ours
+
+    await terminal.until(there)
+
+
 def body(text: str) -> list[str]:
-    """From the first border to the last."""
+    """From the first question to the words of farewell."""
     lines = text.split("\n")
-    first = next(at for at, line in enumerate(lines) if line.startswith("╭"))
-    last = max(at for at, line in enumerate(lines) if line.startswith("╰"))
-    return lines[first : last + 1]
+    first = next(at for at, line in enumerate(lines) if line.startswith("❯ "))
+    last = next(at for at, line in enumerate(lines) if "go on with this conversation" in line)
+    return lines[first:last]
 
 
 # ── the answer ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,12 +104,12 @@ async def test_streamed_or_not_the_final_screen_is_the_same(home: Home) -> None:
         async with home.terminal(switch) as terminal:
             await ready(terminal)
             terminal.enter("What is a mill?")
-            await terminal.until("╰")
+            await answered(terminal)
             terminal.type("\x04")
             assert await terminal.exit_code() == 0
             screens.append(body(terminal.text))
     assert screens[0] == screens[1]
-    assert sum(line.startswith("╭") for line in screens[0]) == 1
+    assert sum(line.startswith("● ") for line in screens[0]) == 1
     assert "    def grind(grain: float) -> float:" in screens[0]
 
 
@@ -109,7 +121,7 @@ async def test_a_long_answer_in_2000_chunks_scrolls_by_whole(home: Home) -> None
         async with home.terminal(switch, columns=100) as terminal:
             await ready(terminal)
             terminal.enter("Tell me everything.")
-            await terminal.until("╰")
+            await answered(terminal)
             terminal.type("\x04")  # leaving draws the last frame whole
             assert await terminal.exit_code() == 0
             screens.append(body(terminal.text))
@@ -128,7 +140,7 @@ async def test_typing_while_the_answer_streams(home: Home) -> None:
         await terminal.until("word90")  # it goes on meanwhile
         terminal.type("?\r")  # a new message takes over
         await terminal.until("Second.")
-        await terminal.until(lambda: terminal.text.count("╰") == 2)
+        await answered(terminal, 2)
     assert "interrupted" in terminal.text
     assert "word1999" not in terminal.text
     assert home.server.requests[-1].json()["messages"][-1]["content"] == "My next question?"
@@ -146,7 +158,7 @@ async def test_ctrl_c_interrupts_in_mid_stream_and_twice_leaves(home: Home) -> N
         assert home.server.requests[0].disconnected_at is not None
         terminal.enter("There?")
         await terminal.until("Still here.")
-        await terminal.until(lambda: terminal.text.count("╰") == 2)
+        await answered(terminal, 2)
         terminal.type("\x03")
         await terminal.until("Ctrl-C again leaves")
         terminal.type("\x03")
@@ -161,10 +173,10 @@ async def test_the_window_changes_its_size_in_mid_stream(home: Home) -> None:
         await terminal.until(lambda: terminal.text.count("flow") > 60)
         terminal.resize(50, 24)
         await terminal.until("And done.")
-        await terminal.until("╰")
+        await answered(terminal)
         assert max(map(len, terminal.lines)) <= 50
         assert sum(line.startswith("❯") for line in terminal.lines) == 1
-        assert terminal.text.count("╭") == 1
+        assert terminal.text.count("● flow") == 1
         assert terminal.text.count("flow") == 400  # nothing of what moved was left behind
 
 
@@ -190,7 +202,7 @@ def resized_in_tmux(home: Home, socket: Path, fifo: Path) -> str:
         with fifo.open("rb", buffering=0) as changes:
             until("❯")
             do("send-keys", "/help", "Enter")  # tmux keeps no blank rows: what moves is not at the very top
-            until("/quit")
+            until("as does Ctrl-D")
             do("send-keys", "go", "Enter")
             until("word98")
             do("resize-window", "-x", "60", "-y", "30")
@@ -209,7 +221,7 @@ async def test_a_terminal_that_reflows_keeps_no_traces(home: Home, tmp_path: Pat
     home.server.extend("long+stall@5%")
     screen = await asyncio.to_thread(resized_in_tmux, home, tmp_path / "tmux", tmp_path / "changes")
     assert [screen.split().count(f"word{number}") for number in range(98)] == [1] * 98
-    assert screen.count("❯") == 2
+    assert screen.count("❯") == 3
 
 
 async def test_reasoning_is_shown_when_asked_for(home: Home) -> None:
@@ -217,7 +229,7 @@ async def test_reasoning_is_shown_when_asked_for(home: Home) -> None:
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("Where?")
-        await terminal.until("╰")
+        await answered(terminal)
         assert "Water runs" not in terminal.text
         terminal.enter("/reasoning")
         await terminal.until("reasoning shown")
@@ -228,40 +240,83 @@ async def test_reasoning_is_shown_when_asked_for(home: Home) -> None:
 # ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("answered", "runs"), [("once", True), ("deny", False)])
-async def test_an_approval_shows_the_whole_command_and_waits(home: Home, answered: str, runs: bool) -> None:
+@pytest.mark.parametrize(("keys", "runs"), [("o", True), ("d", False), ("once\r", True)])
+async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Home, keys: str, runs: bool) -> None:
     victim = home.path / "victim"
     victim.mkdir()
     command = f"rm -rf {victim}"
     home.server.extend(reply("I will.", call("terminal", {"command": command})), reply("So it is."))
-    async with home.terminal(columns=120) as terminal:
+    async with home.terminal(columns=120, rows=40) as terminal:
         await ready(terminal)
-        terminal.type("half a tho")
-        await terminal.until("half a tho")
-        terminal.type("\x15Remove it.\r")
-        await terminal.until("once, session, always or deny?")
+        terminal.enter("Remove it.")
+        await armed(terminal)
         assert command in terminal.text.replace("\n", "").replace("    ", "")
-        terminal.enter("sure, why not")  # no answer: nothing happens
-        await terminal.until("answer once, session, always or deny")
-        assert victim.exists()
-        terminal.enter(answered)
+        assert re.search(r"5\d s left, then it is denied", terminal.text)
+        assert "exactly this, here, until this session ends" in terminal.text
+        terminal.type("x\r")  # no answer: nothing happens
+        terminal.type(keys)
         await terminal.until("So it is.")
-        await terminal.until(lambda: terminal.text.count("╰") == 2)
-    assert victim.exists() is not runs
-    assert ("✓ terminal" if runs else "✗ terminal") in terminal.text
-    assert ("✓ approved once" if runs else "✗ denied") in terminal.text
+        await answered(terminal, 2)
+        assert victim.exists() is not runs
+        assert ("✓ terminal" in terminal.text) is runs
+        assert ("✓ approved once" if runs else "✗ denied") in terminal.text
+        assert terminal.lines.count("❯") == 1  # nothing of the answer is left in the line
+    assert len(home.server.requests) == 2
 
 
-async def test_what_was_being_typed_comes_back_after_a_question(home: Home) -> None:
+async def armed(terminal: VirtualTerminal) -> None:
+    """The menu is there and its keys count: they stand out."""
+
+    def bright() -> bool:
+        rows = [row for row in terminal.rows() if "".join(cell.data for cell in row).startswith("   o  once")]
+        return bool(rows) and rows[0][3].reverse
+
+    await terminal.until(bright)
+
+
+async def test_what_was_being_typed_approves_nothing_and_comes_back(home: Home) -> None:
     home.server.extend(
         Scenario(reply=reply(call("terminal", {"command": "rm -rf ./x"})), headers_after_s=0.3), reply("No.")
     )
-    async with home.terminal() as terminal:
+    async with home.terminal(rows=40) as terminal:
         await ready(terminal)
         terminal.type("Remove it.\rand then al")
-        await terminal.until("once, session, always or deny?")
-        terminal.enter("d")
-        await terminal.until(lambda: "❯ and then al" in terminal.lines)
+        await terminal.until("o  once")
+        terminal.type("so do")  # at once: still the message
+        await armed(terminal)
+        terminal.type("d")
+        await terminal.until(lambda: "❯ and then also do" in terminal.lines)
+    assert "approved" not in terminal.text
+
+
+async def test_a_denial_may_say_why_and_the_model_reads_it(home: Home) -> None:
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("I see."))
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("w")
+        await terminal.until("Why not?")
+        terminal.enter("keep the old build")
+        await terminal.until("✗ denied: keep the old build")
+        await terminal.until("I see.")
+    told = home.server.requests[1].json()["messages"][-1]["content"]
+    assert "denied by the user: keep the old build" in told
+
+
+async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> None:
+    home.config["approvals"] = {"timeout_s": 2}
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("Well."), reply("Hello."))
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("wbecause")
+        await terminal.until("✗ nobody answered within 2 s")
+        await answered(terminal)
+        terminal.enter("Hi")
+        await terminal.until("Hello.")
+    assert home.server.requests[2].json()["messages"][-1]["content"] == "Hi"
 
 
 # ── commands, history, sessions ──────────────────────────────────────────────────────────────────────────────
@@ -271,11 +326,12 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
     async with home.terminal(rows=40) as terminal:
         await ready(terminal)
         terminal.type("/re")
-        await terminal.until("/reasoning  /resume")
+        await terminal.until("/reasoning  /resume  /retry")
         terminal.type("\x15/ve\t\r")
         await terminal.until("verbose on")
+        assert "❯ /verbose" in terminal.text  # what was typed stands above what it says
         terminal.enter("/help")
-        await terminal.until("/quit")
+        await terminal.until("as does Ctrl-D")
         for name in ("model", "new", "sessions", "resume", "stop", "yolo", "verbose", "reasoning", "rollback", "quit"):
             assert f"/{name} " in terminal.text
         terminal.enter("/stop")
@@ -290,12 +346,58 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         assert await terminal.exit_code() == 0
 
 
+async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
+    """One session through `@file`, `!command`, a long paste, `/retry`, `/copy`, `/save` and `/compact`."""
+    work = home.path / "work"
+    work.mkdir()
+    (work / "notes.md").write_text("The gate is open.\n")
+    home.server.extend(*(reply(text) for text in ("First.", "Second.", "Third.", "Summary: a gate.", "Fourth.")))
+    script = f"cd {work}; exec {' '.join(home.command())}"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env, rows=60) as terminal:
+        await ready(terminal)
+        terminal.enter("!echo from a command; exit 3")
+        await terminal.until("exit code 3 · goes with your next message")
+        terminal.type("Read @no\t\x1b[200~" + "\n".join(["pasted"] * 200) + "\x1b[201~")
+        await terminal.until("❯ Read @notes.md [200 lines pasted]")
+        terminal.type("\r")
+        await terminal.until("● First.")
+        assert "+ notes.md, 1 line" in terminal.text
+        assert terminal.text.count("pasted") == 1
+        terminal.enter("And then?")
+        await terminal.until("● Second.")
+        await answered(terminal, 2)
+        terminal.enter("/retry")
+        await terminal.until("● Third.")
+        await answered(terminal, 3)
+        terminal.enter("/copy")
+        await terminal.until("copied the answer, 6 characters")
+        terminal.enter("/save talk.md")
+        await terminal.until("saved ")
+        terminal.enter("/compact")
+        await terminal.until("● Summary: a gate.")
+        await answered(terminal, 4)
+        terminal.enter("Go on.")
+        await terminal.until("● Fourth.")
+    assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
+    saved = (work / "talk.md").read_text()
+    assert saved.startswith("## Read @notes.md [200 lines pasted]")
+    assert saved.endswith("## And then?\n\nThird.\n")
+    asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
+    assert asked[0][0].count("pasted") == 200
+    assert "The gate is open." in asked[0][0]
+    assert "from a command" in asked[0][0]
+    assert asked[2] == [asked[0][0], "First.", "And then?"]  # the answer before is not there
+    first = "".join(part["text"] for part in asked[4][0])
+    assert first == "[Summary of the earlier conversation]\nSummary: a gate.\n\nAnd then?"
+    assert asked[4][1:] == ["Third.", "Go on."]
+
+
 async def test_several_lines_and_the_history_of_before(home: Home) -> None:
     home.server.extend(reply("Two lines."), reply("Again."))
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.type("first\x1b\rsecond\r")  # Alt-Enter
-        await terminal.until("╰")
+        await answered(terminal)
         terminal.type("\x04")
         await terminal.exit_code()
     assert home.server.requests[0].json()["messages"][-1]["content"] == "first\nsecond"
@@ -304,7 +406,7 @@ async def test_several_lines_and_the_history_of_before(home: Home) -> None:
         terminal.type("x")
         await terminal.until("❯ x")
         terminal.type("\x15\x1b[A")  # clear the line, the arrow up
-        await terminal.until(lambda: "second" in terminal.lines)
+        await terminal.until(lambda: "  second" in terminal.lines)
         terminal.type("\r")
         await terminal.until("Again.")
     assert home.server.requests[1].json()["messages"][-1]["content"] == "first\nsecond"
@@ -315,7 +417,7 @@ async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("I am Ada.")
-        await terminal.until("╰")
+        await answered(terminal)
         terminal.type("\x04")
         await terminal.exit_code()
     async with home.terminal() as terminal:
@@ -335,17 +437,18 @@ async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("Go.")
-        await terminal.until("word100")
+        await terminal.until("word150")
         assert terminal.process is not None
         terminal.process.send_signal(signal.SIGKILL)
         await terminal.exit_code()
     async with home.terminal() as terminal:
-        await terminal.until("a run was in flight")
+        await terminal.until("An answer was cut off when its terminal died")
+        assert "“Go.”" in terminal.text
         await ready(terminal)
-        terminal.enter("/resume")
+        terminal.type("\r")  # Enter joins
         await terminal.until("finis.")
-        await terminal.until("╰")
-        assert terminal.text.count("╭") == 1
+        await answered(terminal)
+        assert terminal.text.count("● word0 ") == 1
         assert terminal.text.count("word0 ") == 1
 
 
@@ -377,7 +480,7 @@ async def test_no_color_means_none(home: Home) -> None:
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("?")
-        await terminal.until("╰")
+        await answered(terminal)
         written = terminal.written
     colors = [part.split("m")[0] for part in written.split("\x1b[")[1:] if "m" in part[:12]]
     numbers = {number for sequence in colors for number in sequence.split(";")}

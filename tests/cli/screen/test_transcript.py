@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.screen.markdown_documents import documents
+from tailrace.agent.turn import INTERRUPTED
+from tailrace.cli.screen.call_progress import CallProgress
+from tailrace.cli.screen.markdown_tokens import tokens_of
 from tailrace.cli.screen.painter import Painter, Piece
 from tailrace.cli.screen.transcript import QUIET_S, Transcript
 from tailrace.events import (
@@ -18,6 +22,7 @@ from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,
     AttemptDiscarded,
+    AttemptStarted,
     Commentary,
     Entry,
     GatewayNotice,
@@ -27,6 +32,7 @@ from tailrace.events import (
     ReasoningChunk,
     RunFailure,
     RunFinished,
+    RunStarted,
     Snapshot,
     TextSoFar,
     ToolCallChunk,
@@ -34,10 +40,10 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
-from tailrace.messages import ToolFile
+from tailrace.messages import FileChange, ToolFile
 
 WIDTH = 60
-TOP = "╭─ tailrace "
+MARK = "● "
 
 
 class Clock:
@@ -50,9 +56,9 @@ class Clock:
 class Drawn:
     """A transcript and everything it has settled, as text."""
 
-    def __init__(self, *, streamed: bool = True, width: int = WIDTH) -> None:
+    def __init__(self, *, streamed: bool = True, width: int = WIDTH, progress: CallProgress | None = None) -> None:
         self.clock = Clock()
-        self.transcript = Transcript(self.clock, streamed=streamed)
+        self.transcript = Transcript(self.clock, streamed=streamed, progress=progress)
         self.painter = Painter()
         self.width = width
         self.settled: list[str] = []
@@ -102,10 +108,10 @@ def test_streaming_off_shows_nothing_until_the_message_is_whole() -> None:
     drawn = Drawn(streamed=False).see(MessageChunk("One.\n\nTwo.\n\n"), MessageChunk("Three."))
     assert (drawn.settled, drawn.moving) == ([], [])
     drawn.see(MessageStop(final=True))
-    assert [line.strip() for line in drawn.settled[2:-1]] == ["One.", "", "Two.", "", "Three."]
+    assert [line.strip() for line in drawn.settled[1:]] == ["● One.", "", "Two.", "", "Three."]
 
 
-def test_borders_come_once_for_each_message() -> None:
+def test_the_mark_comes_once_for_each_message() -> None:
     drawn = Drawn().see(
         MessageChunk("Let me "),
         MessageChunk("look.\n\nNow."),
@@ -113,20 +119,29 @@ def test_borders_come_once_for_each_message() -> None:
         ToolCallChunk("terminal", "ls", index=0),
         ToolCallFinished("terminal", 0.5, index=0),
         Commentary("Whole."),
-        MessageChunk("\n\n"),  # nothing to see: no box
+        MessageChunk("\n\n"),  # nothing to see: no mark
         MessageStop(),
         MessageChunk("Done."),
         MessageStop(final=True),
         done(),
     )
-    assert sum(line.startswith(TOP) for line in drawn.settled) == 3
-    assert sum(line.startswith("╰") for line in drawn.settled) == 3
-    assert "  ✓ terminal  ls  0.5s" in drawn.settled
+    assert drawn.settled == [
+        "",
+        "● Let me look.",
+        "",
+        "  Now.",
+        "",
+        "  ✓ terminal  ls  0.5s  #1",
+        "",
+        "● Whole.",
+        "",
+        "● Done.",
+    ]
 
 
 def test_only_the_open_block_moves() -> None:
     drawn = Drawn().see(MessageChunk("First.\n\nSecond **par"))
-    assert [line.strip() for line in drawn.settled[2:]] == ["First."]
+    assert drawn.settled == ["", "● First."]
     assert drawn.moving == ["", "  Second par"]
     drawn.see(MessageChunk("agraph**\n\n"))
     assert (drawn.settled[-1], drawn.moving) == ("  Second paragraph", [])
@@ -147,23 +162,21 @@ def test_html_is_shown_as_it_is_written_and_links_with_their_target() -> None:
     drawn = Drawn(width=100).see(
         MessageChunk("<details>\nmore\n\n[good](http://evil.example)"), MessageStop(final=True)
     )
-    assert "  <details> more" in drawn.settled
+    assert "● <details> more" in drawn.settled
     assert "  good (http://evil.example)" in drawn.settled
 
 
 def test_J122_escapes_are_cleaned_across_chunks() -> None:
     drawn = Drawn().see(MessageChunk("a\x1b]52;c;"), MessageChunk("cHduZWQ=\x07b"), MessageStop(final=True))
-    assert "  ab" in drawn.settled
+    assert "● ab" in drawn.settled
 
 
 def test_a_withdrawn_attempt_starts_the_message_over() -> None:
     drawn = Drawn().see(MessageChunk("Kept. "), attempt=1).see(MessageChunk("Wrong.\n\nMore"), attempt=2)
     drawn.see(AttemptDiscarded("cut"), attempt=2).see(MessageChunk("Right."), MessageStop(final=True), attempt=3)
     assert "  the answer was withdrawn; it starts over" in drawn.settled
-    assert drawn.settled[-2] == "  Kept. Right."
-    assert (
-        sum(line.startswith(TOP) for line in drawn.settled) == sum(line.startswith("╰") for line in drawn.settled) == 2
-    )
+    assert drawn.settled[-1] == "● Kept. Right."
+    assert sum(line.startswith(MARK) for line in drawn.settled) == 2
 
 
 def test_drawing_2000_chunks_takes_less_than_a_second() -> None:
@@ -181,13 +194,13 @@ def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
     assert drawn.moving == []  # an answer that comes at once shows none
     drawn.clock.now += QUIET_S
     drawn.draw()
-    assert drawn.moving[0].endswith(" thinking")
+    assert drawn.moving[1].endswith(" thinking")
     drawn.clock.now += 5
     drawn.see(GatewayNotice("stalled", "⚠️ No response from provider for 240s … Reconnecting…"))
     assert drawn.settled == ["  ⚠️ No response from provider for 240s … Reconnecting…"]
-    assert drawn.moving[0].endswith("Reconnecting… 5s")
+    assert drawn.moving[1][4:].startswith("thinking 5 s · ⚠️ No response")
     drawn.see(MessageChunk("Here."))
-    assert drawn.moving == ["  Here."]
+    assert drawn.moving == ["", "● Here."]
     drawn.see(MessageStop(final=True), done())
     assert not drawn.transcript.spinning
 
@@ -201,8 +214,8 @@ def test_tools_settle_with_their_outcome() -> None:
     assert drawn.moving[0][4:].split() == ["terminal", "make", "all", "1.5s"]
     drawn.see(ToolCallFinished("read_file", 0.1, ok=False, index=1), ToolCallFinished("terminal", 2.0, index=0))
     assert drawn.settled[0].startswith("  ✗ read_file  xxx")
-    assert drawn.settled[0].endswith("…  0.1s")
-    assert drawn.settled[1] == "  ✓ terminal  make all  2.0s"
+    assert drawn.settled[0].endswith("…  0.1s  #1")
+    assert drawn.settled[1] == "  ✓ terminal  make all  2.0s  #2"
     assert drawn.moving == []
 
 
@@ -214,14 +227,14 @@ def test_what_tools_print_is_shown_when_asked_for() -> None:
         ToolCallFinished("terminal", 0.1, index=0),
     )
     assert len(drawn.see(*events).settled) == 1
-    drawn.transcript.verbose = True
+    drawn.transcript.tools.verbose = True
     drawn.see(*events)
-    assert drawn.settled[-1] == "    … 30 more lines"
+    assert drawn.settled[-1] == "      … 30 more lines"
 
 
 def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
     drawn = Drawn()
-    drawn.transcript.verbose = True
+    drawn.transcript.tools.verbose = True
     drawn.see(
         ToolCallChunk("draw", "mill", {"what": "mill", "how": "one\ntwo", "size": 3}, index=0),
         GatewayNotice("tool_progress", "half \x1b[31mdone", {"tool_name": "draw"}),
@@ -229,27 +242,27 @@ def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
         ToolCallFinished("draw", 0.1, index=0),
     )
     assert drawn.settled == [
-        "    … half done",
-        "  ✓ draw  mill  0.1s",
-        "    what: mill",
-        "    how: one",
-        "      two",
-        "    size: 3",
-        "    drawn",
-        "    [mill.png: image/png, 4 bytes]",
+        "      … half done",
+        "  ✓ draw  mill  0.1s  #1",
+        "      what: mill",
+        "      how: one",
+        "        two",
+        "      size: 3",
+        "      drawn",
+        "      [mill.png: image/png, 4 bytes]",
     ]
 
 
 def test_only_new_tools_get_a_line_when_asked_for() -> None:
     drawn = Drawn()
-    drawn.transcript.only_new_tools = True
+    drawn.transcript.tools.only_new = True
     calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
     for index, (name, ok) in enumerate(calls):
         drawn.see(ToolCallChunk(name, f"{index}", index=index), ToolCallFinished(name, 0.1, ok, index))
     assert [line.split() for line in drawn.settled] == [
-        ["✓", "read_file", "0", "0.1s"],
-        ["✗", "read_file", "2", "0.1s"],
-        ["✓", "terminal", "3", "0.1s"],
+        ["✓", "read_file", "0", "0.1s", "#1"],
+        ["✗", "read_file", "2", "0.1s", "#3"],
+        ["✓", "terminal", "3", "0.1s", "#4"],
     ]
 
 
@@ -259,7 +272,8 @@ def test_what_the_rules_forbid_is_told() -> None:
         ToolCallChunk("terminal", "rm -rf /", index=0),
         ToolOutputRecorded("c", "terminal", "Refused", ok=False, not_executed=action),
     )
-    assert drawn.settled == ["  not executed: rm -rf / (deletes the file system)"]
+    drawn.see(ToolCallFinished("terminal", 0.0, ok=False, index=0))
+    assert drawn.settled == ["  ✗ not executed: rm -rf / (deletes the file system)"]
 
 
 def test_I102_nothing_is_waited_for_after_giving_up() -> None:
@@ -268,7 +282,7 @@ def test_I102_nothing_is_waited_for_after_giving_up() -> None:
     drawn.see(MessageChunk("I will."), ToolCallChunk("terminal", "make", index=0))
     drawn.transcript.give_up("run 1 is parked: it kept crashing")
     drawn.draw()
-    assert drawn.settled[-1] == "  error: run 1 is parked: it kept crashing"
+    assert drawn.settled[-1] == "  ✗ run 1 is parked: it kept crashing"
     assert (drawn.moving, drawn.transcript.spinning) == ([], False)
 
 
@@ -290,7 +304,7 @@ def test_J111_an_approval_shows_all_that_would_run() -> None:
     assert "".join(line.strip() for line in drawn.settled).count("x") == 300
     assert any("echo done" in line for line in drawn.settled)
     assert any(line.strip() == "in /srv/a, session s1" for line in drawn.settled), "M152"
-    assert any(line.startswith("╰") for line in drawn.settled)  # the message before it is closed
+    assert drawn.settled[1] == "● I will."  # the message before it is closed
     drawn.see(ApprovalAnswered("apr_1", "deny", "timeout"))
     assert drawn.settled[-1] == "  ✗ nobody answered within 60 s"
     assert drawn.transcript.approval is None
@@ -305,17 +319,19 @@ def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "line"),
+    ("finished", "lines"),
     [
-        (done("stopped"), "  interrupted"),
-        (done("incomplete", RunFailure("cut", "the stream broke off")), "  incomplete: the stream broke off"),
-        (done("failed", RunFailure("permanent", "no\x1b[31m key")), "  error: no key"),
+        (done("stopped"), ["  ◼ interrupted"]),
+        (
+            done("incomplete", RunFailure("cut", "the stream broke off")),
+            ["  ⚠ incomplete: the stream broke off", "    /retry asks again"],
+        ),
+        (done("failed", RunFailure("permanent", "no\x1b[31m key")), ["  ✗ no key", "    /retry asks again"]),
     ],
 )
-def test_an_end_that_is_none_is_said(finished: RunFinished, line: str) -> None:
+def test_an_end_that_is_none_is_said(finished: RunFinished, lines: list[str]) -> None:
     drawn = Drawn().see(MessageChunk("Half"), finished)
-    assert drawn.settled[-1] == line
-    assert drawn.settled[-2].startswith("╰")
+    assert drawn.settled == ["", "● Half", "", *lines]
 
 
 def test_a_run_that_was_compacted_is_shown_from_its_snapshot() -> None:
@@ -325,8 +341,145 @@ def test_a_run_that_was_compacted_is_shown_from_its_snapshot() -> None:
         tools=(ToolSoFar("terminal", preview="ls", ok=True, duration=0.2),),
     )
     drawn = Drawn().see(state)
-    assert [line for line in drawn.settled if line.startswith("  ")] == [
-        "  Looking.",
-        "  ✓ terminal  ls  0.2s",
-        "  Found it.",
+    assert [line for line in drawn.settled if line] == [
+        "● Looking.",
+        "  ✓ terminal  ls  0.2s  #1",
+        "● Found it.",
     ]
+
+
+# ── what the program says, and when ──────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_command_says_waits_below_the_answer_that_streams() -> None:
+    drawn = Drawn().see(MessageChunk("First.\n\n```\ncode"))
+    drawn.transcript.add_command("/help")
+    drawn.transcript.add_notice("  /quit  leave")
+    drawn.draw()
+    assert drawn.settled == ["", "● First."]
+    assert drawn.moving == ["", "    code", "", "❯ /help", "    /quit  leave"]
+    drawn.see(MessageChunk("\n```\n\nLast."), MessageStop(final=True), done())
+    assert drawn.settled == ["", "● First.", "", "    code", "", "  Last.", "", "", "❯ /help", "    /quit  leave"]
+    drawn.transcript.add_command("/new")
+    drawn.draw()
+    assert drawn.settled[-1] == "❯ /new"  # without an answer at once
+
+
+def test_without_streaming_the_spinner_says_that_it_writes() -> None:
+    drawn = Drawn(streamed=False)
+    drawn.transcript.waiting()
+    drawn.see(MessageChunk("x" * 400))
+    drawn.clock.now += 12
+    drawn.draw()
+    assert drawn.moving[1][4:] == "writing 12 s · 100 tokens"
+
+
+def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> None:
+    progress = CallProgress(lambda _provider: 3, lambda _failure, provider: f"look at {provider}")
+    drawn = Drawn(progress=progress, width=100)
+    drawn.transcript.waiting()
+    drawn.see(RunStarted("agent", at=10.0), AttemptStarted("fake", "small"), AttemptDiscarded("boom"))
+    assert drawn.moving[1][4:] == "thinking · boom · try 2 of 3 follows"
+    drawn.see(AttemptStarted("fake", "small"), attempt=2)
+    assert drawn.moving[1][4:] == "thinking · try 2 of 3"
+    drawn.see(AttemptDiscarded("boom"), AttemptStarted("other", "large"), attempt=3)
+    assert drawn.moving[1][4:] == "thinking · asking other/large instead"
+    failure = RunFailure("retryable", "other: boom", status=500)
+    drawn.see(RunFinished("failed", error=failure, at=12.1))
+    assert drawn.settled == [
+        "  ✗ other/large: HTTP 500 “boom”, 3 tries in 2.1 s",
+        "    look at other · /retry asks again",
+    ]
+
+
+# ── one tool ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tool(index: int, output: str, *, ok: bool = True, **recorded: Any) -> tuple[AnyEvent, ...]:
+    return (
+        ToolCallChunk("terminal", "make", {"command": "make"}, index=index),
+        ToolOutputRecorded("c", "terminal", output, ok, **recorded),
+        ToolCallFinished("terminal", 3.14, ok, index),
+    )
+
+
+def test_a_tool_that_failed_shows_its_exit_code_and_its_last_lines() -> None:
+    output = "\n".join(f"line {number}" for number in range(9)) + "\n[exit code 2]"
+    drawn = Drawn().see(*tool(0, output, ok=False))
+    assert drawn.settled == [
+        "  ✗ terminal  make  exit code 2  3.1s  #1",
+        "      … 3 lines above · Ctrl-O shows all",
+        *(f"      line {number}" for number in range(3, 9)),
+    ]
+
+
+def test_a_write_shows_how_many_lines_changed_and_a_short_diff() -> None:
+    change = FileChange("a.py", 30, 2, "\n".join([" def f():", "-    old", *(f"+    new {n}" for n in range(9))]))
+    drawn = Drawn().see(*tool(0, "Replaced a.py", change=change))
+    assert drawn.settled[:4] == [
+        "  ✓ terminal  make  +30 −2  3.1s  #1",
+        "        def f():",
+        "      -     old",
+        "      +     new 0",
+    ]
+    assert drawn.settled[-1] == "      … 3 more lines · Ctrl-O shows all"
+
+
+def test_a_denied_call_is_not_listed_as_failed_below_the_denial() -> None:
+    denied = NotExecuted("terminal", "rm -rf x", "deletes; denied", "denied")
+    drawn = Drawn().see(ApprovalAnswered("a", "deny", "cli"), *tool(0, "Not executed", ok=False, not_executed=denied))
+    assert drawn.settled == ["  ✗ denied"]
+
+
+def test_a_tool_that_was_interrupted_says_so_and_how_long_it_ran() -> None:
+    assert Drawn().see(*tool(0, INTERRUPTED, ok=False)).settled == ["  ◼ terminal  make  interrupted  3.1s  #1"]
+
+
+def test_one_tool_is_shown_in_full_the_last_one_first() -> None:
+    drawn = Drawn().see(*tool(0, "\n".join(f"line {n}" for n in range(30))), *tool(1, "short"))
+    drawn.settled.clear()
+    assert drawn.transcript.expand_tool()
+    drawn.draw()
+    assert drawn.settled == ["", "  ✓ terminal  make  3.1s  #2", "      command: make", "      short"]
+    assert drawn.transcript.expand_tool()
+    drawn.draw()
+    assert drawn.settled[5] == "  ✓ terminal  make  3.1s  #1"
+    assert drawn.settled[-1] == "      line 29"
+    assert not drawn.transcript.expand_tool()
+    assert drawn.transcript.expand_tool(2)
+    assert not drawn.transcript.expand_tool(3)
+
+
+# ── Markdown of models ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (r"So \[ \int_0^1 \, x*y*z \] and \(a_1\).", [r"● So \[ \int_0^1 \, x*y*z \] and \(a_1\)."]),
+        ("$$a*b*c$$, $x_1*y*z$, $5 and *$6*", ["● $$a*b*c$$, $x_1*y*z$, $5 and $6"]),
+        ("![a mill](http://x/y.png)", ["● [image: a mill] (http://x/y.png)"]),
+        ("- [ ] one\n- [x] two", ["●  • ☐ one", "   • ☑ two"]),
+        ("```python\nx = 1\n```", ["●   python", "    x = 1"]),
+    ],
+)
+def test_models_write_more_than_markdown(text: str, lines: list[str]) -> None:
+    assert Drawn().see(MessageChunk(text), MessageStop(final=True)).settled == ["", *lines]
+
+
+def test_math_without_an_end_costs_linear_time() -> None:
+    text = r"\( \[ $$ $x " * 20_000
+    assert len(tokens_of(text)) == 3
+
+
+def test_a_line_of_code_that_folds_keeps_its_indentation() -> None:
+    code = "```\ndef f():\n    return " + " + ".join(["value"] * 12) + "\n```"
+    drawn = Drawn(width=50).see(MessageChunk(code), MessageStop(final=True))
+    assert drawn.settled[1:3] == ["●   def f():", "        return value + value + value + value +"]
+    assert all(line.startswith("          value") for line in drawn.settled[3:])
+
+
+def test_no_line_is_as_wide_as_the_window() -> None:
+    """A window that gets narrower folds what is as wide as it was."""
+    drawn = Drawn(width=60).see(MessageChunk("word " * 40), MessageStop(), *tool(0, "x" * 300, ok=False), done())
+    assert max(map(len, drawn.settled)) < 60

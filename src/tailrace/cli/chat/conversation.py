@@ -5,28 +5,37 @@ Owns the current session; starts turns and finds earlier ones. Knows no screen.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from tailrace.agent.context import SUMMARY_PROMPT, with_summary
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import TURN_KIND, new_session
+from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
-from tailrace.app.models import named
+from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
+from tailrace.cli.chat.question import CommandOutput, Question, composed
+from tailrace.cli.chat.spending import Spending
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError, RunParked, TailraceError
-from tailrace.messages import user
+from tailrace.messages import Dialect, Message, Usage, user
 from tailrace.ports import ENDED, Run
+from tailrace.providers.presets import PRESETS
+from tailrace.providers.prices import context_window, cost_usd, prices_are_loaded
 
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
+COMPACT = "/compact"  # what a run is shown as that summarises the session
 
 
-def turn_of(options: Options, question: str) -> TurnSpec:
+def turn_of(options: Options, question: Question | str) -> TurnSpec:
+    asked = question if isinstance(question, Question) else Question(user(question))
     return TurnSpec(
-        user(question),
+        asked.message,
+        shown=asked.shown,
         model=options.model,
         requester=REQUESTER,
         yolo=options.yolo,
@@ -36,11 +45,12 @@ def turn_of(options: Options, question: str) -> TurnSpec:
 
 
 def question_of(run: Run) -> str:
-    """The user's message of that run."""
+    """The user's message of that run, as the user saw it."""
     try:
-        return msgspec.convert(run.new.input, TurnSpec).message.text
+        spec = msgspec.convert(run.new.input, TurnSpec)
     except msgspec.ValidationError:  # written by another version
         return ""
+    return spec.shown or spec.message.text
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -55,10 +65,10 @@ class SessionSummary(msgspec.Struct, frozen=True):
     def describe(self, now: float) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return f"{self.id}  {_age(now - self.at)}  {turns}{state}  {sanitized_line(self.question, 60)}"
+        return f"{self.id}  {age(now - self.at)}  {turns}{state}  {sanitized_line(self.question, 60)}"
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f}{unit} ago"
@@ -91,6 +101,8 @@ class Conversation:
         self.options = msgspec.structs.replace(options, session=options.session or new_session())
         self.resumed = bool(options.session)
         self.tools: ToolDisplay = "lines"
+        self.outputs: list[CommandOutput] = []  # of commands that the user ran: the next question takes them along
+        self.spending = Spending(self._price)
 
     @property
     def session(self) -> str:
@@ -111,9 +123,96 @@ class Conversation:
         await self.app.models.make_ready(choice)
         self.switch(model=name)
 
-    async def ask(self, question: str) -> Run:
-        spec = msgspec.structs.replace(turn_of(self.options, question), reachable=True)
-        return await self.app.agents.submit(spec, session=self.session)
+    # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _price(self, provider: str, model: str, usage: Usage) -> float | None:
+        if provider == LOCAL or not prices_are_loaded():
+            return None
+        return cost_usd(model, usage, self._dialect_of(provider))
+
+    def _dialect_of(self, provider: str) -> Dialect:
+        settings, preset = self.app.config.providers.get(provider), PRESETS.get(provider)
+        return (settings.dialect if settings else None) or (preset.dialect if preset else None) or "chat"
+
+    @property
+    def context_window(self) -> int | None:
+        """How many tokens the model takes, where that is known."""
+        if self.choice.provider == LOCAL:
+            return self.app.models.local.context_tokens
+        return context_window(self.choice.name) if prices_are_loaded() else None
+
+    async def count_spending(self) -> None:
+        """What the session has cost so far, from its log."""
+        self.spending = Spending(self._price)
+        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
+        for facts in await self.app.journal.facts_of_runs([run.id for run in reversed(runs)]):
+            self.spending.note_all(entry.event for entry in facts)
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def compose(self, typed: str, shown: str = "") -> Question:
+        """The question with the files that it names and the output of the commands before it."""
+        outputs, self.outputs = self.outputs, []
+        return await asyncio.to_thread(composed, typed, shown or typed, self.app.directory, outputs)
+
+    def turn(self, question: Question | str) -> TurnSpec:
+        return turn_of(self.options, question)
+
+    async def submit(self, spec: TurnSpec) -> Run:
+        """Starts this turn; its approvals can be asked for here."""
+        return await self.app.agents.submit(msgspec.structs.replace(spec, reachable=True), session=self.session)
+
+    async def prepared(self, spec: TurnSpec) -> TurnSpec:
+        """The turn with the summary for its history, where the session was summarised just before."""
+        last = next(iter(await self._branch(1)), None)
+        if last is None or not _is_summary(last):
+            return spec
+        _, newest = _newest_exchange(await history_of(self.app.journal, self.session, before=last.id))
+        output = last.finished.output if last.finished is not None else ""
+        return msgspec.structs.replace(spec, history=with_summary(output, newest), replaces_history=True)
+
+    async def retried(self) -> TurnSpec:
+        """The turn of the last question, to be asked again; its answer takes the place of the one before. Raises
+        `TailraceError`."""
+        last, *before = [*await self._branch(2), None, None][:2]
+        if last is None:
+            raise TailraceError("there is no question to ask again")
+        spec = msgspec.convert(last.new.input, TurnSpec)
+        follows = before[0].id if before[0] is not None else ""
+        again = turn_of(self.options, Question(spec.message, spec.shown))
+        return msgspec.structs.replace(
+            again, follows=follows, history=spec.history, replaces_history=spec.replaces_history, tools=spec.tools
+        )
+
+    async def compacting(self) -> TurnSpec:
+        """The turn that summarises the conversation. From the next question on, the summary and the newest exchange
+        stand for it. Raises `TailraceError` where there is nothing to summarise."""
+        older, _ = _newest_exchange(await history_of(self.app.journal, self.session))
+        if not older:
+            raise TailraceError("there is nothing to summarise yet: only the newest exchange, which stays as it is")
+        spec = turn_of(self.options, Question(user(SUMMARY_PROMPT), COMPACT))
+        return msgspec.structs.replace(spec, tools=())
+
+    async def _branch(self, count: int) -> list[Run]:
+        """The newest turns of the session that count, newest first: not those that another one has replaced."""
+        branch = Branch()
+        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND)
+        return [run for run in runs if branch.takes(run)][:count]
+
+    async def last_answer(self) -> str:
+        """Empty where there is none."""
+        finished = (run.finished for run in await self._branch(10))
+        return next((end.output for end in finished if end is not None and end.output), "")
+
+    async def as_markdown(self) -> str:
+        """Questions and answers of the session, oldest first."""
+        branch = Branch()
+        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
+        taken = [run for run in runs if branch.takes(run)]
+        return "\n\n".join(
+            f"## {question_of(run)}\n\n{run.finished.output if run.finished is not None else ''}".rstrip()
+            for run in reversed(taken)
+        )
 
     async def stop(self, run_id: str) -> None:
         await self.app.agents.stop(run_id, by=REQUESTER)
@@ -165,6 +264,16 @@ class Conversation:
             if session.unfinished is not None and session.unfinished.id in orphans:
                 return session
         return None
+
+
+def _is_summary(run: Run) -> bool:
+    return run.new.input.get("shown") == COMPACT and run.finished is not None and run.finished.status == "completed"
+
+
+def _newest_exchange(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What was said before the last question, and what since."""
+    at = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
+    return tuple(messages[:at]), tuple(messages[at:])
 
 
 def now() -> float:

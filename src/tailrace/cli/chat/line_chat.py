@@ -9,12 +9,14 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
-from tailrace.cli.chat.conversation import Conversation, now, question_of, turn_of
+from tailrace.agent.service import TurnSpec
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, question_of
 from tailrace.cli.chat.oneshot import OneShot, print_status
-from tailrace.cli.chat.slash_commands import run_slash_command
+from tailrace.cli.chat.own_command import run_own_command
+from tailrace.cli.chat.slash.commands import run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
-from tailrace.cli.screen.sanitize import sanitized
+from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.ports import Run
 
 PROMPT: Final = "> "
@@ -30,6 +32,7 @@ class LineChat:
         self._waiting: asyncio.Future[object] | None = None  # what Ctrl-C cancels: reading a line, or a turn
         self._interrupts = 0  # in a row, without a line in between
         self._left = False
+        self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
 
     def notify(self, text: str) -> None:
         print_status(sanitized(text))
@@ -42,14 +45,35 @@ class LineChat:
         self.notify(f"{PROMPT}{question_of(run)}")
         await self._until_ended(self._shot().join(run.id))
 
+    async def submit(self, spec: TurnSpec, *, with_question: bool = True) -> None:
+        if with_question:
+            self.notify(f"{PROMPT}{spec.shown or spec.message.text}")
+        await self._until_ended(self._shot().ask(spec, self._conversation.session))
+
     async def interrupt(self) -> bool:
         return False  # no command can be typed during an answer
+
+    def clear(self) -> None:
+        """Lines that were printed stay."""
+
+    def copy(self, text: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+    def expand(self, number: int | None) -> bool:  # noqa: ARG002 - the port's
+        return False
 
     def leave(self) -> None:
         self._left = True
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
+
+    def offer(self, cut: SessionSummary) -> None:
+        """An answer that was cut off when its terminal died."""
+        self._cut = cut
+        if cut.unfinished is not None:
+            question = sanitized_line(question_of(cut.unfinished), 160)
+            self.notify(f"an answer was cut off when its terminal died: “{question}”; Enter joins it")
 
     async def converse(self) -> None:
         loop = asyncio.get_running_loop()
@@ -69,17 +93,36 @@ class LineChat:
             self._left = self._interrupts > 1
             return
         self._interrupts = 0
-        match line:
-            case str() if line.startswith("/"):
-                await run_slash_command(line, self._conversation, self)
-            case str() if line.strip():
-                shot, spec = self._shot(), turn_of(self._conversation.options, line.strip())
-                await self._until_ended(shot.ask(spec, self._conversation.session))
-            case str():
-                pass
-            case _:
-                print_status("")
-                self.leave()
+        if not isinstance(line, str):
+            print_status("")
+            self.leave()
+        elif line.startswith("/"):
+            await run_slash_command(line, self._conversation, self)
+        elif line.startswith("!") and line[1:].strip():
+            await self._until_ended(self._own_command(line[1:].strip()))
+        elif line.strip():
+            await self._ask(line.strip())
+        elif self._cut is not None:
+            await run_slash_command(f"/resume {self._cut.id}", self._conversation, self)
+            self._cut = None
+
+    async def _ask(self, text: str) -> None:
+        self._cut = None
+        question = await self._conversation.compose(text)
+        for note in question.notes:
+            self.notify(note)
+        spec = await self._conversation.prepared(self._conversation.turn(question))
+        await self._until_ended(self._shot().ask(spec, self._conversation.session))
+
+    async def _own_command(self, command: str) -> None:
+        app = self._conversation.app
+        ran = await run_own_command(
+            command, app.directory, app.config.environment.without(app.secrets), lambda _line: None
+        )
+        self._conversation.outputs.append(ran)
+        if ran.output:
+            self.notify(ran.output)
+        self.notify(f"exit code {ran.code}; goes with your next message")
 
     async def _until_ended(self, turn: Coroutine[object, object, object]) -> None:
         if await self._until_interrupted(turn) is _INTERRUPTED:
@@ -116,11 +159,12 @@ async def converse(conversation: Conversation) -> int:
     print_status(
         f"{choice.name} ({choice.provider}). Ctrl-C interrupts an answer, Ctrl-D leaves, /help lists the commands."
     )
-    if left := await conversation.left_behind():
-        print_status(f"a run was in flight when its terminal died; /resume joins it: {left.describe(now())}")
     asker = TerminalAsker.open()
+    chat = LineChat(conversation, asker)
+    if (cut := await conversation.left_behind()) is not None:
+        chat.offer(cut)
     try:
-        await LineChat(conversation, asker).converse()
+        await chat.converse()
     finally:
         if asker is not None:
             asker.close()

@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
+from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.cli.chat.options import REQUESTER, ToolDisplay
 from tailrace.cli.chat.run_footer import RunFooter
 from tailrace.cli.chat.tty_approval import TerminalAsker
@@ -26,6 +27,7 @@ from tailrace.events import (
     ApprovalAsked,
     ApprovalFact,
     AttemptFact,
+    AttemptStarted,
     Commentary,
     Delivered,
     Entry,
@@ -36,6 +38,7 @@ from tailrace.events import (
     MessageStop,
     NotExecuted,
     ReasoningChunk,
+    RunFailure,
     RunFinished,
     RunForked,
     RunStarted,
@@ -157,6 +160,7 @@ class OneShot:
         self._footer = RunFooter() if footer and not as_json else None
         self._output: list[str] = []  # of the tool whose end comes next
         self._not_executed = False
+        self._provider = ""  # that was asked last
         self._seq = 0
         self.finished: RunFinished | None = None
 
@@ -223,6 +227,8 @@ class OneShot:
         match event:
             case ApprovalAsked():
                 await self._ask(run_id, event)
+            case AttemptStarted(provider=provider):
+                self._provider = provider
             case ToolOutputRecorded(not_executed=not_executed):
                 self._tell_not_executed(not_executed)
                 self._output = output_lines(event) if self._display == "verbose" else []
@@ -246,9 +252,10 @@ class OneShot:
     async def _ask(self, run_id: str, question: ApprovalAsked) -> None:
         if self._asker is None or question.requester != REQUESTER:
             return  # it will be denied, and told then
-        decision = await self._asker.ask(question, timeout_s=self._app.config.approvals.timeout_s)
-        if decision is not None:
-            await self._app.agents.answer(run_id, question.approval_id, decision, by=REQUESTER)
+        answer = await self._asker.ask(question, timeout_s=self._app.config.approvals.timeout_s)
+        if answer is not None:
+            decision, reason = answer
+            await self._app.agents.answer(run_id, question.approval_id, decision, by=REQUESTER, reason=reason)
 
     def _tell_not_executed(self, action: NotExecuted | None) -> None:
         if action is not None:
@@ -280,10 +287,18 @@ class OneShot:
         what = sanitized_line(finished.error.message, 2000) if finished.error is not None else ""
         if what and finished.status == "failed":
             print_error(what + (f" ({cost})" if cost else ""))
+            self._print_advice(finished.error)
         elif what and finished.status == "incomplete":
             print_status(f"incomplete: {what}" + (f" · {cost}" if cost else ""))
         elif cost and finished.status != "stopped":
             print_status(cost)
+
+    def _print_advice(self, failure: RunFailure | None) -> None:
+        """What to do next, below the error, for a person; a program that reads stderr gets the one line."""
+        if failure is None or self._as_json or not sys.stderr.isatty():
+            return
+        if advice := error_advice(failure, failed_provider(self._app.config, self._provider)):
+            print_status(f"       {sanitized_line(advice, 300)}")
 
     def _exit_code(self) -> int:
         if self.finished is None:  # the journal was closed

@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from prompt_toolkit.history import FileHistory
@@ -20,21 +22,34 @@ from prompt_toolkit.input import create_input
 from rich.console import Console
 
 from tailrace import __version__
-from tailrace.cli.chat.conversation import Conversation, now, question_of
+from tailrace.agent.service import TurnSpec
+from tailrace.app.error_advice import error_advice, failed_provider
+from tailrace.app.models import LOCAL
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now, question_of
+from tailrace.cli.chat.go_on import go_on_command
 from tailrace.cli.chat.options import REQUESTER
-from tailrace.cli.chat.slash_commands import SLASH_COMMANDS, run_slash_command
-from tailrace.cli.chat.tty_approval import CHOICES, decision_of
+from tailrace.cli.chat.own_command import run_own_command
+from tailrace.cli.chat.question import CommandOutput, files_for
+from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, run_slash_command
+from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
+from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.cli.screen.call_progress import CallProgress
+from tailrace.cli.screen.input_line import Completion, TypedLine
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
+from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import RunParked, TailraceError
-from tailrace.events import RunFinished
+from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
+from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
 from tailrace.system.private_files import make_private_directory, make_private_file
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
+_EXAMPLES: Final = ("README.md", "README.rst", "README", "pyproject.toml")  # files to try "@" with
+_STOP: Final = TypedLine("/stop", "")
 
 
 class ScreenChat:
@@ -42,26 +57,43 @@ class ScreenChat:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._transcript = Transcript(time.monotonic, streamed=conversation.options.streamed, requester=REQUESTER)
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        config = conversation.app.config
+        self._transcript = Transcript(
+            time.monotonic,
+            streamed=conversation.options.streamed,
+            requester=REQUESTER,
+            approval_timeout_s=config.approvals.timeout_s,
+            progress=CallProgress(lambda provider: config.call_for(provider).max_attempts, self._advice),
+        )
+        self._lines: asyncio.Queue[TypedLine] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
+        self._command: asyncio.Task[None] | None = None  # of the user's own
         self._run_id = ""
         self._turns = 0
+        self._turn_s: float | None = None  # how long the last turn took
         self._interrupted_at = -AGAIN_S
-        environment = conversation.app.config.environment
-        home = conversation.app.config.home
+        self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
+        self._home = Path(config.environment.get("HOME") or "/")
+        self._screen = self._new_screen()
+
+    def _new_screen(self) -> TerminalScreen:
+        app = self._conversation.app
+        environment, home = app.config.environment, app.config.home
         make_private_directory(home)
         make_private_file(home / "history")
-        self._screen = TerminalScreen(
+        return TerminalScreen(
             self._transcript,
             Painter(Console(file=sys.stdout, no_color=bool(environment.get("NO_COLOR")) or None)),
             self,
             source=create_input(),
             target=sys.stdout,
             history=FileHistory(str(home / "history")),
-            commands=SLASH_COMMANDS,
+            completion=Completion(SLASH_COMMANDS, partial(files_for, directory=app.directory)),
             environment=environment.get,
         )
+
+    def _advice(self, failure: RunFailure, provider: str) -> str:
+        return error_advice(failure, failed_provider(self._conversation.app.config, provider))
 
     # ── the surface of commands ──────────────────────────────────────────────────────────────────────────────
 
@@ -79,6 +111,14 @@ class ScreenChat:
         self._transcript.add_question(question_of(run))
         self._begin(run)
 
+    async def submit(self, spec: TurnSpec, *, with_question: bool = True) -> None:
+        if with_question:
+            self._transcript.add_question(spec.shown or spec.message.text)
+        else:
+            self._transcript.waiting()
+        self._screen.changed()
+        self._begin(await self._conversation.submit(spec))
+
     async def interrupt(self) -> bool:
         turn = self._turn
         if turn is None or turn.done():
@@ -90,6 +130,18 @@ class ScreenChat:
     def leave(self) -> None:
         self._screen.leave(DONE)
 
+    def clear(self) -> None:
+        self._screen.clear()
+
+    def copy(self, text: str) -> bool:
+        self._screen.copy(text)
+        return True
+
+    def expand(self, number: int | None) -> bool:
+        shown = self._transcript.expand_tool(number)
+        self._screen.changed()
+        return shown
+
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
         async with self._screen.aside():
@@ -97,31 +149,73 @@ class ScreenChat:
 
     # ── the listener of the screen ───────────────────────────────────────────────────────────────────────────
 
-    def entered(self, text: str) -> None:
+    def entered(self, line: TypedLine) -> None:
         self._interrupted_at = -AGAIN_S
-        self._lines.put_nowait(text)
+        self._lines.put_nowait(line)
+
+    def left(self) -> None:
+        self.leave()
 
     def interrupted(self) -> None:
-        """Once: stops the turn, or clears the input. Twice in a row: leaves."""
+        """Once: stops the command or the turn, or clears the input. Twice in a row: leaves."""
         at = time.monotonic()
         again = at - self._interrupted_at < AGAIN_S
         self._interrupted_at = at
         if again:
             self._screen.leave(INTERRUPTED)
+        elif self._command is not None:
+            self._command.cancel()
         elif self._turn is not None and not self._turn.done():
-            self._lines.put_nowait("/stop")
+            self._lines.put_nowait(_STOP)
         elif self._screen.typed:
             self._screen.clear_input()
             self._interrupted_at = -AGAIN_S
         else:
             self.notify("Ctrl-C again leaves")
 
-    def status(self) -> str:
-        options, choice = self._conversation.options, self._conversation.choice
-        switches = [name for name in ("yolo", "reasoning") if getattr(options, name)]
-        if self._conversation.tools != "lines":
-            switches.append({"new": "new tools", "verbose": "verbose"}[self._conversation.tools])
-        return " · ".join([choice.name, *switches, "/help"])
+    def approval_answered(self, decision: Decision, reason: str) -> None:
+        if (asked := self._transcript.approval) is not None:
+            answer = self._conversation.app.agents.answer
+            self._group.create_task(answer(self._run_id, asked.approval_id, decision, by=REQUESTER, reason=reason))
+        self._screen.changed()
+
+    def expand_tool(self) -> None:
+        if not self.expand(None):
+            self.notify("no earlier tool to show")
+
+    def status(self, width: int) -> list[tuple[str, str]]:
+        conversation, spending = self._conversation, self._conversation.spending
+        running_s = self._transcript.running_s
+        facts = StatusFacts(
+            conversation.choice.name,
+            short_path(conversation.app.directory, self._home),
+            spending.context_tokens,
+            conversation.context_window,
+            spending.tokens,
+            spending.cost_usd,
+            running_s if running_s is not None else self._turn_s,
+            self._activity(running_s),
+            self._interrupt_means(),
+            self._switches(),
+        )
+        return status_line(facts, width)
+
+    def _activity(self, running_s: float | None) -> str:
+        if self._transcript.approval is not None:
+            return "waiting for your answer"
+        if self._command is not None:
+            return "your command runs"
+        return "answering" if running_s is not None else ""
+
+    def _interrupt_means(self) -> str:
+        if time.monotonic() - self._interrupted_at < AGAIN_S:
+            return "Ctrl-C again leaves"
+        return "Ctrl-C ends it" if self._command is not None else "Ctrl-C stops"
+
+    def _switches(self) -> tuple[str, ...]:
+        options, tools = self._conversation.options, self._conversation.tools
+        named = [name for name, on in (("yolo", options.yolo), ("reasoning", options.reasoning)) if on]
+        return (*named, *({"new": ["new tools"], "verbose": ["verbose"]}.get(tools, [])))
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,6 +226,7 @@ class ScreenChat:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
                 working = group.create_task(self._work())
+                group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()
                 await self._settle_turn()
@@ -140,14 +235,32 @@ class ScreenChat:
         return code
 
     async def _greet(self) -> None:
-        choice = self._conversation.choice
-        self.notify(f"tailrace {__version__} · {choice.name} ({choice.provider})")
-        self.notify("Ctrl-C interrupts, Ctrl-D leaves, /help lists the commands")
-        if self._conversation.resumed:
-            for run in await self._conversation.turns(5):
+        conversation = self._conversation
+        if conversation.resumed:
+            self.notify(f"session {conversation.session}")
+            for run in await conversation.turns(5):
                 await self.replay(run)
-        elif left := await self._conversation.left_behind():
-            self.notify(f"a run was in flight when its terminal died; /resume joins it:\n  {left.describe(now())}")
+            await conversation.count_spending()
+            return
+        self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
+        self._cut = await conversation.left_behind()
+        if self._cut is not None and self._cut.unfinished is not None:
+            run = self._cut.unfinished
+            self._transcript.add_pieces(cut_off(question_of(run), age(now() - run.created_at)))
+
+    def _welcome_facts(self) -> WelcomeFacts:
+        conversation, app = self._conversation, self._conversation.app
+        choice, directory = conversation.choice, app.directory
+        return WelcomeFacts(
+            __version__,
+            f"{choice.provider}/{choice.name}",
+            short_path(directory, self._home, limit=80),
+            app.offered_tools(conversation.options.model),
+            choice.provider == LOCAL,
+            conversation.options.yolo or app.config.yolo,
+            next((name for name in _EXAMPLES if (directory / name).is_file()), ""),
+            (directory / ".git").exists(),
+        )
 
     async def _work(self) -> None:
         """Handles the typed lines in order."""
@@ -158,23 +271,40 @@ class ScreenChat:
             except TailraceError as exc:
                 self.notify(f"error: {exc}")
 
-    async def _do(self, line: str) -> None:
-        if line.startswith("/"):
-            await run_slash_command(line, self._conversation, self)
-            self._transcript.verbose = self._conversation.tools == "verbose"
-            self._transcript.only_new_tools = self._conversation.tools == "new"
-            self._transcript.reasoning = self._conversation.options.reasoning
-        elif (asked := self._transcript.approval) is not None:
-            if decision := decision_of(line):
-                agents = self._conversation.app.agents
-                await agents.answer(self._run_id, asked.approval_id, decision, by=REQUESTER)
-            else:
-                self.notify(f"answer {CHOICES}")
-        elif line.strip():
-            await self.interrupt()  # one turn at a time: a new message interrupts the old one
-            self._transcript.add_question(line.strip())
-            self._screen.changed()
-            self._begin(await self._conversation.ask(line.strip()))
+    async def _do(self, line: TypedLine) -> None:
+        text = line.text.strip()
+        if line is _STOP:
+            await self.interrupt()
+        elif text.startswith("/"):
+            await self._slash(text)
+        elif text.startswith("!"):
+            await self._run_command(text[1:].strip())
+        elif text:
+            await self._ask(text, line.shown.strip())
+        elif self._cut is not None:
+            await self._slash(f"/resume {self._cut.id}")
+
+    async def _slash(self, line: str) -> None:
+        self._transcript.add_command(line)
+        self._screen.changed()
+        if line.startswith("/resume"):
+            self._cut = None
+        await run_slash_command(line, self._conversation, self)
+        self._transcript.tools.verbose = self._conversation.tools == "verbose"
+        self._transcript.tools.only_new = self._conversation.tools == "new"
+        self._transcript.reasoning = self._conversation.options.reasoning
+        self._screen.changed()
+
+    async def _ask(self, text: str, shown: str) -> None:
+        self._cut = None
+        if self._command is not None:  # its output goes with this question
+            await asyncio.wait({self._command})
+        await self.interrupt()  # one turn at a time: a new message interrupts the old one
+        question = await self._conversation.compose(text, shown)
+        spec = await self._conversation.prepared(self._conversation.turn(question))
+        for note in question.notes:
+            self.notify(note)
+        await self.submit(spec)
 
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
@@ -185,20 +315,55 @@ class ScreenChat:
         try:
             async for batch in follow(self._conversation.app.journal, run_id):
                 for entry in batch:
+                    self._note(entry.event)
                     self._transcript.apply(entry)
-                    if isinstance(entry.event, RunFinished):
-                        self._interrupted_at = -AGAIN_S
                 self._screen.changed()
         except RunParked as exc:
             self._transcript.give_up(str(exc))
             self._screen.changed()
 
+    def _note(self, event: AnyEvent) -> None:
+        self._conversation.spending.note(event)
+        if isinstance(event, RunFinished):
+            self._interrupted_at = -AGAIN_S
+            self._turn_s = self._transcript.running_s
+
     async def _settle_turn(self) -> None:
         """On leaving, the turn is stopped and recorded; its answer is not awaited."""
+        if self._command is not None:
+            self._command.cancel()
         await self.interrupt()
         if self._turns:
-            session = self._conversation.session
-            self.notify(f"tailrace chat --session {session} goes on from here")
+            self.notify(f"go on with this conversation:\n  {go_on_command(self._conversation.session)}")
+
+    # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
+
+    async def _run_command(self, command: str) -> None:
+        self._transcript.add_command(f"!{command}")
+        if not command:
+            self.notify("!command runs it here; its output goes with your next message")
+        elif self._command is not None:
+            self.notify("error: another command of yours still runs; Ctrl-C ends it")
+        else:
+            self._command = self._group.create_task(self._own_command(command))
+
+    async def _own_command(self, command: str) -> None:
+        app, began, ran = self._conversation.app, time.monotonic(), CommandOutput(command, "", None)
+
+        def progress(line: str) -> None:
+            self._transcript.command_runs(f"{command}: {line}")
+
+        self._transcript.command_runs(command)
+        self._screen.changed()
+        try:
+            ran = await run_own_command(command, app.directory, app.config.environment.without(app.secrets), progress)
+        finally:  # also when Ctrl-C has ended it
+            self._command = None
+            self._interrupted_at = -AGAIN_S
+            self._transcript.command_runs("")
+            self._conversation.outputs.append(ran)
+            self._transcript.add_pieces(*command_pieces(ran.output, ran.code, time.monotonic() - began))
+            self._screen.changed()
 
 
 class _Notices(logging.Handler):

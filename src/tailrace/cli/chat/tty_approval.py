@@ -31,8 +31,19 @@ ANSWERS: Final[dict[str, Decision]] = {
 CHOICES: Final = "once, session, always or deny"
 
 
-def decision_of(answer: str) -> Decision | None:
-    return ANSWERS.get(answer.strip().lower())
+MEANINGS: Final = (
+    "  once      this time only\n"
+    "  session   exactly this, here, until this session ends\n"
+    "  always    exactly this, here, in every session from now on\n"
+    "  deny      not now; deny and a few words: the model is told why\n"
+)
+
+
+def answer_of(line: str) -> tuple[Decision, str] | None:
+    """The decision, and for a denial what was said about it. Only a denial may have more than its word."""
+    word, _, rest = line.strip().partition(" ")
+    decision = ANSWERS.get(word.lower().rstrip(",:"))
+    return None if decision is None or (rest and decision != "deny") else (decision, rest.strip())
 
 
 class TerminalAsker:
@@ -57,18 +68,23 @@ class TerminalAsker:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    async def ask(self, question: ApprovalAsked, *, timeout_s: float) -> Decision | None:
-        """None after the timeout, and when the terminal is closed."""
+    async def ask(self, question: ApprovalAsked, *, timeout_s: float) -> tuple[Decision, str] | None:
+        """The decision, and the reason of a denial. None after the timeout, and when the terminal is closed."""
         self._write(f"\n{sanitized_line(question.tool_name, 60)} wants to run ({sanitized_line(question.reason)}):\n\n")
         self._write("".join(f"  {line}\n" for line in sanitized(question.command).split("\n")))
-        self._write(f"\n{sanitized(question.scope)}\n")
+        self._write(f"\n{sanitized(question.scope)}\n\n{MEANINGS}")
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    self._write(f"\n{CHOICES}? ")
-                    answer = await read_line(self._descriptor)
-                    if answer is None or (decision := decision_of(answer)):
-                        return decision if answer is not None else None
+                    left_s = max(0.0, ends_at - loop.time())
+                    self._write(f"\n{CHOICES}? ({left_s:.0f} s) ")
+                    line = await read_line(self._descriptor)
+                    if line is None:
+                        return None
+                    if answer := answer_of(line):
+                        return answer
         except TimeoutError:
             self._write(f"\nno answer in {timeout_s:.0f} s: denied\n")
             return None

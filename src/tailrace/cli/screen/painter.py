@@ -1,6 +1,7 @@
 """How the transcript looks: every piece as lines of styled text, for a width.
 
-Owns colours, indentation and the box. Knows no terminal: the screen writes the lines.
+Owns colours and indentation. A message begins with a mark and stands two columns to its right: no line is as wide as
+the window, so that nothing folds when the window gets narrower. Knows no terminal: the screen writes the lines.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from rich.text import Text
 from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
-from tailrace.delivery.text.parser import parser
+from tailrace.cli.screen.markdown_tokens import tokens_of
 from tailrace.private_apis import color_system
 
 Line: TypeAlias = list[Segment]
 
 MAX_WIDTH: Final = 100  # longer lines are hard to read
 INDENT: Final = 2
-NAME: Final = "tailrace"
+MESSAGE_MARK: Final = "● "
+USER_MARK: Final = "❯ "
 CODE_THEME: Final = "ansi_dark"  # the terminal's own sixteen colours: right on any background
-_MORE: Final = "…"
 _THEME: Final = Theme(
     {
         "markdown.h1": "bold underline",
@@ -54,14 +55,6 @@ _THEME: Final = Theme(
 # ── the pieces ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class BoxTop(msgspec.Struct, frozen=True):
-    """A message begins."""
-
-
-class BoxBottom(msgspec.Struct, frozen=True):
-    """A message has ended."""
-
-
 class BlockPiece(msgspec.Struct, frozen=True):
     """A block of a message; `first` of it or not."""
 
@@ -70,9 +63,10 @@ class BlockPiece(msgspec.Struct, frozen=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True):
-    """The user's message."""
+    """What the user sent: a message, or a command."""
 
     text: str
+    style: str = "bold"
 
 
 class ReasoningLine(msgspec.Struct, frozen=True):
@@ -89,6 +83,8 @@ class ToolLine(msgspec.Struct, frozen=True):
     duration_s: float = 0.0
     ok: bool | None = None
     mark: str = ""  # instead of the usual one: a frame of the spinner
+    note: str = ""  # beside the preview: an exit code, the lines that changed
+    number: int = 0  # by which `/show` finds it; 0: by none
 
 
 class NoticeLine(msgspec.Struct, frozen=True):
@@ -96,6 +92,13 @@ class NoticeLine(msgspec.Struct, frozen=True):
 
     text: str
     style: str = "dim"
+    indent: int = INDENT
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Lines of styled text, each folded where it is too long. A span is its text and its style."""
+
+    rows: tuple[tuple[tuple[str, str], ...], ...]
     indent: int = INDENT
 
 
@@ -108,9 +111,7 @@ class ApprovalQuestion(msgspec.Struct, frozen=True):
     scope: str = ""
 
 
-Piece: TypeAlias = (
-    BoxTop | BoxBottom | BlockPiece | UserMessage | ReasoningLine | ToolLine | NoticeLine | ApprovalQuestion
-)
+Piece: TypeAlias = BlockPiece | UserMessage | ReasoningLine | ToolLine | NoticeLine | Rows | ApprovalQuestion
 
 
 # ── Markdown ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,11 +123,37 @@ class _LeftHeading(Heading):
     LEVEL_ALIGN: ClassVar = {}
 
 
+class _Listing:
+    """Code, its language above it. A line that is too long goes on below itself, a little to the right of where its own
+    code begins."""
+
+    def __init__(self, code: str, language: str, *, labelled: bool = True) -> None:
+        self._code = code
+        self._language = language
+        self._labelled = labelled and bool(language)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._labelled:
+            yield Text(self._language, "dim italic", no_wrap=True, overflow="ellipsis")
+        width = options.max_width
+        for line in _highlighted(self._code, self._language).split("\n", allow_blank=True):
+            line.expand_tabs(4)
+            if line.cell_len <= width:
+                yield line
+                continue
+            indent = min(len(line.plain) - len(line.plain.lstrip(" ")), width // 2)
+            hang = min(indent + 2, width // 2)
+            for number, piece in enumerate(line[indent:].wrap(console, max(1, width - hang), overflow="fold")):
+                piece.rstrip()
+                yield Text.assemble(" " * (hang if number else indent), piece, no_wrap=True)
+
+
 class _Code(CodeBlock):
     """A listing within another block: no background, no margin of its own."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Padding(_highlighted(str(self.text).rstrip(), self.lexer_name), (0, 0, 0, INDENT), expand=False)
+        language = "" if self.lexer_name == "text" else self.lexer_name
+        yield Padding(_Listing(str(self.text).rstrip(), language), (0, 0, 0, INDENT), expand=False)
 
 
 class _Markdown(Markdown):
@@ -145,15 +172,7 @@ class _Markdown(Markdown):
 def _highlighted(code: str, language: str) -> Text:
     text = Syntax("", language or "text", theme=CODE_THEME, background_color="default").highlight(code)
     text.rstrip()
-    text.no_wrap, text.overflow = False, "fold"
     return text
-
-
-def _markdown(block: Block) -> Markdown:
-    tokens = parser().parse(block.text)
-    if block.start is not None and tokens and tokens[0].type == "ordered_list_open":
-        tokens[0].attrs["start"] = block.start
-    return _Markdown(tokens)
 
 
 # ── lines ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,78 +205,100 @@ class Painter:
 
     def _piece(self, piece: Piece, width: int) -> list[Line]:
         match piece:
-            case BoxTop():
-                return [[], *self._border(f"╭─ {NAME} ", "╮", width)]
-            case BoxBottom():
-                return self._border("╰", "╯", width)
             case BlockPiece(block, first):
-                return self._block(block, width, gap=not first and not block.joined)
-            case UserMessage(text):
-                return [[], *self._text(text, "bold", width, lead="❯ ")]
+                return self._block(block, width, first=first)
+            case UserMessage(text, style):
+                return [[], *self._text(text, style, width, lead=USER_MARK)]
             case ReasoningLine(text):
                 return self._text(text, "dim italic", width, indent=INDENT)
             case ToolLine():
                 return self._tool(piece, width)
             case NoticeLine(text, style, indent):
                 return self._text(text, style, width, indent=indent)
+            case Rows(rows, indent):
+                return [line for row in rows for line in self._row(row, width, indent)]
             case ApprovalQuestion(tool_name, reason, command, scope):
                 return [
                     [],
-                    *self._text(f"{tool_name} wants to run ({reason}):", "yellow", width, indent=INDENT),
+                    *self._text(f"{tool_name} wants to run ({reason}):", "bold yellow", width, indent=INDENT),
                     [],
                     *self._text(command, "bold", width, indent=2 * INDENT),
                     [],
-                    *(self._text(scope, "yellow", width, indent=INDENT) if scope else []),
-                    *([[]] if scope else []),
+                    *(self._text(scope, "dim", width, indent=INDENT) if scope else []),
                 ]
 
-    def _border(self, left: str, right: str, width: int) -> list[Line]:
-        width = _box_width(width)
-        return [[Segment(left + "─" * max(0, width - len(left) - 1) + right, Style(dim=True))]]
+    def _row(self, row: tuple[tuple[str, str], ...], width: int, indent: int) -> list[Line]:
+        room = max(1, _used_width(width) - indent - 1)
+        return _indented(self._folded(Text.assemble(*row, tab_size=4), room), indent) or [[]]
 
-    def _block(self, block: Block, width: int, *, gap: bool) -> list[Line]:
+    def _folded(self, text: Text, width: int) -> list[Line]:
+        """A line that is too long goes on below itself, a little to the right of where it begins."""
+        text.expand_tabs()
+        if text.cell_len <= width:
+            return self._render(text, width) or [[]]
+        begins = min(len(text.plain) - len(text.plain.lstrip(" ")), width // 2)
+        hang = min(begins + 2, width // 2) if begins else 0
+        first, *rest = text[begins:].wrap(self._console, max(1, width - hang), overflow="fold")
+        pieces = [Text.assemble(" " * begins, first), *(Text.assemble(" " * hang, piece) for piece in rest)]
+        return [line for piece in pieces for line in self._render(piece, width)]
+
+    def _block(self, block: Block, width: int, *, first: bool) -> list[Line]:
         indent = INDENT if block.kind == "markdown" else 2 * INDENT
-        content = _box_width(width) - indent - 1
-        shown = _markdown(block) if block.kind == "markdown" else _highlighted(block.text, block.info)
-        lines = self._render(shown, max(1, content))
+        content = max(1, _used_width(width) - indent - 1)
         if block.kind == "markdown":
-            lines = _trimmed(lines)
+            lines = _trimmed(self._render(_Markdown(tokens_of(block.text, start=block.start)), content))
+        else:
+            lines = self._render(_Listing(block.text, block.info, labelled=not block.joined), content)
         if not lines:
             return []
-        return [*([[]] if gap else []), *_indented(lines, indent)]
+        lines = _indented(lines, indent)
+        if first:
+            mark = Segment(MESSAGE_MARK, Style(color="cyan", bold=True))
+            lines[0] = [mark, *_without_indent(lines[0], len(MESSAGE_MARK))]
+        return lines if block.joined else [[], *lines]
 
     def _tool(self, tool: ToolLine, width: int) -> list[Line]:
         mark, style = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}[tool.ok]
-        line = Text.assemble((tool.mark or mark, style), " ", (tool.name, "dim bold"))
-        time = f"  {tool.duration_s:.1f}s"
-        room = max(0, _box_width(width) - INDENT - line.cell_len - len(time) - 3)
+        line = Text.assemble((tool.mark or mark, style), " ", (tool.name, "bold"))
+        note = Text(f"  {tool.note}" if tool.note else "", "red" if tool.ok is False else "")
+        ended = f"  {tool.duration_s:.1f}s" if tool.duration_s or tool.ok is not False else ""
+        ended += f"  #{tool.number}" if tool.number else ""
+        room = max(0, _used_width(width) - INDENT - line.cell_len - note.cell_len - len(ended) - 3)
         preview = Text(tool.preview, "dim")
         preview.truncate(room, overflow="ellipsis")
-        line = Text.assemble(line, "  ", preview, (time, "dim"), no_wrap=True)
+        line = Text.assemble(line, "  ", preview, note, (ended, "dim"), no_wrap=True)
         return _indented(self._render(line, width), INDENT)
 
     def _text(self, text: str, style: str, width: int, *, indent: int = 0, lead: str = "") -> list[Line]:
         """Every line of it, folded where it is too long."""
-        room = max(1, _box_width(width) - indent - len(lead) - 1)
-        lines = self._render(Text(text, style, overflow="fold", tab_size=4), room)
+        room = max(1, _used_width(width) - indent - len(lead) - 1)
+        lines = [line for one in text.split("\n") for line in self._folded(Text(one, style, tab_size=4), room)]
         if lead:
             lines = [
                 [Segment(lead if not i else " " * len(lead), Style(dim=True)), *line] for i, line in enumerate(lines)
             ]
         return _indented(lines, indent)
 
-    def _render(self, renderable: Text | Markdown, width: int) -> list[Line]:
+    def _render(self, renderable: Text | Markdown | _Listing, width: int) -> list[Line]:
         options = self._console.options.update(width=width, height=None)
         return [_stripped(line) for line in self._console.render_lines(renderable, options, pad=False)]
 
 
-def _box_width(width: int) -> int:
+def _used_width(width: int) -> int:
     return max(10, min(width, MAX_WIDTH))
 
 
 def _indented(lines: list[Line], indent: int) -> list[Line]:
     lead = Segment(" " * indent)
     return [[lead, *line] if line and indent else line for line in lines]
+
+
+def _without_indent(line: Line, columns: int) -> Line:
+    """Without the blanks that its mark takes the place of."""
+    if not line:
+        return []
+    first, *rest = line
+    return [Segment(first.text[columns:], first.style), *rest] if len(first.text) > columns else rest
 
 
 def _stripped(line: Line) -> Line:

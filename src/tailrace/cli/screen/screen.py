@@ -1,35 +1,33 @@
 """The terminal: finished lines go to its scrollback, once; below them the moving lines and the input line.
 
-Owns the prompt_toolkit application, the drawing and the keys. Knows no run: a `Transcript` supplies the pieces. One
+Owns the prompt_toolkit application and the drawing. Knows no run: a `Transcript` supplies the pieces. One
 draw is one write; there are at most twenty a second, and drawing never takes more than a tenth of the time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import lru_cache
 from typing import Final, Protocol, TextIO
 
 from prompt_toolkit.application import Application, in_terminal
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, Dimension, FormattedTextControl, HSplit, Layout
 from prompt_toolkit.layout.containers import Window
-from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
+from tailrace.cli.screen.input_line import Completion, InputLine, InputListener
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
 from tailrace.private_apis import on_resize, redraw, runs_in_terminal
@@ -71,17 +69,11 @@ class FrameOutput(Vt100_Output):
         self.write_raw("\x1b[K\x1b[C\x1b[J\x1b[D")
 
 
-class ScreenListener(Protocol):
-    """Receives the user's input."""
+class ScreenListener(InputListener, Protocol):
+    """Receives the user's input, and says what stands below it."""
 
-    def entered(self, text: str) -> None:
-        """The user pressed Enter."""
-
-    def interrupted(self) -> None:
-        """Ctrl-C."""
-
-    def status(self) -> str:
-        """The line below the input."""
+    def status(self, width: int) -> list[tuple[str, str]]:
+        """The line below the input, as styles and texts."""
 
 
 class TerminalScreen:
@@ -96,17 +88,15 @@ class TerminalScreen:
         source: Input,
         target: TextIO,
         history: History,
-        commands: Iterable[str],
+        completion: Completion,
         environment: Callable[[str], str | None],
     ) -> None:
         self._transcript = transcript
         self._painter = painter
         self._listener = listener
-        self._commands = sorted(commands)
         self._changed = asyncio.Event()
         self._moving: list[Line] = []
-        self._draft: str | None = None  # the input that an approval question displaced
-        self._input = Buffer(history=history, multiline=True)
+        self._line = InputLine(listener, transcript.menu, history=history, completion=completion)
         plain = bool(environment("NO_COLOR"))
         self._output = FrameOutput(
             target,
@@ -116,8 +106,8 @@ class TerminalScreen:
             enable_cpr=False,  # drawing does not depend on the cursor's position
         )
         self.app: Application[int] = Application(
-            layout=Layout(self._layout(), focused_element=self._input),
-            key_bindings=self._keys(),
+            layout=Layout(self._layout(), focused_element=self._line.buffer),
+            key_bindings=self._line.bindings(),
             input=source,
             output=self._output,
             erase_when_done=True,
@@ -152,7 +142,7 @@ class TerminalScreen:
         moving = self._painter.lines(update.moving, width)
         before, self._moving = len(self._shown_moving()), moving
         shrinks = len(self._shown_moving()) < before
-        self._swap_draft()
+        self._line.follow_menu()
         if not self.app.is_running or runs_in_terminal(self.app):
             if settled:
                 self._output.write_raw(self._painter.ansi(settled))
@@ -187,16 +177,6 @@ class TerminalScreen:
     def _size(self) -> Size:
         return self._output.get_size()
 
-    def _swap_draft(self) -> None:
-        """An approval question takes the input line; the draft comes back afterwards."""
-        if self._transcript.approval is not None and self._draft is None:
-            self._draft = self._input.text
-            self._input.reset()
-        elif self._transcript.approval is None and self._draft is not None:
-            if not self._input.text:
-                self._input.reset(Document(self._draft))
-            self._draft = None
-
     # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _layout(self) -> HSplit:
@@ -207,10 +187,11 @@ class TerminalScreen:
             dont_extend_height=True,
         )
         entry = Window(
-            BufferControl(self._input, input_processors=[BeforeInput(self._prompt)]),
+            BufferControl(self._line.buffer),
             height=Dimension(min=1, max=INPUT_ROWS),
             wrap_lines=True,
             dont_extend_height=True,
+            get_line_prefix=self._line_prefix,
         )
         hint = Window(FormattedTextControl(self._hint), height=1)
         return HSplit(
@@ -230,59 +211,36 @@ class TerminalScreen:
             fragments += [(_style(segment.style), segment.text) for segment in line]
         return fragments
 
-    def _prompt(self) -> StyleAndTextTuples:
-        if self._transcript.approval is not None:
-            return [("fg:ansiyellow", "once, session, always or deny? ")]
-        return [("bold", "❯ ")]
+    def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
+        style, prompt = self._line.prompt()
+        return [(style, prompt if not line and not wrapped else " " * len(prompt))]
 
     def _hint(self) -> StyleAndTextTuples:
-        text = self._input.text
-        matching = self._matching(text)
-        shown = "  ".join(matching) if matching and text not in matching else self._listener.status()
-        return [("fg:ansibrightblack", f"  {shown}")]
-
-    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _keys(self) -> KeyBindings:
-        keys = KeyBindings()
-        keys.add("enter")(self._enter)
-        keys.add("escape", "enter")(lambda event: event.current_buffer.newline(copy_margin=False))
-        keys.add("c-j")(lambda event: event.current_buffer.newline(copy_margin=False))
-        keys.add("tab")(self._complete)
-        keys.add("up")(lambda event: event.current_buffer.auto_up())
-        keys.add("down")(lambda event: event.current_buffer.auto_down())
-        keys.add("c-c")(lambda _: self._listener.interrupted())
-        keys.add("<sigint>")(lambda _: self._listener.interrupted())
-        keys.add("c-d", filter=Condition(lambda: not self._input.text))(lambda _: self.leave(0))
-        keys.add("c-l")(lambda event: event.app.renderer.clear())
-        return keys
-
-    def _enter(self, event: KeyPressEvent) -> None:
-        text = event.current_buffer.text
-        if text.endswith("\\"):  # a continued line
-            event.current_buffer.delete_before_cursor()
-            event.current_buffer.newline(copy_margin=False)
-            return
-        if text.strip() and self._transcript.approval is None:
-            event.current_buffer.append_to_history()
-        event.current_buffer.reset()
-        self._listener.entered(text)
-
-    def _complete(self, event: KeyPressEvent) -> None:
-        matching = self._matching(event.current_buffer.text)
-        if matching:
-            common = _common_start(matching) if len(matching) > 1 else matching[0] + " "
-            event.current_buffer.reset(Document(common))
-
-    def _matching(self, text: str) -> list[str]:
-        return [name for name in self._commands if name.startswith(text)] if text.startswith("/") else []
+        width = self._size.columns - 3
+        found = self._line.candidates() if self._line.takes_text else []
+        if found and found != [self._line.buffer.text]:
+            return [("fg:ansibrightblack", f"  {_fitting(found, width)}")]
+        return [("", "  "), *self._listener.status(width)]
 
     @property
     def typed(self) -> str:
-        return self._input.text
+        return self._line.buffer.text
 
     def clear_input(self) -> None:
-        self._input.reset()
+        self._line.buffer.reset()
+
+    # ── beside the drawing ───────────────────────────────────────────────────────────────────────────────────
+
+    def copy(self, text: str) -> None:
+        """To the clipboard of the terminal, by OSC 52."""
+        coded = base64.b64encode(text.encode(errors="replace")).decode()
+        self._output.write_raw(f"\x1b]52;c;{coded}\x07")
+        self._output.flush()
+
+    def clear(self) -> None:
+        """Empties the window."""
+        if self.app.is_running:
+            self.app.renderer.clear()
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,12 +270,16 @@ def _size_of(target: TextIO) -> Size:
     return Size(rows=rows or 24, columns=columns or 80)
 
 
-def _common_start(words: list[str]) -> str:
-    first, last = min(words), max(words)
-    for at, char in enumerate(first):
-        if char != last[at]:
-            return first[:at]
-    return first
+def _fitting(words: list[str], width: int) -> str:
+    """As many as there is room for, and how many more there are."""
+    shown: list[str] = []
+    used = 0
+    for word in words:
+        used += len(word) + 2
+        if used > width - 10 and shown:
+            return f"{'  '.join(shown)}  … {len(words) - len(shown)} more"
+        shown.append(word)
+    return "  ".join(shown)
 
 
 @lru_cache(maxsize=256)

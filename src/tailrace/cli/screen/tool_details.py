@@ -14,18 +14,22 @@ from tailrace.messages import ToolFile
 MAX_LINES: Final = 20  # of one text
 
 
-def argument_lines(args: dict[str, Any] | None) -> list[str]:
+def argument_lines(args: dict[str, Any] | None, *, limit: int = MAX_LINES) -> list[str]:
     """`name: value`; the further lines of a value stand below its name, indented."""
     lines: list[str] = []
     for name, value in (args or {}).items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        first, *more = _clipped(text)
+        first, *more = _clipped(text, limit)
         lines += [f"{sanitized(name)}: {first}", *(f"  {line}" for line in more)]
     return lines
 
 
 def output_lines(recorded: ToolOutputRecorded) -> list[str]:
-    return [*_clipped(recorded.output), *map(_file_line, recorded.files)]
+    return [*_clipped(recorded.output), *file_lines(recorded)]
+
+
+def file_lines(recorded: ToolOutputRecorded) -> list[str]:
+    return list(map(_file_line, recorded.files))
 
 
 def progress_lines(text: str) -> Sequence[str]:
@@ -36,7 +40,7 @@ def _file_line(file: ToolFile) -> str:
     return sanitized(f"[{file.name}: {file.media_type}, {len(file.data)} bytes]").replace("\n", " ")
 
 
-def _clipped(text: str) -> list[str]:
+def _clipped(text: str, limit: int = MAX_LINES) -> list[str]:
     lines = sanitized(text).rstrip().split("\n")
-    more = [f"… {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
-    return lines[:MAX_LINES] + more
+    more = [f"… {len(lines) - limit} more lines"] if len(lines) > limit else []
+    return lines[:limit] + more

@@ -1,7 +1,8 @@
 """What the user sees of runs: events in, pieces to draw out.
 
 Owns the settled and the moving pieces. Settled pieces are handed out once, in order, and forgotten; moving pieces are
-made anew for every draw, and their size does not depend on the length of the answer. Knows no terminal.
+made anew for every draw, and their size does not depend on the length of the answer. What the program itself has to
+say never stands inside an answer: it waits below it until the answer has ended. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from tailrace.approval_words import outcome_words
 from tailrace.attempt_text import AttemptText
+from tailrace.cli.screen.approval_menu import ApprovalMenu
+from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
     ApprovalQuestion,
     BlockPiece,
-    BoxBottom,
-    BoxTop,
     NoticeLine,
     Piece,
     ReasoningLine,
-    ToolLine,
+    Rows,
     UserMessage,
 )
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
-from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
+from tailrace.cli.screen.tool_details import progress_lines
+from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
 from tailrace.events import (
     AnswerKept,
     ApprovalAnswered,
@@ -58,6 +60,8 @@ from tailrace.events import (
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
 QUIET_S: Final = 0.4  # silence before the spinner appears
+CHARS_PER_TOKEN: Final = 4  # about
+BLANK: Final = Rows(((("", ""),),))
 # What the screen shows nothing of.
 _NotShown: TypeAlias = (
     RunStarted
@@ -90,20 +94,18 @@ class _OpenMessage:
         self.chunks = AttemptText()
         self.splitter = BlockSplitter()
         self.clean = Sanitizer()
-        self.begun = False  # its top border is drawn
+        self.begun = False  # anything of it is to be seen
         self.blocks = 0
+        self.chars = 0
 
     def feed(self, text: str) -> list[Piece]:
         text = self.clean.feed(text)
-        pieces: list[Piece] = []
-        if not self.begun and text.strip():
-            self.begun = True
-            pieces.append(BoxTop())
-        return pieces + [self.piece(block) for block in self.splitter.feed(text)]
+        self.begun = self.begun or bool(text.strip())
+        return [self.piece(block) for block in self.splitter.feed(text)]
 
     def close(self) -> list[Piece]:
         pieces: list[Piece] = [self.piece(block) for block in self.splitter.close()]
-        return [*pieces, BoxBottom()] if self.begun else []
+        return pieces if self.begun else []
 
     def piece(self, block: Block) -> BlockPiece:
         self.blocks += 1
@@ -118,24 +120,36 @@ class Transcript:
     """The screen above the input line. `clock` is monotonic, in seconds; `requester` is the user: only approvals of
     their own runs are asked here."""
 
-    def __init__(self, clock: Callable[[], float], *, streamed: bool = True, requester: str = "") -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        streamed: bool = True,
+        requester: str = "",
+        approval_timeout_s: float = 60.0,
+        progress: CallProgress | None = None,
+    ) -> None:
         self._clock = clock
         self._requester = requester
         self.streamed = streamed
         self.reasoning = False
-        self.verbose = False
-        self.only_new_tools = False  # no line for a tool that was the last one as well, and did not fail
-        self.approval: ApprovalAsked | None = None
+        self.tools = ToolView()
+        self.menu = ApprovalMenu(clock, approval_timeout_s)
+        self._progress = progress or CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
         self._settled: list[Piece] = []
+        self._held: list[Piece] = []  # what the program has to say once the open message has ended
         self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
-        self._tools: dict[int, tuple[ToolCallChunk, float]] = {}
-        self._output: list[str] = []  # of the tool whose end comes next
-        self._last_tool = ""
+        self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
         self._began = 0.0
+        self._command = ""  # of the user's own that runs
+
+    @property
+    def approval(self) -> ApprovalAsked | None:
+        return self.menu.asked
 
     # ── what is drawn ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +160,12 @@ class Transcript:
     @property
     def spinning(self) -> bool:
         """Whether a draw is due although nothing happened."""
-        return self._since is not None and self.approval is None
+        return self._since is not None or bool(self._command)
+
+    @property
+    def running_s(self) -> float | None:
+        """How long the turn has run; None without one."""
+        return self._clock() - self._began if self._since is not None else None
 
     def _moving(self) -> list[Piece]:
         moving: list[Piece] = []
@@ -156,30 +175,82 @@ class Transcript:
             moving += self._message.moving()
         now = self._clock()
         mark = SPINNER[int(now / SPIN_EVERY_S) % len(SPINNER)]
-        for tool, began in self._tools.values():
-            moving.append(ToolLine(sanitized_line(tool.tool_name, 60), _preview(tool), now - began, mark=mark))
-        if self._since is not None and self.approval is None and not self._tools and now - self._since >= QUIET_S:
-            waited = f" {now - self._began:.0f}s" if now - self._began >= 2 else ""
-            moving.append(NoticeLine(f"{mark} {self._status or 'thinking'}{waited}"))
+        if self.tools:
+            moving += [*([BLANK] if self._after_text else []), *self.tools.moving(now, mark)]
+        if (waiting := self._waiting(now)) and self.approval is None:
+            moving += [BLANK, NoticeLine(f"{mark} {waiting}", "cyan")]
+        moving += self._held
+        if self._command:
+            moving.append(NoticeLine(f"{mark} {self._command}"))
+        if self.approval is not None:
+            moving.append(self.menu.rows())
         return moving
+
+    def _waiting(self, now: float) -> str:
+        """What the spinner says; empty where there is none."""
+        if self._since is None or self.tools:
+            return ""
+        seconds = f" {now - self._began:.0f} s" if now - self._began >= 1 else ""
+        if self._message is not None and not self.streamed:
+            return f"writing{seconds} · {self._message.chars // CHARS_PER_TOKEN} tokens"
+        if now - self._since < QUIET_S and not self._progress.status:
+            return ""
+        said = self._status or self._progress.status
+        return f"thinking{seconds} · {said}" if said else f"thinking{seconds}"
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
     def add_question(self, question: str) -> None:
-        self._settled.append(UserMessage(sanitized(question)))
-        self._last_tool = ""
+        self._settle(UserMessage(sanitized(question)))
+        self.tools.begin_turn()
         self.waiting()
 
     def waiting(self) -> None:
         """A run has started."""
         self._since = self._began = self._clock()
 
+    def add_command(self, line: str) -> None:
+        """A command that the user typed; what it says follows."""
+        self._say(UserMessage(sanitized_line(line, 2000), "cyan"))
+
     def add_notice(self, text: str, style: str = "dim") -> None:
-        """A message of the program itself. During an answer it stands between two blocks."""
-        self._settled.append(NoticeLine(sanitized(text), style))
+        """A message of the program itself. During an answer it waits below it."""
+        self._say(NoticeLine(sanitized(text), style))
+
+    def add_pieces(self, *pieces: Piece) -> None:
+        """The same for anything else that is drawn."""
+        self._say(*pieces)
+
+    def command_runs(self, line: str) -> None:
+        """A command of the user's own runs; empty: no longer."""
+        self._command = sanitized_line(line)
+
+    def expand_tool(self, number: int | None = None) -> bool:
+        """Shows one tool in full; False where there is none."""
+        pieces = self.tools.expand(number)
+        self._say(*pieces)
+        return bool(pieces)
+
+    def _say(self, *pieces: Piece) -> None:
+        if self._message is not None and self.streamed and self._message.begun:
+            self._held += pieces
+        else:
+            self._settle(*pieces)
+
+    def _settle(self, *pieces: Piece) -> None:
+        for piece in pieces:
+            self._after_text = isinstance(piece, BlockPiece)
+            self._settled.append(piece)
+
+    def _settle_apart(self, *pieces: Piece) -> None:
+        """With a blank line before them where a message stands above."""
+        if pieces and self._after_text:
+            self._settle(BLANK)
+        self._settle(*pieces)
 
     def apply(self, entry: Entry) -> None:
         event = entry.event
+        self._progress.note(event)
         if self._since is not None and not isinstance(event, GatewayNotice):
             self._since, self._status = self._clock(), ""
         match event:
@@ -208,8 +279,9 @@ class Transcript:
         self._end_thought()
         message = self._message = self._message or _OpenMessage()
         message.chunks.add(text, attempt)
+        message.chars += len(text)
         if self.streamed:
-            self._settled += message.feed(text)
+            self._settle(*message.feed(text))
 
     def _end_message(self) -> None:
         self._end_thought()
@@ -217,8 +289,10 @@ class Transcript:
         if message is None:
             return
         if not self.streamed:
-            self._settled += message.feed(message.chunks.text)
-        self._settled += message.close()
+            self._settle(*message.feed(message.chunks.text))
+        self._settle(*message.close())
+        held, self._held = self._held, []
+        self._settle_apart(*held)
 
     def _withdraw(self, attempt: int) -> None:
         """Removes that attempt's text from the message. Lines in the scrollback stay, with a notice below them."""
@@ -226,7 +300,7 @@ class Transcript:
         if message is None or not message.chunks.withdraw(attempt):
             return
         if self.streamed and message.begun:
-            self._settled += [*message.close(), NoticeLine("the answer was withdrawn; it starts over", "yellow")]
+            self._settle(*message.close(), NoticeLine("the answer was withdrawn; it starts over", "yellow"))
         self._message = None
         for number, text in message.chunks.pieces():
             self._chunk(text, number)
@@ -244,26 +318,24 @@ class Transcript:
     def _end_thought(self) -> None:
         thought, self._thoughts = "".join(self._thoughts), []
         if thought.strip():
-            self._settled.append(ReasoningLine(thought))
+            self._settle(ReasoningLine(thought))
 
     def _activity(self, event: _Activity) -> None:
         """Tools, approvals, notices."""
         match event:
-            case ToolCallChunk(index=index):
+            case ToolCallChunk():
                 self._end_message()
-                self._tools[index] = (event, self._clock())
+                self.tools.begin(event, self._clock())
             case ToolOutputRecorded():
-                self._tool_output(event)
-            case ToolCallFinished(name, duration, ok, index):
-                begun = self._tools.pop(index, None)
-                self._tool_line(name, _preview(begun[0]) if begun else "", duration, ok=ok)
-                self._show_details(argument_lines(begun[0].args) if begun else [])
+                self._settle_apart(*self.tools.output(event))
+            case ToolCallFinished():
+                self._settle_apart(*self.tools.end(event))
             case ApprovalAsked(tool_name=name, reason=reason, command=command):
                 self._end_message()
                 if event.requester == self._requester:  # J110
-                    self.approval = event
+                    self.menu.open(event)
                 shown = (sanitized_line(name, 60), sanitized_line(reason), sanitized(command), sanitized(event.scope))
-                self._settled.append(ApprovalQuestion(*shown))
+                self._settle(ApprovalQuestion(*shown))
             case ApprovalAnswered():
                 self._answered(event)
             case GatewayNotice():
@@ -277,60 +349,42 @@ class Transcript:
         if notice.kind != "tool_progress":
             self._status = sanitized_line(notice.text)
             if self._message is None:
-                self._settled.append(NoticeLine(self._status, "yellow"))
-        elif self.verbose:
-            self._settled.append(NoticeLine("\n".join(progress_lines(notice.text)), "dim", indent=4))
-
-    def _tool_output(self, recorded: ToolOutputRecorded) -> None:
-        self._output = output_lines(recorded) if self.verbose else []
-        action = recorded.not_executed
-        if action is not None and action.kind in ("forbidden", "failed"):  # no question has told the user
-            what = f"not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)})"
-            self._settled.append(NoticeLine(what, "red"))
-
-    def _tool_line(self, name: str, preview: str, duration_s: float, *, ok: bool) -> None:
-        repeats = name == self._last_tool and ok
-        self._last_tool = name
-        if not (repeats and self.only_new_tools):
-            self._settled.append(ToolLine(sanitized_line(name, 60), preview, duration_s, ok))
+                self._settle(NoticeLine(self._status, "yellow"))
+        elif self.tools.verbose:
+            self._settle_apart(NoticeLine("\n".join(progress_lines(notice.text)), "dim", indent=DETAIL_INDENT))
 
     def _answered(self, answered: ApprovalAnswered) -> None:
-        asked, self.approval = self.approval, None
-        words = sanitized_line(outcome_words(asked, answered))
-        if answered.decision == "deny":
-            self._settled.append(NoticeLine(f"✗ {words}", "red"))
-        else:
-            self._settled.append(NoticeLine(f"✓ {words}", "green"))
-
-    def _show_details(self, arguments: list[str]) -> None:
-        output, self._output = self._output, []
-        if self.verbose and (lines := arguments + output):
-            self._settled.append(NoticeLine("\n".join(lines), "dim", indent=4))
+        words = sanitized_line(outcome_words(self.menu.asked, answered), 500)
+        self.menu.close()
+        denied = answered.decision == "deny"
+        self._settle(NoticeLine(f"{'✗' if denied else '✓'} {words}", "red" if denied else "green"))
 
     def give_up(self, reason: str) -> None:
         """The run will not end by itself: nothing is waited for any more."""
         self._end_turn()
-        self._settled.append(NoticeLine(f"error: {sanitized_line(reason, 2000)}", "red"))
+        self._settle_apart(NoticeLine(f"✗ {sanitized_line(reason, 2000)}", "red"))
 
     def _end_turn(self) -> None:
         self._end_message()
-        self._tools.clear()
-        self.approval = self._since = None
+        self.tools.end_turn()
+        self.menu.close()
+        self._since = None
 
     def _finish(self, finished: RunFinished) -> None:
         self._end_turn()
-        match finished.status, finished.error:
-            case "stopped", _:
-                self._settled.append(NoticeLine("interrupted", "yellow"))
-            case "incomplete", error if error is not None:
-                self._settled.append(NoticeLine(f"incomplete: {sanitized_line(error.message, 2000)}", "yellow"))
-            case "failed", error if error is not None:
-                self._settled.append(NoticeLine(f"error: {sanitized_line(error.message, 2000)}", "red"))
+        failure = self._progress.failure(finished)
+        match finished.status:
+            case "stopped":
+                self._settle_apart(NoticeLine("◼ interrupted", "yellow"))
+            case "incomplete" if failure is not None:
+                self._settle_apart(NoticeLine(f"⚠ incomplete: {failure.what}", "yellow"), *_advice(failure.advice))
+            case "failed" if failure is not None:
+                self._settle_apart(NoticeLine(f"✗ {failure.what}", "bold red"), *_advice(failure.advice))
             case _:
                 pass
-        if self.verbose:
+        if self.tools.verbose:
             usage = finished.usage
-            self._settled.append(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
+            self._settle_apart(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
 
     def _catch_up(self, state: Snapshot) -> None:
         """A compacted run: its messages and tools in their last state."""
@@ -341,7 +395,8 @@ class Transcript:
                 self._end_message()
         for tool in state.tools:
             if tool.ok is not None:
-                self._tool_line(tool.tool_name, sanitized_line(tool.preview or ""), tool.duration, ok=tool.ok)
+                ended = ToolCallFinished(tool.tool_name, tool.duration, tool.ok, tool.index)
+                self._settle_apart(*self.tools.ended_before(ended, sanitized_line(tool.preview or "")))
         if last is not None:
             for attempt, piece in AttemptText(last.text, last.pieces or ((1, len(last.text)),)).pieces():
                 self._chunk(piece, attempt)
@@ -349,5 +404,7 @@ class Transcript:
                 self._end_message()
 
 
-def _preview(tool: ToolCallChunk) -> str:
-    return sanitized_line(tool.preview or "")
+def _advice(text: str) -> list[Piece]:
+    """Below an error: what to do next, and that it can be asked again."""
+    said = " · ".join(filter(None, (text, "/retry asks again")))
+    return [NoticeLine(said, "dim", indent=4)]

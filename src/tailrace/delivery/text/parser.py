@@ -152,6 +152,11 @@ def _line(state: StateBlock, line: int) -> str:
 
 @cache
 def parser() -> MarkdownIt:
+    return new_parser()
+
+
+def new_parser() -> MarkdownIt:
+    """One that the caller may add rules to."""
     markdown = _ChatMarkdown()
     markdown.inline = _InlineParser()
     markdown.configure("commonmark", {"html": False, "maxNesting": MAX_NESTING, "inline_definitions": True})

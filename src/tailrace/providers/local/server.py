@@ -68,6 +68,11 @@ class LocalServer:
         self._starting = asyncio.Lock()
         self._child: _Child | None = None
 
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens the model takes."""
+        return self._context_tokens
+
     def serves(self, model: str) -> bool:
         """Whether this is a name for the model that is loaded. A file that the user named goes by any."""
         return self._model_path is not None or model == self._model_name

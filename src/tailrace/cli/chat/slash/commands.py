@@ -6,19 +6,15 @@ Each command acts on the conversation and notifies the surface of what it did.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
-
-import msgspec
+from typing import Final
 
 from tailrace.agent.session import new_session
 from tailrace.cli.chat.conversation import Conversation, now
 from tailrace.cli.chat.options import ToolDisplay
+from tailrace.cli.chat.slash import session_commands
+from tailrace.cli.chat.slash.call import ChatSurface, SlashCall, SlashCommand
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError
-from tailrace.ports import Run
 
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
@@ -31,44 +27,13 @@ _TOOL_DISPLAYS: Final[dict[ToolDisplay, str]] = {
     "verbose": "verbose on: arguments, progress and output of tools are shown",
 }
 
-
-class ChatSurface(Protocol):
-    """Where the conversation is shown."""
-
-    def notify(self, text: str) -> None:
-        """Shows a message of the program itself."""
-
-    def replay(self, run: Run) -> Awaitable[None]:
-        """Shows an ended run."""
-
-    def watch(self, run: Run) -> Awaitable[None]:
-        """Shows a run that has not ended, from its beginning, and follows it."""
-
-    def interrupt(self) -> Awaitable[bool]:
-        """Stops the running turn; False where there is none."""
-
-    def leave(self) -> None:
-        """Ends the conversation."""
-
-    def aside(self) -> AbstractAsyncContextManager[None]:
-        """Within the block, other code may write to the terminal."""
-
-
-class SlashCall(NamedTuple):
-    """One call of a command: its conversation, its surface, the rest of the line."""
-
-    conversation: Conversation
-    surface: ChatSurface
-    argument: str
-
-
-Action = Callable[[SlashCall], Awaitable[None]]
-
-
-class SlashCommand(msgspec.Struct, frozen=True):
-    help: str
-    action: Action
-    argument: str = ""
+_KEYS: Final = (
+    "  @file       takes a file along; Tab completes its name",
+    "  !command    runs it here at once; its output goes with your next message",
+    "  Enter       sends; Alt-Enter or Ctrl-J begins a new line",
+    "  Ctrl-O      shows the last tool in full; again: the one before it",
+    "  Ctrl-C      interrupts; twice leaves, as does Ctrl-D",
+)
 
 
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
@@ -94,7 +59,7 @@ async def _ask_prompt(call: SlashCall, name: str) -> None:
         return
     question = await mcp.prompt(name, call.argument)
     await call.surface.interrupt()
-    await call.surface.watch(await call.conversation.ask(question))
+    await call.surface.submit(await call.conversation.prepared(call.conversation.turn(question)))
 
 
 async def _help(call: SlashCall) -> None:
@@ -104,8 +69,7 @@ async def _help(call: SlashCall) -> None:
         usages |= {sanitized_line(f"/{usage}", 60): sanitized_line(about, 80) for usage, about in prompts}
     width = max(map(len, usages))
     lines = [f"  {usage.ljust(width)}  {about}".rstrip() for usage, about in usages.items()]
-    keys = "Enter sends, Alt-Enter or Ctrl-J begins a new line, Ctrl-C interrupts (twice leaves), Ctrl-D leaves."
-    call.surface.notify("\n".join([*lines, "", keys]))
+    call.surface.notify("\n".join([*lines, "", *_KEYS]))
 
 
 async def _model(call: SlashCall) -> None:
@@ -120,6 +84,7 @@ async def _model(call: SlashCall) -> None:
 async def _new(call: SlashCall) -> None:
     await call.surface.interrupt()
     call.conversation.switch(session=new_session())
+    await call.conversation.count_spending()
     call.surface.notify(f"new session {call.conversation.session}")
 
 
@@ -140,6 +105,7 @@ async def _resume(call: SlashCall) -> None:
     session = await call.conversation.find(call.argument)
     await call.surface.interrupt()
     unfinished = await call.conversation.resume(session)
+    await call.conversation.count_spending()
     earlier = session.turns - (unfinished is not None) - PAST_TURNS
     call.surface.notify(f"session {session.id}" + (f" · {earlier} earlier turns not shown" if earlier > 0 else ""))
     for run in await call.conversation.turns(PAST_TURNS):
@@ -193,7 +159,7 @@ async def _rollback(call: SlashCall) -> None:
     word, _, agreed = call.argument.partition(" ")
     number = int(word) if word.isdecimal() else 1
     await call.surface.interrupt()
-    checkpoints = Checkpoints(call.conversation.app.config.home / "checkpoints", Path())
+    checkpoints = Checkpoints(call.conversation.app.config.home / "checkpoints", call.conversation.app.directory)
     plan = await asyncio.to_thread(checkpoints.plan, number)
     if not plan.changes:
         call.surface.notify("nothing to undo: the directory is as it was then")
@@ -218,11 +184,16 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/new": SlashCommand("begin a new session", _new),
     "/sessions": SlashCommand("list the earlier sessions", _sessions),
     "/resume": SlashCommand("continue one of them, and join its run", _resume, "[N or id]"),
+    "/retry": SlashCommand("ask the last question again", session_commands.retry),
+    "/compact": SlashCommand("summarise the conversation, to make room", session_commands.compact),
+    "/clear": SlashCommand("empty the window and begin a new session", session_commands.clear),
+    "/cost": SlashCommand("tokens and dollars of this session, by model", session_commands.cost),
+    "/copy": SlashCommand("copy the last answer, or its last listing", session_commands.copy, "[code]"),
+    "/save": SlashCommand("write the conversation to a file", session_commands.save, "[file]"),
+    "/show": SlashCommand("show one tool in full; the number ends its line", session_commands.show, "[N]"),
     "/stop": SlashCommand("interrupt the answer", _stop),
     "/yolo": SlashCommand("approve without asking, or ask again", _yolo, "[on or off]"),
-    "/verbose": SlashCommand(
-        "show what tools do in full, or not; new: only when the tool changes", _verbose, "[on, off or new]"
-    ),
+    "/verbose": SlashCommand("show tools in full, or not", _verbose, "[on, off or new]"),
     "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),
     "/rollback": SlashCommand("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
     "/quit": SlashCommand("leave", _quit),

@@ -1,0 +1,1 @@
+"""The commands of a conversation that begin with a slash."""

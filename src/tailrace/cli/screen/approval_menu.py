@@ -1,0 +1,130 @@
+"""The answer to an approval, by one key: what each key means, how long there is, and which keys count.
+
+Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
+count when the menu has stood for a moment and no key was pressed in that time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from tailrace.cli.screen.painter import Rows
+from tailrace.events import ApprovalAsked, Decision
+
+ARMED_AFTER_S: Final = 0.5
+WHY_KEY: Final = "w"
+# The key, the decision, and what it covers. An approval is bound to the command, its directory and the requester.
+CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
+    ("o", "once", "this time only"),
+    ("s", "session", "exactly this, here, until this session ends"),
+    ("a", "always", "exactly this, here, in every session from now on"),
+    ("d", "deny", "not now; the model is told"),
+)
+_BY_KEY: Final = {key: decision for key, decision, _ in CHOICES}
+Pressed = Literal["answer", "why", "draft", "nothing"]
+
+
+class ApprovalMenu:
+    """Open while a question waits for its answer. `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self, clock: Callable[[], float], timeout_s: float, *, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        """`timeout_s` holds for a question that does not say when it expires."""
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._timeout_s = timeout_s
+        self.asked: ApprovalAsked | None = None
+        self.gives_reason = False  # the input line takes the reason of a denial
+        self.decision: Decision | None = None  # the key that was pressed, until the log has the answer
+        self._ends_at = 0.0
+        self._quiet_since = 0.0
+        self._rest = ""  # of the word whose first letter was the answer: who types it out means no message by it
+
+    # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, asked: ApprovalAsked) -> None:
+        self.asked, self.gives_reason, self.decision = asked, False, None
+        now = self._clock()
+        self._quiet_since = max(self._quiet_since, now)
+        left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
+        self._ends_at = now + left_s
+
+    def close(self) -> None:
+        self.asked, self.gives_reason, self.decision = None, False, None
+
+    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def key_was_pressed(self) -> None:
+        """Any key, whether or not the menu is open."""
+        self._quiet_since = self._clock()
+
+    @property
+    def is_armed(self) -> bool:
+        return self._clock() - self._quiet_since >= ARMED_AFTER_S
+
+    def press(self, key: str) -> Pressed:
+        """What this key does while the menu is open. "draft": it belongs to the message that was being typed."""
+        if self.decision is not None:
+            return "nothing" if self.swallows(key) else "draft"
+        if not self.is_armed:
+            self.key_was_pressed()
+            return "draft"
+        word = key.lower()
+        if word == WHY_KEY:
+            self.gives_reason = True
+            return "why"
+        if (decision := _BY_KEY.get(word)) is None:
+            return "nothing"
+        self.decision, self._rest = decision, f"{decision[1:]}\r"
+        self.key_was_pressed()
+        return "answer"
+
+    def swallows(self, key: str) -> bool:
+        """Whether this key only ends the word that the answer's key began."""
+        if self._rest and key == self._rest[0] and self._clock() - self._quiet_since < 2 * ARMED_AFTER_S:
+            self._rest = self._rest[1:]
+            self.key_was_pressed()
+            return True
+        self._rest = ""
+        return False
+
+    @property
+    def may_swallow(self) -> bool:
+        return bool(self._rest)
+
+    def back(self) -> None:
+        """From the reason to the choices."""
+        self.gives_reason = False
+
+    # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def seconds_left(self) -> int:
+        return max(0, round(self._ends_at - self._clock()))
+
+    def rows(self) -> Rows:
+        left = f"{self.seconds_left} s left, then it is denied"
+        if self.decision is not None:
+            return Rows(((("", ""),), ((f"{self.decision} …", "yellow"),)))
+        if self.gives_reason:
+            said = "Why not? The model is told what you write. Enter denies, Esc goes back."
+            return Rows(((("", ""),), ((said, "yellow"),), ((left, "dim"),)))
+        bright = self.is_armed
+        rows = [
+            (
+                (f" {key} ", "bold reverse" if bright else "dim"),
+                (f" {decision:<9}", "bold" if bright else "dim"),
+                (what, "dim"),
+            )
+            for key, decision, what in CHOICES
+        ]
+        why = (
+            (f" {WHY_KEY} ", "bold reverse" if bright else "dim"),
+            (" why      ", "bold" if bright else "dim"),
+            ("deny, and say why", "dim"),
+        )
+        seconds = self.seconds_left
+        return Rows(((("", ""),), *rows, why, ((left, "bold red" if seconds <= 10 else "yellow"),)))

@@ -1,0 +1,84 @@
+"""How the model calls of a turn go: which model is asked, which try it is, and what there is to say where it fails.
+
+Pure: the events of runs in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tailrace.app.error_advice import failure_text
+from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    AttemptStarted,
+    MessageRecorded,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+)
+
+
+class FailureWords(NamedTuple):
+    """What happened, and what to do next; the second may be empty."""
+
+    what: str
+    advice: str
+
+
+Advise = Callable[[RunFailure, str], str]
+"""The failure and the provider's name to what to do next."""
+
+
+class CallProgress:
+    """`max_tries` says how often a provider is asked."""
+
+    def __init__(self, max_tries: Callable[[str], int], advise: Advise) -> None:
+        self._max_tries = max_tries
+        self._advise = advise
+        self._began_at = 0.0  # the turn, by the wall clock
+        self._forget_call()
+
+    def _forget_call(self) -> None:
+        self._route = ("", "")  # the provider and model that are asked
+        self._tries = 0  # of the call
+        self._tries_there = 0  # at that provider and model
+        self._reason = ""  # why the last try failed, until the next begins
+
+    def note(self, event: AnyEvent) -> None:
+        if isinstance(event, RunStarted):
+            self._began_at = event.at
+            self._forget_call()
+        elif isinstance(event, AttemptStarted):
+            route = (event.provider, event.model)
+            self._tries_there = self._tries_there + 1 if route == self._route else 1
+            self._tries += 1
+            self._route, self._reason = route, ""
+        elif isinstance(event, AttemptDiscarded):
+            self._reason = event.reason
+        elif isinstance(event, MessageRecorded) and event.message.role == "assistant":
+            self._forget_call()
+
+    @property
+    def status(self) -> str:
+        """Empty while the first try of a call goes well."""
+        provider, model = self._route
+        most = self._max_tries(provider) if provider else 1
+        if self._reason:
+            follows = f"try {self._tries_there + 1} of {most} follows" if self._tries_there < most else "trying on"
+            return sanitized_line(f"{self._reason} · {follows}", 150)
+        if self._tries_there > 1:
+            return f"try {self._tries_there} of {most}"
+        return sanitized_line(f"asking {provider}/{model} instead", 150) if self._tries > 1 else ""
+
+    def failure(self, finished: RunFinished) -> FailureWords | None:
+        """None for a run that did not fail."""
+        if (error := finished.error) is None:
+            return None
+        provider, model = self._route
+        took_s = max(0.0, finished.at - self._began_at)
+        name = f"{provider}/{model}" if provider else ""
+        what = failure_text(error, model=name, tries=self._tries, took_s=took_s)
+        return FailureWords(sanitized_line(what, 2000), sanitized_line(self._advise(error, provider), 300))

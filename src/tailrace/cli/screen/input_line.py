@@ -1,0 +1,225 @@
+"""What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark.
+
+While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. Knows no
+run and draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from tailrace.cli.screen.approval_menu import ApprovalMenu
+from tailrace.events import Decision
+
+FOLDED_LINES: Final = 6  # a paste of so many lines is folded
+FOLDED_CHARS: Final = 1000
+
+
+class TypedLine(NamedTuple):
+    """What was entered. `shown` is the same with long pastes folded."""
+
+    text: str
+    shown: str
+
+
+class Completion(NamedTuple):
+    """What Tab completes: the commands, and by `words` a word that begins with "@"."""
+
+    commands: Iterable[str]
+    words: Callable[[str], list[str]]
+
+
+class InputListener(Protocol):
+    """Receives the user's input."""
+
+    def entered(self, line: TypedLine) -> None:
+        """The user pressed Enter."""
+
+    def interrupted(self) -> None:
+        """Ctrl-C."""
+
+    def left(self) -> None:
+        """Ctrl-D."""
+
+    def approval_answered(self, decision: Decision, reason: str) -> None:
+        """The open approval; `reason` of a denial, in the user's words."""
+
+    def expand_tool(self) -> None:
+        """Ctrl-O."""
+
+
+class InputLine:
+    """The line below the transcript."""
+
+    def __init__(
+        self, listener: InputListener, menu: ApprovalMenu, *, history: History, completion: Completion
+    ) -> None:
+        self._listener = listener
+        self._menu = menu
+        self._commands = sorted(completion.commands)
+        self._words = completion.words
+        self._completed: tuple[str, list[str]] = ("", [])  # the last word that was completed, and with what
+        self._draft: str | None = None  # the message that an approval has put aside
+        self._pastes: dict[str, str] = {}  # by the mark that stands for it
+        self.buffer = Buffer(history=history, multiline=True)
+        self.buffer.on_text_changed += lambda _: self._menu.key_was_pressed() if menu.asked is None else None
+
+    def follow_menu(self) -> None:
+        """An approval takes the line; the message comes back afterwards, and nothing else does."""
+        if self._menu.asked is not None and self._draft is None:
+            self._draft = self.buffer.text
+            self.buffer.reset()
+        elif self._menu.asked is None and self._draft is not None:
+            draft, self._draft = self._draft, None
+            self.buffer.reset(Document(draft))
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether what is typed appears in the line."""
+        return self._menu.asked is None or self._menu.gives_reason
+
+    def prompt(self) -> tuple[str, str]:
+        """The style and the text before the line."""
+        if self._menu.gives_reason:
+            return "fg:ansiyellow bold", "why? "
+        return ("fg:ansiyellow", "") if self._menu.asked is not None else ("fg:ansicyan bold", "❯ ")
+
+    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bindings(self) -> KeyBindings:
+        menu = self._menu
+        chooses = Condition(lambda: menu.asked is not None and not menu.gives_reason)
+        explains = Condition(lambda: menu.gives_reason)
+        spells = Condition(lambda: menu.asked is None and menu.may_swallow)
+        empty = Condition(lambda: not self.buffer.text)
+        keys = KeyBindings()
+        keys.add("enter")(self._enter)
+        keys.add("escape", "enter", filter=~chooses & ~explains)(_new_line)
+        keys.add("c-j", filter=~chooses)(_new_line)
+        keys.add("tab")(self._complete)
+        keys.add("up")(lambda event: event.current_buffer.auto_up())
+        keys.add("down")(lambda event: event.current_buffer.auto_down())
+        keys.add("c-c")(lambda _: self._listener.interrupted())
+        keys.add("<sigint>")(lambda _: self._listener.interrupted())
+        keys.add("c-d", filter=empty)(lambda _: self._listener.left())
+        keys.add("c-l")(lambda event: event.app.renderer.clear())
+        keys.add("c-o")(lambda _: self._listener.expand_tool())
+        keys.add(Keys.BracketedPaste)(self._paste)
+        for key in (Keys.Any, "enter"):
+            keys.add(key, filter=spells)(self._spell)
+            keys.add(key, filter=chooses)(self._choose)
+        keys.add("enter", filter=explains)(self._explain)
+        keys.add("escape", filter=explains)(self._back)
+        return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        text = event.current_buffer.text
+        if text.endswith("\\"):  # a continued line
+            event.current_buffer.delete_before_cursor()
+            _new_line(event)
+            return
+        whole = self._unfolded(text)
+        if whole.strip():
+            event.current_buffer.history.append_string(whole)
+        event.current_buffer.reset()
+        self._listener.entered(TypedLine(whole, text))
+
+    def _choose(self, event: KeyPressEvent) -> None:
+        match self._menu.press(event.data):
+            case "answer" if self._menu.decision is not None:
+                self._listener.approval_answered(self._menu.decision, "")
+            case "draft" if event.data.isprintable():
+                self._draft = (self._draft or "") + event.data
+            case _:
+                pass
+
+    def _spell(self, event: KeyPressEvent) -> None:
+        if self._menu.swallows(event.data):
+            return
+        if event.data == "\r":
+            self._enter(event)
+        else:
+            event.current_buffer.insert_text(event.data)
+
+    def _explain(self, event: KeyPressEvent) -> None:
+        reason = event.current_buffer.text.strip()
+        event.current_buffer.reset()
+        self._menu.gives_reason, self._menu.decision = False, "deny"
+        self._listener.approval_answered("deny", reason)
+
+    def _back(self, event: KeyPressEvent) -> None:
+        event.current_buffer.reset()
+        self._menu.back()
+
+    # ── pastes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _paste(self, event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        if self.takes_text:
+            event.current_buffer.insert_text(self._folded(text))
+        else:
+            self._draft = (self._draft or "") + self._folded(text)
+
+    def _folded(self, text: str) -> str:
+        lines = text.rstrip("\n").count("\n") + 1
+        if lines < FOLDED_LINES and len(text) < FOLDED_CHARS:
+            return text
+        what = f"{lines} lines pasted" if lines > 1 else f"{len(text)} characters pasted"
+        mark, number = f"[{what}]", 2
+        while self._pastes.setdefault(mark, text) != text:
+            mark, number = f"[{what}, {number}]", number + 1
+        return mark
+
+    def _unfolded(self, text: str) -> str:
+        for mark, paste in self._pastes.items():
+            text = text.replace(mark, paste)
+        return text
+
+    # ── completion ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def candidates(self) -> list[str]:
+        """What the word before the cursor may become: a command, or a file after "@"."""
+        before = self.buffer.document.text_before_cursor
+        if before.startswith("/") and not set(before) & {" ", "\n"}:
+            return [name for name in self._commands if name.startswith(before)]
+        word = _last_word(before)
+        if not word.startswith("@"):
+            return []
+        if self._completed[0] != word:
+            self._completed = (word, self._words(word))
+        return self._completed[1]
+
+    def _complete(self, event: KeyPressEvent) -> None:
+        found = self.candidates()
+        if not found:
+            return
+        word = _last_word(event.current_buffer.document.text_before_cursor)
+        whole = _common_start(found)
+        if len(found) == 1 and not whole.endswith("/"):
+            whole += " "
+        event.current_buffer.delete_before_cursor(len(word))
+        event.current_buffer.insert_text(whole)
+
+
+def _new_line(event: KeyPressEvent) -> None:
+    event.current_buffer.newline(copy_margin=False)
+
+
+def _last_word(text: str) -> str:
+    return text[max(text.rfind(" "), text.rfind("\n")) + 1 :]
+
+
+def _common_start(words: list[str]) -> str:
+    first, last = min(words), max(words)
+    for at, char in enumerate(first):
+        if char != last[at]:
+            return first[:at]
+    return first

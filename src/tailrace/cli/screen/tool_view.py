@@ -1,0 +1,208 @@
+"""The tools of a conversation on the screen: a line each, the end of what failed, the diff of what was written.
+
+Keeps what the latest ones did, so that one of them can be shown in full. Knows no terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.agent import tool_runner, turn
+from tailrace.cli.screen.painter import NoticeLine, Piece, Rows, ToolLine
+from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.screen.tool_details import argument_lines, file_lines, output_lines
+from tailrace.events import ToolCallChunk, ToolCallFinished, ToolOutputRecorded
+from tailrace.messages import FileChange
+
+KEPT_TOOLS: Final = 100
+FAILED_LINES: Final = 6  # of the output of a tool that failed, the last ones
+DIFF_LINES: Final = 8
+EXPANDED_LINES: Final = 400
+OWN_LINES: Final = 40  # of a command that the user ran
+DETAIL_INDENT: Final = 6
+_ENDING: Final = re.compile(r"\[((?:exit code|ended by signal) \d+|ended after .*)\]")
+_INTERRUPTED: Final = (turn.INTERRUPTED, tool_runner.INTERRUPTED)
+_DIFF_STYLES: Final = {"+": "green", "-": "red"}
+
+
+class KeptTool(msgspec.Struct, frozen=True):
+    """A call that has ended."""
+
+    line: ToolLine
+    args: dict[str, Any] | None
+    recorded: ToolOutputRecorded | None
+
+
+class ToolView:
+    """Numbers the calls from 1 on. `verbose`: everything is shown at once; `only_new`: no line for a tool that was the
+    last one as well, and did not fail."""
+
+    def __init__(self) -> None:
+        self.verbose = False
+        self.only_new = False
+        self._running: dict[int, tuple[ToolCallChunk, float]] = {}
+        self._recorded: ToolOutputRecorded | None = None  # of the tool whose end comes next
+        self._kept: deque[KeptTool] = deque(maxlen=KEPT_TOOLS)
+        self._count = 0
+        self._last_name = ""
+        self._expanded = 0  # the number that was shown last; 0: none since a tool ended
+
+    def __bool__(self) -> bool:
+        """Whether a tool runs."""
+        return bool(self._running)
+
+    def begin_turn(self) -> None:
+        self._last_name = ""
+
+    def end_turn(self) -> None:
+        self._running.clear()
+
+    def begin(self, call: ToolCallChunk, now: float) -> None:
+        self._running[call.index] = (call, now)
+
+    def moving(self, now: float, mark: str) -> list[Piece]:
+        return [
+            ToolLine(sanitized_line(call.tool_name, 60), _preview(call), now - began, mark=mark)
+            for call, began in self._running.values()
+        ]
+
+    # ── a call that ended ────────────────────────────────────────────────────────────────────────────────────
+
+    def output(self, recorded: ToolOutputRecorded) -> list[Piece]:
+        self._recorded = recorded
+        action = recorded.not_executed
+        if action is None or action.kind not in ("forbidden", "failed"):  # of the others a question has told the user
+            return []
+        what = f"✗ not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)})"
+        return [NoticeLine(what, "red")]
+
+    def end(self, ended: ToolCallFinished) -> list[Piece]:
+        """Nothing for a call that was not executed: that has been told."""
+        begun = self._running.pop(ended.index, None)
+        recorded, self._recorded = self._recorded, None
+        if recorded is not None and recorded.not_executed is not None:
+            return []
+        call = begun[0] if begun else None
+        return self._ended(ended, _preview(call) if call else "", call.args if call else None, recorded)
+
+    def ended_before(self, ended: ToolCallFinished, preview: str) -> list[Piece]:
+        """A call of which only its line is known."""
+        return self._ended(ended, preview, None, None)
+
+    def _ended(
+        self, ended: ToolCallFinished, preview: str, args: dict[str, Any] | None, recorded: ToolOutputRecorded | None
+    ) -> list[Piece]:
+        self._count += 1
+        self._expanded = 0
+        note = _note(recorded)
+        mark = "◼" if note == "interrupted" else ""
+        name = sanitized_line(ended.tool_name, 60)
+        line = ToolLine(name, preview, ended.duration, ended.ok, mark, note, self._count)
+        self._kept.append(KeptTool(line, args, recorded))
+        repeats = ended.tool_name == self._last_name and ended.ok
+        self._last_name = ended.tool_name
+        if repeats and self.only_new:
+            return []
+        if self.verbose:
+            details = argument_lines(args) + (output_lines(recorded) if recorded else [])
+            return [line, *([NoticeLine("\n".join(details), "dim", indent=DETAIL_INDENT)] if details else [])]
+        return [line, *_in_short(recorded)]
+
+    # ── one of them in full ──────────────────────────────────────────────────────────────────────────────────
+
+    def expand(self, number: int | None = None) -> list[Piece]:
+        """Everything of that call; without a number of the last one, and of the one before it when asked again. Empty
+        where there is none."""
+        wanted = number if number is not None else (self._expanded or self._count + 1) - 1
+        tool = next((tool for tool in self._kept if tool.line.number == wanted), None)
+        if tool is None:
+            return []
+        self._expanded = wanted
+        return [Rows(((("", ""),),)), tool.line, *_in_full(tool)]
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The first and the last that can be shown; 0, 0 where there is none."""
+        return (self._kept[0].line.number, self._kept[-1].line.number) if self._kept else (0, 0)
+
+
+def command_pieces(output: str, code: int | None, took_s: float) -> list[Piece]:
+    """What a command of the user's own printed: its end where it is long, and how it ended where that was not well."""
+    lines = sanitized(output).rstrip().split("\n") if output.strip() else []
+    above = [f"… {len(lines) - OWN_LINES} lines above"] if len(lines) > OWN_LINES else []
+    pieces: list[Piece] = [
+        Rows(tuple(((line, "dim"),) for line in above) + tuple(((line, ""),) for line in lines[-OWN_LINES:]))
+    ]
+    ended = "stopped" if code is None else f"exit code {code}" if code else ""
+    said = " · ".join(filter(None, (ended, f"{took_s:.1f} s" if took_s >= 1 else "", "goes with your next message")))
+    return [*(pieces if lines else []), NoticeLine(said, "red" if ended else "dim")]
+
+
+def _preview(call: ToolCallChunk) -> str:
+    return sanitized_line(call.preview or "")
+
+
+def _note(recorded: ToolOutputRecorded | None) -> str:
+    if recorded is None:
+        return ""
+    if recorded.output in _INTERRUPTED:
+        return "interrupted"
+    if (change := recorded.change) is not None:
+        return _counts(change)
+    ending = _ENDING.fullmatch(recorded.output.rpartition("\n")[2])
+    return ending[1] if ending and not recorded.ok else ""
+
+
+def _counts(change: FileChange) -> str:
+    if not change.added and not change.removed:
+        return "unchanged" if not change.created else "empty"
+    return " ".join((f"+{change.added}", *([f"−{change.removed}"] if change.removed or not change.created else [])))
+
+
+def _in_short(recorded: ToolOutputRecorded | None) -> list[Piece]:
+    """The last lines of what failed; the first ones of a diff."""
+    if recorded is None or recorded.output in _INTERRUPTED:
+        return []
+    if not recorded.ok:
+        lines = sanitized(recorded.output).rstrip().split("\n")
+        if _ENDING.fullmatch(lines[-1]):
+            lines.pop()
+        above = [f"… {len(lines) - FAILED_LINES} lines above · Ctrl-O shows all"] if len(lines) > FAILED_LINES else []
+        return _dim([*above, *lines[-FAILED_LINES:]]) if any(line.strip() for line in lines) else []
+    return _diff(recorded.change, DIFF_LINES) if recorded.change is not None else []
+
+
+def _in_full(tool: KeptTool) -> list[Piece]:
+    recorded = tool.recorded
+    pieces = _dim(argument_lines(tool.args, limit=EXPANDED_LINES))
+    if recorded is None:
+        return [*pieces, *_dim(["its output is no longer kept: only the line is"])]
+    if recorded.change is not None:
+        return [*_dim([sanitized_line(recorded.output)]), *_diff(recorded.change, EXPANDED_LINES)]
+    lines = sanitized(recorded.output).rstrip().split("\n")
+    more = [f"… {len(lines) - EXPANDED_LINES} more lines"] if len(lines) > EXPANDED_LINES else []
+    return [
+        *pieces,
+        Rows(tuple(((line, ""),) for line in (*lines[:EXPANDED_LINES], *more, *file_lines(recorded))), DETAIL_INDENT),
+    ]
+
+
+def _dim(lines: Sequence[str]) -> list[Piece]:
+    return [Rows(tuple(((line, "dim"),) for line in lines), DETAIL_INDENT)] if lines else []
+
+
+def _diff(change: FileChange, limit: int) -> list[Piece]:
+    lines = sanitized(change.diff).split("\n") if change.diff else []
+    shown = [line for line in lines if line.strip()] if limit == DIFF_LINES else lines
+    rows = [
+        ((f"{line[:1]} {line[1:]}" if line[:1] in "+- " else line, _DIFF_STYLES.get(line[:1], "dim")),)
+        for line in shown[:limit]
+    ]
+    if len(shown) > limit:
+        rows.append(((f"… {len(shown) - limit} more lines · Ctrl-O shows all", "dim"),))
+    return [Rows(tuple(rows), DETAIL_INDENT)] if rows else []

@@ -1,0 +1,283 @@
+"""What the chat says and sends, without a terminal: the first screen, the status line, questions, costs, keys."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import msgspec
+import pytest
+from prompt_toolkit.history import InMemoryHistory
+
+from tailrace.cli.chat.go_on import own_command
+from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, files_for
+from tailrace.cli.chat.spending import Spending, dollars, short_count
+from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
+from tailrace.cli.chat.tty_approval import answer_of
+from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
+from tailrace.cli.screen.approval_menu import ARMED_AFTER_S, ApprovalMenu
+from tailrace.cli.screen.input_line import Completion, InputLine, TypedLine
+from tailrace.cli.screen.painter import Painter, Rows
+from tailrace.events import ApprovalAsked, Decision, RunForked, UsageRecorded
+from tailrace.messages import Image, Usage
+
+
+def drawn(rows: Rows, width: int = 80) -> list[str]:
+    return ["".join(segment.text for segment in line) for line in Painter().lines([rows], width)]
+
+
+# ── the first screen ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_screen_says_who_where_with_what_and_what_to_try() -> None:
+    facts = WelcomeFacts(
+        "1.2", "anthropic/claude", "~/src", ("terminal", "patch"), file="README.md", is_repository=True
+    )
+    lines = drawn(welcome(facts))
+    assert lines[1] == "● tailrace 1.2"
+    assert "  model      anthropic/claude" in lines
+    assert "  directory  ~/src" in lines
+    assert "  tools      terminal, patch" in lines
+    assert lines[lines.index("  Try") + 1 :][:3] == [
+        "    What is in this directory?",
+        "    Explain @README.md in three sentences.",
+        "    !git log --oneline -5   and then: what do you make of this?",
+    ]
+    assert not any("real model" in line for line in lines)
+
+
+def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() -> None:
+    lines = drawn(welcome(WelcomeFacts("1.2", "local/smollm2-135m", "~", embedded=True)))
+    assert any("small and often wrong" in line for line in lines)
+    assert any(line.startswith("    tailrace init") for line in lines)
+    assert "  tools      none: this model only talks" in lines
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_the_first_screen_fits_any_window(width: int) -> None:
+    facts = WelcomeFacts("1.2", "local/smollm2-135m", "~/" + "deep/" * 12, ("tool",) * 30, embedded=True, yolo=True)
+    assert max(map(len, drawn(welcome(facts), width))) < width
+    assert max(map(len, drawn(cut_off("why " * 60, "2m ago"), width))) < width
+
+
+def test_an_answer_that_was_cut_off_is_offered_with_its_question() -> None:
+    lines = drawn(cut_off("Write a long story.", "2m ago"))
+    assert lines[1:] == [
+        "▌ An answer was cut off when its terminal died, 2m ago:",
+        "▌ “Write a long story.”",
+        "▌ Enter joins it and goes on; or just ask something else.",
+    ]
+
+
+# ── the status line ──────────────────────────────────────────────────────────────────────────────────────────
+
+FACTS = StatusFacts("claude", "~/src", 20_000, 200_000, 41_234, 0.123, 12.4)
+
+
+def status(facts: StatusFacts, width: int = 200) -> str:
+    return "".join(text for _, text in status_line(facts, width))
+
+
+def test_the_status_line_says_what_there_is_to_know() -> None:
+    assert status(FACTS) == "claude · ~/src · 90% context left · 41.2k tokens · $0.12 · 12 s · /help"
+    running = msgspec.structs.replace(FACTS, running="answering", interrupt_means="Ctrl-C stops", switches=("yolo",))
+    assert status(running) == (
+        "answering 12 s · Ctrl-C stops · claude · yolo · ~/src · 90% context left · 41.2k tokens · $0.12"
+    )
+    assert status(StatusFacts("claude")) == "claude · /help"  # nothing is shown that is not known
+
+
+def test_what_does_not_fit_is_left_out_whole() -> None:
+    assert status(FACTS, 60) == "claude · ~/src · 90% context left · 41.2k tokens · $0.12"
+    assert status(FACTS, 40) == "claude · 90% context left · $0.12"
+    assert status(FACTS, 10) == "claude"
+    assert status(StatusFacts("a-model-with-a-long-name"), 10) == "a-model-w…"
+
+
+def test_durations_amounts_and_paths_are_short() -> None:
+    assert [duration(s) for s in (0.44, 12.4, 185, 7260)] == ["0.4 s", "12 s", "3 m 5 s", "2 h 1 m"]
+    assert [dollars(cost) for cost in (None, 0.0, 0.00042, 1.239)] == ["", "$0.00", "$0.0004", "$1.24"]
+    assert [short_count(n) for n in (999, 1234, 1_234_567)] == ["999", "1.2k", "1.2M"]
+    home = Path("/home/ada")
+    assert [short_path(home / name, home) for name in ("", "src")] == ["~", "~/src"]
+    assert short_path(Path("/a/" + "b" * 20 + "/cc/dd/eeeeeeee"), home) == "…/cc/dd/eeeeeeee"
+
+
+# ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_spending_is_counted_by_model_and_a_fork_begins_anew() -> None:
+    prices = {"big": 0.01}
+    spending = Spending(
+        lambda _provider, model, usage: prices[model] * usage.output_tokens if model in prices else None
+    )
+    assert spending.table() == "nothing yet: no model has been asked in this session"
+    spending.note_all([UsageRecorded(Usage(9, 9), "p", "big"), RunForked("run_1", 3)])
+    spending.note_all([UsageRecorded(Usage(1000, 20), "p", "big"), UsageRecorded(Usage(5, 3), "local", "small")])
+    assert (spending.tokens, spending.cost_usd, spending.context_tokens) == (1028, 0.2, 8)
+    lines = spending.table().split("\n")
+    assert lines[0].split() == ["p/big", "1,000", "in", "20", "out", "$0.20"]
+    assert lines[1].split() == ["local/small", "5", "in", "3", "out", "no", "price", "known"]
+    assert lines[2] == "2 calls · 1,028 tokens · $0.20"
+
+
+# ── a question ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_comes_along_whole_and_is_shown_by_name(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("one\ntwo\n")
+    question = composed("Read @notes.md, please.", "Read @notes.md, please.", tmp_path)
+    assert question.message.text == 'Read @notes.md, please.\n\n<file path="notes.md">\none\ntwo\n</file>'
+    assert question.shown == "Read @notes.md, please.\n  + notes.md, 2 lines"
+    assert question.notes == ()
+
+
+def test_what_is_no_file_is_text_and_what_cannot_come_along_is_said(tmp_path: Path) -> None:
+    (tmp_path / "big.log").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    (tmp_path / "raw.bin").write_bytes(b"\0\1")
+    plain = composed("Ask @ada about ada@example.org.", "Ask @ada about ada@example.org.", tmp_path)
+    assert (plain.message.text, plain.shown, plain.notes) == ("Ask @ada about ada@example.org.", "", ())
+    notes = composed("@big.log @raw.bin @gone.txt", "", tmp_path).notes
+    assert [note.split(":")[0] for note in notes] == [
+        "@big.log has 256,001 bytes, more than 256,000",
+        "@raw.bin is no text",
+        "@gone.txt is no file here",
+    ]
+
+
+def test_an_image_is_an_image_and_a_directory_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x").touch()
+    question = composed("@a.png @d", "@a.png @d", tmp_path)
+    assert question.message.parts[1] == Image(data=base64.b64encode(b"\x89PNG").decode(), media_type="image/png")
+    assert '<directory path="d">\nx\n</directory>' in question.message.text
+
+
+def test_the_output_of_the_users_commands_goes_with_the_next_question(tmp_path: Path) -> None:
+    question = composed("Why?", "Why?", tmp_path, [CommandOutput("make", "no rule\n", 2)])
+    assert question.message.text == (
+        "Why?\n\n<command_output command='make' result='exit code 2'>\nno rule\n\n</command_output>"
+    )
+    assert question.shown == "Why?\n  + !make, 1 line"
+
+
+def test_names_of_files_are_completed(tmp_path: Path) -> None:
+    for name in ("read.me", "real.txt", ".hidden", "with blank"):
+        (tmp_path / name).touch()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").touch()
+    assert files_for("@", tmp_path) == ["@read.me", "@real.txt", "@src/"]
+    assert files_for("@rea", tmp_path) == ["@read.me", "@real.txt"]
+    assert files_for("@src/", tmp_path) == ["@src/a.py"]
+    assert files_for("@.h", tmp_path) == ["@.hidden"]
+    assert files_for("@nowhere/x", tmp_path) == []
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asked_menu() -> tuple[ApprovalMenu, Clock]:
+    clock = Clock()
+    menu = ApprovalMenu(clock, 60, wall_clock=lambda: 5000.0)
+    menu.open(ApprovalAsked("a", "terminal", "rm -rf x", "d", expires_at=5042.0))
+    return menu, clock
+
+
+def test_keys_count_once_the_menu_has_stood_and_nobody_was_typing() -> None:
+    menu, clock = asked_menu()
+    assert menu.press("o") == "draft"  # meant for the message that was being typed
+    clock.now += ARMED_AFTER_S / 2
+    assert menu.press("s") == "draft"
+    clock.now += ARMED_AFTER_S
+    assert menu.press("x") == "nothing"
+    assert (menu.press("s"), menu.decision) == ("answer", "session")
+
+
+def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
+    menu, clock = asked_menu()
+    clock.now += ARMED_AFTER_S
+    assert [menu.press(key) for key in "once"] == ["answer", "nothing", "nothing", "nothing"]
+    menu.close()
+    assert menu.swallows("\r")
+    assert not menu.swallows("h")
+
+
+def test_the_menu_counts_down_and_says_what_each_key_means() -> None:
+    menu, clock = asked_menu()
+    clock.now += 12
+    lines = drawn(menu.rows())
+    assert lines[1] == "   o  once     this time only"
+    assert lines[3] == "   a  always   exactly this, here, in every session from now on"
+    assert lines[-1] == "  30 s left, then it is denied"
+    assert menu.press("w") == "why"
+    assert drawn(menu.rows())[1].startswith("  Why not?")
+
+
+class Listener:
+    """Keeps what was entered."""
+
+    def __init__(self) -> None:
+        self.lines: list[TypedLine] = []
+
+    def entered(self, line: TypedLine) -> None:
+        self.lines.append(line)
+
+    def interrupted(self) -> None: ...
+
+    def left(self) -> None: ...
+
+    def approval_answered(self, decision: Decision, reason: str) -> None: ...
+
+    def expand_tool(self) -> None: ...
+
+
+def test_a_long_paste_is_folded_and_sent_whole() -> None:
+    line = InputLine(
+        Listener(), ApprovalMenu(Clock(), 60), history=InMemoryHistory(), completion=Completion((), lambda _: [])
+    )
+    text = "\n".join(f"line {number}" for number in range(200))
+    other = text.replace("line", "row")
+    assert line._folded("two\nlines") == "two\nlines"
+    folded = f"Read {line._folded(text)} and {line._folded(other)} and {line._folded(text)}"
+    assert folded == "Read [200 lines pasted] and [200 lines pasted, 2] and [200 lines pasted]"
+    assert line._unfolded(folded) == f"Read {text} and {other} and {text}"
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("once\n", ("once", "")),
+        ("D", ("deny", "")),
+        ("deny: keep it\n", ("deny", "keep it")),
+        ("no, not this one", ("deny", "not this one")),
+        ("always and ever", None),
+        ("sure", None),
+    ],
+)
+def test_an_answer_in_words(line: str, answer: tuple[str, str] | None) -> None:
+    assert answer_of(line) == answer
+
+
+# ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_that_goes_on_is_one_that_works_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / ".venv" / "bin" / "tailrace"
+    script.parent.mkdir(parents=True)
+    script.touch(mode=0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert own_command(".venv/bin/tailrace", "/usr/bin/python", tmp_path) == ".venv/bin/tailrace"
+    assert own_command("/x/tailrace/__main__.py", str(script.parent / "python"), tmp_path) == (
+        ".venv/bin/python -m tailrace"
+    )
+    assert own_command(str(script), "", Path("/")) == str(script)[1:]
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert own_command(str(script), "", Path("/")) == "tailrace"
