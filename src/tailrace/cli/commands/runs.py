@@ -15,26 +15,24 @@ import msgspec
 
 from tailrace.agent.session import last_words
 from tailrace.cli.argument_types import whole_number
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE
+from tailrace.cli.main import DONE
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.costs import Costs, dialects_of
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
-from tailrace.cli.runs.tail_printer import TailPrinter
+from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
 from tailrace.errors import RunNotFound, RunSealed
-from tailrace.events import RunFinished, RunStatus, entry_to_json
+from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.viewed_lines import in_short, without_reasoning
+from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.run_overview import OWN_RECORDS
 from tailrace.runs.timeline.read import read_timeline
-
-EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -137,21 +135,6 @@ async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     run = await find_run(journal, args.run)
     return await tail_run(journal, run, after=args.after, as_json=args.json)
-
-
-async def tail_run(journal: Journal, run: Run, *, after: int = 0, as_json: bool = False) -> int:
-    status: RunStatus = "completed"
-    printer = TailPrinter(run.last_seq)
-    async for batch in follow(journal, run.id, after=after):
-        entries = list(in_short(batch))
-        if as_json and entries:
-            _print("\n".join(entry_to_json(entry).decode() for entry in entries))
-        elif not as_json:
-            sys.stdout.write("".join(map(printer.text_of, entries)))
-        sys.stdout.flush()
-        if isinstance(batch[-1].event, RunFinished):
-            status = batch[-1].event.status
-    return EXIT[status]
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:

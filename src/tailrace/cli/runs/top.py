@@ -26,11 +26,11 @@ from rich.text import Text
 
 from tailrace.agent.session import last_words
 from tailrace.cli.chat.options import REQUESTER
-from tailrace.cli.commands.runs import tail_run
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
 from tailrace.cli.runs.server_metrics import fetch_metrics
+from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.top_frame import MIN_ROWS, TopState, frame_lines, prompt_lines
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.config.load import Config
