@@ -55,22 +55,21 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
     spent: dict[tuple[str, str], Usage] = {}
     instance: InstanceState | None = None
     for entry in facts:
-        match entry.event:
-            case AttemptStarted(provider, model):
-                models[_full_name(provider, model)] = None
-            case UsageRecorded(usage, provider, model):
-                spent[provider, model] = spent.get((provider, model), Usage()) + usage
-            case RunForked():  # what stands before it is another run's
-                models.clear()
-                spent.clear()
-            case ApprovalAsked() as asked:
-                open_approvals[asked.approval_id] = asked
-            case ApprovalAnswered(approval_id):
-                open_approvals.pop(approval_id, None)
-            case StateChanged(state):
-                instance = state
-            case _:
-                pass
+        event = entry.event
+        if isinstance(event, AttemptStarted):
+            models[_full_name(event.provider, event.model)] = None
+        elif isinstance(event, UsageRecorded):
+            who = event.provider, event.model
+            spent[who] = spent.get(who, Usage()) + event.usage
+        elif isinstance(event, RunForked):  # what stands before it is another run's
+            models.clear()
+            spent.clear()
+        elif isinstance(event, ApprovalAsked):
+            open_approvals[event.approval_id] = event
+        elif isinstance(event, ApprovalAnswered):
+            open_approvals.pop(event.approval_id, None)
+        elif isinstance(event, StateChanged):
+            instance = event.state
     finished = run.finished
     if finished is not None and not spent and finished.usage != Usage():
         name = next(reversed(models), run.new.model)

@@ -117,6 +117,13 @@ class RunStatusBody(msgspec.Struct, frozen=True):
     status: State
 
 
+class StopStatusBody(msgspec.Struct, frozen=True):
+    """`stopping`: the process that executes the run has been told and ends it."""
+
+    id: str
+    status: State | Literal["stopping"]
+
+
 class ForkedFrom(msgspec.Struct, frozen=True):
     """The run began from the facts of `run_id` up to its event `after`."""
 
