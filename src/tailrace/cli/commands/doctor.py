@@ -73,7 +73,7 @@ async def _run(*, offline: bool) -> int:
         broken = broken or finding.state == "broken"
         print(f"{MARKS[finding.state]} {sanitized_line(finding.what, 500)}")  # noqa: T201 - the report is the output
         if finding.advice:
-            print(f"    {sanitized_line(finding.advice, 500)}")  # noqa: T201
+            print(f"    {sanitized_line(finding.advice, 500)}")  # noqa: T201 - the report is the output
     return FAILED if broken else DONE
 
 
