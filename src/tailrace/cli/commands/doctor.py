@@ -82,9 +82,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     try:
         config = load(os.environ)
     except ConfigError as exc:
-        yield Finding(
-            "broken", str(exc), "mend that line; `tailrace init --force` writes a new file and keeps a copy of this one"
-        )
+        yield Finding("broken", str(exc), "mend that line of the file")
         return
     for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
         yield finding

@@ -1,0 +1,1 @@
+"""The set-up: what is found on this machine, and the config file as it is written and changed."""
