@@ -24,6 +24,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef, without_credentials
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
@@ -114,7 +115,7 @@ def _files(config: Config) -> Iterator[Finding]:
 
 def _open_to_others(config: Config) -> Iterator[Finding]:
     """Conversations, tool output and histories are for their owner alone."""
-    kept = [config.home, config.home / "history", config.home / "checkpoints"]
+    kept = [config.home, config.home / ENV_FILE, config.home / "history", config.home / "checkpoints"]
     if (database := config.database) is not None:
         kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-bells")]
     if found := [path for path in kept if is_open_to_others(path)]:
