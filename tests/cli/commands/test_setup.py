@@ -230,7 +230,10 @@ async def test_doctor_checks_platforms_and_their_extras(
     )
     monkeypatch.setattr("tailrace.cli.commands.doctor.find_spec", lambda name: None)
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
-    assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", install_command("telegram"))
+    assert (extra.what, extra.advice) == (
+        "platforms.telegram: its library is not installed",
+        install_command("telegram"),
+    )
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
     hints = [(finding.what, finding.advice) async for finding in findings(offline=True) if finding.state == "note"]
     assert ("tailrace acp, for editors, is not installed", install_command("acp")) in hints
@@ -369,6 +372,29 @@ async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyP
 )
 def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None:
     assert models_url(url) == models
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "is_odd"),
+    [("telegram", "@ada", True), ("telegram", "7", False), ("slack", "ada", True), ("matrix", "ada", True)],
+)
+async def test_doctor_says_that_a_name_is_no_id(patient: Patient, name: str, user: str, is_odd: bool) -> None:
+    patient.write(platforms={name: {"enabled": True, "allow": [user, "*"]}})
+    said = [finding.what for finding in await patient.broken() if ".allow" in finding.what]
+    assert said == ([f"platforms.{name}.allow: {user} is no user's id"] if is_odd else [])
+
+
+async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(patient: Patient) -> None:
+    patient.setenv("TELEGRAM_BOT_TOKEN", "1:wrong")
+    patient.write(
+        platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": f"http://127.0.0.1:{free_port()}"}}
+    )
+    [away] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
+    assert away.advice.startswith("does this machine reach it (network, DNS, proxy)?")
+    async with FakeTelegram() as telegram:
+        patient.write(platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": telegram.url}})
+        [wrong] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
+    assert wrong.advice.startswith("is the token valid?")
 
 
 # ── completion ───────────────────────────────────────────────────────────────────────────────────────────────
