@@ -75,6 +75,7 @@ COMMANDS: dict[str, CliCommand] = {
         "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.commands.add", reads_config=False
     ),
     "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
     "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
