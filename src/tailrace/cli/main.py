@@ -70,11 +70,11 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
-    "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
+    "init": CliCommand("write a config with streaming on", "tailrace.cli.setup.init", reads_config=False),
     "add": CliCommand(
-        "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.commands.add", reads_config=False
+        "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.setup.add", reads_config=False
     ),
-    "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
     "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
     "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),

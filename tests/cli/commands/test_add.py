@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands.test_setup import environment
 from cli.screen.vt import VirtualTerminal
-from tailrace.cli.commands.add import PLATFORMS
+from tailrace.cli.setup.add import PLATFORMS
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.load import load
 from tailrace.config.sections import Platforms

@@ -18,9 +18,9 @@ import pytest
 
 from cli.screen.vt import VirtualTerminal
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
-from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.cli.setup.candidates import ollama_url
+from tailrace.cli.setup.doctor import Finding, findings, models_url
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
@@ -228,7 +228,7 @@ async def test_doctor_checks_platforms_and_their_extras(
         providers={"mine": {"base_url": server.openai_url}},
         platforms={"telegram": {"enabled": True, "token_env": "NO_SUCH_TOKEN"}},
     )
-    monkeypatch.setattr("tailrace.cli.commands.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
     assert (extra.what, extra.advice) == (
         "platforms.telegram: its library is not installed",

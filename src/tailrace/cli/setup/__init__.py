@@ -1,1 +1,1 @@
-"""The set-up: what is found on this machine, and the config file as it is written and changed."""
+"""The set-up: `init`, `add`, `doctor`, and the config file as it is written and changed."""
