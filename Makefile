@@ -1,5 +1,7 @@
 # Every target sets up what it needs in .venv from the lock with hashes, says what it does, and is quick again.
-PYTHON ?= python3.11
+# The first of these that runs and is new enough; `make PYTHON=/path/to/python …` takes another one.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
 # Home Assistant runs on this one
 HOMEASSISTANT_PYTHON ?= python3.13
 VENV := .venv
@@ -54,7 +56,8 @@ clean: ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-synapse $(VENV)-homeassistant .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
+	@[ -n "$(PYTHON)" ] || { echo "error: no Python from 3.11 on is on the PATH; install one, or: make PYTHON=/path/to/python …"; exit 1; }
+	@command -v $(PYTHON) > /dev/null || { echo "error: there is no $(PYTHON)"; exit 1; }
 	@echo "· creating $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV)
 

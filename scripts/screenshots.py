@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from cli.screen.vt import VirtualTerminal  # noqa: E402 - the tests' terminal
-from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # noqa: E402
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # noqa: E402 - it is found by the path above
 
 # pyte knows no dim text; nothing of ours blinks, so that stands for it here.
 pyte.graphics.TEXT.update({2: "+blink", 22: "-bold"})

@@ -19,7 +19,7 @@ from tailrace import Agent, AIAgent, tool
 from tailrace.api import OnApproval
 from tailrace.app import open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import CorruptLog, RunParked, TailraceError
+from tailrace.errors import CorruptLog, RunParked, RunUnsuccessful, TailraceError
 from tailrace.events import ApprovalAsked, Decision, MessageChunk, NotExecuted, RunFinished
 from tailrace.ports import Run
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
@@ -52,6 +52,25 @@ async def test_a_stream_is_what_was_stored(tmp_path: Path) -> None:
     assert "".join(e.text for e in events if isinstance(e, MessageChunk)) == result.text == "Hello there."
     assert result.completed
     assert isinstance(events[-1], RunFinished)
+
+
+async def test_the_text_of_a_turn_comes_piece_by_piece(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    script = (reply("I look.", call("read_file", {"path": "a.txt"})), reply("It says x, and no more."))
+    async with opened(tmp_path, *script) as (agent, _), agent.stream("Hi.") as run:
+        pieces = [text async for text in run.text]
+    assert "".join(pieces) == "I look.\nIt says x, and no more."
+    assert len(pieces) > 2
+
+
+async def test_a_turn_that_fails_is_not_silent(tmp_path: Path) -> None:
+    async with opened(tmp_path, "status-401", "status-401") as (agent, _):
+        async with agent.stream("Hi.") as run:
+            with pytest.raises(RunUnsuccessful) as streamed:
+                [_ async for _ in run.text]
+        with pytest.raises(RunUnsuccessful, match="Incorrect API key") as whole:
+            (await agent.run("Hi.")).raise_for_status()
+    assert (streamed.value.status, streamed.value.kind) == (whole.value.status, whole.value.kind)
 
 
 async def test_one_agent_is_one_conversation(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,24 +11,70 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PYTHON = """#!/bin/sh
+[ "$1" != -c ] || exit STATUS
 [ "$2" = venv ] || exit 0
 mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
 printf '#!/bin/sh\\necho The answer.\\n' > "$3/bin/tailrace" && chmod +x "$3/bin/tailrace"
 """
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_the_first_answer_of_make_chat_stands_alone_in_a_file(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "requirements").mkdir()
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def checkout(directory: Path) -> Path:
+    shutil.copy(ROOT / "Makefile", directory)
+    (directory / "requirements").mkdir()
     for name in ("requirements/chat.txt", "pyproject.toml"):
-        (tmp_path / name).touch()
-    python = tmp_path / "python"
-    python.write_text(PYTHON, encoding="utf-8")
+        (directory / name).touch()
+    return directory
+
+
+def install(python: Path, *, works: bool = True) -> Path:
+    """A Python; one that does not work is too old, or a shim with nothing behind it."""
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(PYTHON.replace("STATUS", "0" if works else "1"), encoding="utf-8")
     python.chmod(0o755)
-    command = ["make", "--no-print-directory", "chat", f"PYTHON={python}"]
-    done = subprocess.run(
-        command, cwd=tmp_path, input="Hello?", capture_output=True, text=True, check=False, timeout=60
+    return python
+
+
+def make_chat(directory: Path, *args: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{path}:/usr/bin:/bin"} if path else dict(os.environ)
+    command = ["make", "--no-print-directory", "chat", *args]
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        input="Hello?",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
+
+
+@needs_make
+def test_the_first_answer_of_make_chat_stands_alone_in_a_file(tmp_path: Path) -> None:
+    done = make_chat(checkout(tmp_path), f"PYTHON={install(tmp_path / 'python')}")
     assert (done.returncode, done.stdout) == (0, "The answer.\n")
     assert [line[:12] for line in done.stderr.splitlines()] == ["· creating .", "· installing"]
+
+
+@needs_make
+def test_any_python_that_is_new_enough_will_do(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    for name in ("python3.11", "python3.12", "python3"):
+        install(programs / name, works=False)
+    install(programs / "python3.13")
+    done = make_chat(checkout(tmp_path), path=programs)
+    assert (done.returncode, done.stdout) == (0, "The answer.\n")
+
+
+@needs_make
+def test_without_such_a_python_one_line_says_so(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    for name in ("python3.11", "python3.12", "python3.13", "python3.14", "python3"):
+        install(programs / name, works=False)
+    done = make_chat(checkout(tmp_path), path=programs)
+    assert done.returncode != 0
+    assert "error: no Python from 3.11 on is on the PATH" in done.stdout + done.stderr
+    assert not (tmp_path / ".venv").exists()

@@ -26,7 +26,7 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import RunParked, RunSealed, TailraceError
+from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
 from tailrace.events import (
     AnyEvent,
     ApprovalAsked,
@@ -83,6 +83,17 @@ class RunResult(msgspec.Struct, frozen=True):
     def completed(self) -> bool:
         return self.status == "completed"
 
+    def raise_for_status(self) -> Self:
+        """Itself, unless the turn failed. Raises `RunUnsuccessful` with the reason."""
+        if self.status == "failed":
+            raise _unsuccessful(self.status, self.error)
+        return self
+
+
+def _unsuccessful(status: RunStatus, error: RunFailure | None) -> RunUnsuccessful:
+    message = error.message if error else "the turn failed"
+    return RunUnsuccessful(message, status=status, kind=error.kind if error else "")
+
 
 class RunStream:
     """A turn under way: iterate over its events. It goes on without being iterated over; leaving the block stops it."""
@@ -96,6 +107,20 @@ class RunStream:
         async for batch in follow(self._app.journal, self.id):
             for entry in batch:
                 yield entry.event
+
+    @property
+    async def text(self) -> AsyncIterator[str]:
+        """What the agent says, piece by piece as it comes; texts before and after a tool are lines apart. Raises
+        `RunUnsuccessful` for a turn that fails, after what it said, and `RunParked`."""
+        apart = ""
+        async for event in self:
+            if isinstance(event, MessageChunk | Commentary) and event.text:
+                yield apart + event.text
+                apart = "\n" if isinstance(event, Commentary) else ""
+            elif isinstance(event, MessageStop):
+                apart = "\n"
+            elif isinstance(event, RunFinished) and event.status == "failed":
+                raise _unsuccessful(event.status, event.error)
 
     async def result(self) -> RunResult:
         """Waits for the end. Raises `RunParked` for a run that was set aside."""
@@ -113,8 +138,8 @@ class Agent:
     ```python
     async with Agent(model="anthropic/claude-sonnet-4-5") as agent:
         async with agent.stream("What is in this directory?") as run:
-            async for event in run:
-                print(event)
+            async for text in run.text:
+                print(text, end="", flush=True)
     ```
 
     `on_approval` is asked before an action that needs an approval, and returns a decision ("once", "session", "always",

@@ -169,6 +169,15 @@ class CursorAhead(JournalError):
     """The cursor names an entry that this log has never had."""
 
 
+class RunUnsuccessful(TailraceError):
+    """The run failed. `status` is how it ended, `kind` why, for programs."""
+
+    def __init__(self, message: str, *, status: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
 class ForkRefused(TailraceError):
     """No run can begin from this entry of that run. The text says why, and what can be done instead."""
 

@@ -114,7 +114,7 @@ def test_the_version() -> None:
     assert tailrace("--version").stdout.decode().strip() == f"tailrace {__version__}"
 
 
-@pytest.mark.parametrize("args", [("frobnicate",), ("decode",), ("decode", "x", "--dialect", "klingon")])
+@pytest.mark.parametrize("args", [("--frobnicate",), ("decode",), ("decode", "x", "--dialect", "klingon")])
 def test_wrong_use_exits_2_and_says_how_it_is_right(args: tuple[str, ...]) -> None:
     done = tailrace(*args)
     assert (done.returncode, done.stdout) == (2, b"")
@@ -124,6 +124,18 @@ def test_wrong_use_exits_2_and_says_how_it_is_right(args: tuple[str, ...]) -> No
 
 
 # ── how a command is called ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("word", "meant"), [("chta", "chat"), ("sevre", "serve"), ("Runs", "runs"), ("flows", "flow")])
+def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
+    done = tailrace(word, "run")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? A question in quotes is asked\n"
+
+
+@pytest.mark.parametrize("word", ["hello", "why?", "what runs here", "chta and more"])
+def test_other_words_are_a_question(word: str) -> None:
+    assert cli.near_command(word) is None
 
 
 @pytest.mark.parametrize(

@@ -332,3 +332,20 @@ def test_M151_a_variable_of_blanks_is_not_set(tmp_path: Path, blank: str) -> Non
 
 def test_M151_blanks_around_a_secret_are_dropped(tmp_path: Path) -> None:
     assert config_of("", tmp_path, KEY=" sk-1\n").secret("KEY") == "sk-1"
+
+
+# ── the file of secrets ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_variable_that_is_not_set_comes_from_the_file_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("# mine\nexport A_KEY='from the file'\nB_KEY = plain\n\nC_KEY=a=b#c\n")
+    config = load({"A_KEY": "from the environment", "B_KEY": "  "}, tmp_path)
+    assert [config.secret(name) for name in ("A_KEY", "B_KEY", "C_KEY")] == ["from the environment", "plain", "a=b#c"]
+    assert config.environment.without(()) == {"A_KEY": "from the environment", "B_KEY": "  "}
+
+
+def test_a_mistake_in_it_is_told_by_its_line_without_its_text(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("A=1\nsk-secret-without-a-name\n")
+    with pytest.raises(ConfigError) as mistake:
+        load({}, tmp_path)
+    assert str(mistake.value) == f"{tmp_path / 'env'}:2: expected NAME=value"

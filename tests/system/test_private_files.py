@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.app import open_app
-from tailrace.cli.commands.doctor import Finding, findings
+from tailrace.cli.setup.doctor import Finding, findings
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal

@@ -24,6 +24,7 @@ from tailrace.agent.runner import TurnSettings
 from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.safety.waiting_approvals import WaitingApprovals
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
@@ -94,6 +95,7 @@ class App:
         self.mcp = mcp
         self.journal = journal
         self.bus = bus_of(journal)
+        self.waiting = WaitingApprovals(journal)
         self.models = models
         self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -210,7 +212,12 @@ class App:
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
             policy=self._turn_policy(spec, run, directory),
-            asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
+            asker=Asker(
+                spec.requester,
+                reachable=spec.reachable,
+                timeout_s=self.config.approvals.timeout_s,
+                board=self.waiting.of_run(run.id),
+            ),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,

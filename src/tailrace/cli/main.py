@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
+NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
 LOG_LEVELS = ("debug", "info", "warning")
 
 
@@ -41,7 +43,10 @@ class CliCommand(NamedTuple):
 
 COMMANDS: dict[str, CliCommand] = {
     "chat": CliCommand(
-        "chat in the terminal; -q asks one question", "tailrace.cli.commands.chat", starts_programs=True
+        "chat in the terminal; with a question, ask only that",
+        "tailrace.cli.commands.chat",
+        starts_programs=True,
+        mixed=True,
     ),
     "serve": CliCommand(
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
@@ -66,8 +71,12 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "flow": CliCommand("run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
-    "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
-    "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "init": CliCommand("write a config with streaming on", "tailrace.cli.setup.init", reads_config=False),
+    "add": CliCommand(
+        "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.setup.add", reads_config=False
+    ),
+    "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
+    "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
     "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
@@ -107,10 +116,26 @@ def print_error(message: str) -> None:
 
 
 def _with_command(argv: list[str]) -> list[str]:
-    """`tailrace` alone, or with options of `chat` only, is `tailrace chat`."""
-    if not argv or (argv[0].startswith("-") and argv[0] not in {"-h", "--help", "--version"}):
-        return [DEFAULT_COMMAND, *argv]
-    return argv
+    """`tailrace` alone, with options of `chat`, or with a question is `tailrace chat`. A word that looks like a
+    command's name is a mistake and no question."""
+    if not argv:
+        return [DEFAULT_COMMAND]
+    first = argv[0]
+    if first in COMMANDS or first in {"-h", "--help", "--version"}:
+        return argv
+    if first == "help":
+        return ["--help"]
+    if not first.startswith("-") and (meant := near_command(first)):
+        print_error(f"no command {first!r}; did you mean {meant}? A question in quotes is asked")
+        raise SystemExit(USAGE)
+    return [DEFAULT_COMMAND, *argv]
+
+
+def near_command(word: str) -> str | None:
+    """The command that a mistyped word stands for; None for a question."""
+    if any(c.isspace() for c in word):
+        return None
+    return next(iter(get_close_matches(word.lower(), COMMANDS, n=1, cutoff=NEAR_COMMAND)), None)
 
 
 def _run(argv: list[str]) -> int:
@@ -168,7 +193,9 @@ def _log_to_stderr(config: Config, level: Level) -> None:
 def _parser() -> Parser:
     """The top level: only for its help and its error messages."""
     parser = Parser(
-        prog="tailrace", description="A streaming-first runtime for LLM agents. Without a command: tailrace chat."
+        prog="tailrace",
+        usage='tailrace [-h] [--version] COMMAND …\n       tailrace "a question"',
+        description="A streaming-first runtime for LLM agents. Without a command: tailrace chat.",
     )
     parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from tailrace.config.env_file import FILE_NAME as ENV_FILE
+from tailrace.config.env_file import read_env_file
 from tailrace.config.sections import CallPolicy, Sections
 from tailrace.errors import ConfigError
 
@@ -26,20 +28,24 @@ SWITCH_WORDS: Final = {
 
 
 class Environment:
-    """The environment as it was when the config was loaded. Its repr shows no variable."""
+    """The environment as it was when the config was loaded, and beneath it the variables of the file `env`, which no
+    child process is given. Its repr shows no variable."""
 
-    __slots__ = ("_variables",)
+    __slots__ = ("_kept", "_variables")
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], kept: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables)
+        self._kept = dict(kept or {})
 
     def __repr__(self) -> str:
         return "Environment(…)"
 
     def get(self, name: str) -> str | None:
         """A variable that is set to nothing, or to blanks alone, counts as not set (M151)."""
-        value = self._variables.get(name, "")
-        return value if value.strip() else None
+        for variables in (self._variables, self._kept):
+            if (value := variables.get(name, "")).strip():
+                return value
+        return None
 
     def without(self, names: Collection[str]) -> dict[str, str]:
         """All variables but these, for a child process."""
@@ -110,11 +116,14 @@ class Config(Sections, kw_only=True):
 
 
 def load(env: Mapping[str, str], home: Path | None = None) -> Config:
-    """`config.yaml` in `home`, else in `$TAILRACE_HOME`, else in `~/.tailrace`. No file: the defaults.
-    Raises `ConfigError` with the file, the line and the key of the mistake."""
+    """`config.yaml` in `home`, else in `$TAILRACE_HOME`, else in `~/.tailrace`. No file: the defaults. Variables that
+    are not set come from the file `env` beside it. Raises `ConfigError` with the file, the line and the key of the
+    mistake."""
     environment = Environment(env)
     if home is None:
         home = _expanded(environment.get("TAILRACE_HOME") or "~/.tailrace", environment)
+    if kept := read_env_file(home / ENV_FILE):
+        environment = Environment(env, kept)
     sections = _load_file(home / "config.yaml")
     return Config(
         **{name: getattr(sections, name) for name in Sections.__struct_fields__},

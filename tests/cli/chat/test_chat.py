@@ -79,6 +79,15 @@ async def test_the_answer_alone_goes_to_stdout(cli: Cli, dialect: str) -> None:
     assert "Where to?" in cli.server.requests[0].body.decode()
 
 
+async def test_words_alone_are_the_question(cli: Cli) -> None:
+    cli.server.extend(reply(ANSWER))
+    code, out, err = await cli.run("Where", "to?", "--no-stream")
+    assert (code, out) == (0, f"{ANSWER}\n")
+    assert cli.server.requests[0].json()["messages"][-1]["content"] == "Where to?"
+    code, out, err = await cli.run("Where", "-q", "to?")
+    assert (code, out, err) == (2, "", "error: one question at a time: either -q or the words alone\n")
+
+
 async def test_streamed_or_not_the_bytes_are_the_same(cli: Cli) -> None:
     cli.server.extend(*[reply("Two\n\nparagraphs.\n")] * 2)
     streamed = (await cli.run("-q", "?", "--stream"))[:2]

@@ -18,7 +18,7 @@ from platforms.discord.test_gateway import settings_for
 from platforms.gateways import config_for as gateway_config
 from redis_server import redis_server
 from server.http_server import config_for, sse
-from tailrace.cli.commands.doctor import Finding, findings
+from tailrace.cli.setup.doctor import Finding, findings
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply

@@ -18,8 +18,9 @@ import pytest
 
 from cli.screen.vt import VirtualTerminal
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
-from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
+from tailrace.cli.setup.candidates import ollama_url
+from tailrace.cli.setup.doctor import Finding, findings, models_url
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
@@ -65,7 +66,11 @@ def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
 
 def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path) -> None:
     done = tailrace(tmp_path, "init", ANTHROPIC_API_KEY="sk-set")
-    assert (done.returncode, done.stderr) == (2, "error: which model of anthropic? name it with --model\n")
+    assert done.returncode == 0, "without a terminal nobody is called"
+    assert load({}, tmp_path).model.provider == "anthropic"
+    done = tailrace(tmp_path, "init", "--provider", "vllm", "--force")
+    assert (done.returncode, done.stderr) == (2, "error: which model of vllm? name it with --model\n")
+    (tmp_path / "config.yaml").unlink()
     done = tailrace(tmp_path, "init", "--provider", "openai", "--model", "some: model")
     assert (done.returncode, done.stderr.splitlines()[1]) == (0, "next: export OPENAI_API_KEY=…, then tailrace")
     config = load({}, tmp_path)
@@ -86,15 +91,68 @@ def test_init_replaces_nothing_unless_told_to(tmp_path: Path) -> None:
     assert tailrace(tmp_path, "init", "--force", "--provider", "nobody").returncode == 2
 
 
-async def test_init_asks_a_person(tmp_path: Path) -> None:
+async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path: Path, server: FaultyProvider) -> None:
+    ollama = server.url.removeprefix("http://")
     command = [sys.executable, "-m", "tailrace", "init"]
+    async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST=ollama, XAI_API_KEY="sk-x")) as terminal:
+        await terminal.until("A number, or provider/model [1]:")
+        shown = terminal.text
+        assert "1  xai/grok-4" in shown
+        assert "XAI_API_KEY is set" in shown
+        assert "3  local/smollm2-135m" in shown
+        terminal.enter("2")
+        await terminal.until("it answers")
+        assert await terminal.exit_code() == 0
+    config = load({}, tmp_path)
+    assert config.model.provider == "ollama"
+    assert config.providers["ollama"].base_url == f"{server.url}/v1"
+    assert [request.path for request in server.requests if "completions" in request.path] == ["/v1/chat/completions"]
+
+
+async def test_init_writes_nothing_where_the_model_does_not_answer(tmp_path: Path) -> None:
+    async with FaultyProvider(["status-500", "status-500"]) as server:
+        ollama = environment(tmp_path, OLLAMA_HOST=server.url.removeprefix("http://"))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", "init", "--yes"),
+            env=ollama,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    assert "nothing was written" in said.decode()
+    assert not (tmp_path / "config.yaml").exists()
+
+
+async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("agent: {max_turns: 3}\n")
+    command = [sys.executable, "-m", "tailrace", "init", "--provider", "mistral", "--model", "large"]
     async with VirtualTerminal(command, environment(tmp_path)) as terminal:
-        await terminal.until("provider [local]:")
-        terminal.enter("mistral")
-        await terminal.until("\nmodel:")
-        terminal.enter("large")
+        await terminal.until("Replace it? A copy is kept [y/N]:")
+        terminal.enter("")
+        assert await terminal.exit_code() == 1
+    assert load({}, tmp_path).agent.max_turns == 3
+    async with VirtualTerminal(command, environment(tmp_path)) as terminal:
+        await terminal.until("Replace it? A copy is kept [y/N]:")
+        terminal.enter("y")
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.name == "large"
+    assert (tmp_path / "config.yaml.bak1").read_text() == "agent: {max_turns: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+        ("[::1]:7", "http://[::1]:7/v1"),
+        ("box:99", "http://box:99/v1"),
+        ("https://box", "https://box:11434/v1"),
+        ("box:nonsense", "http://box:11434/v1"),
+    ],
+)
+def test_ollama_is_looked_for_where_its_own_clients_look(host: str, url: str) -> None:
+    assert ollama_url({"OLLAMA_HOST": host}) == url
 
 
 # ── doctor ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +193,8 @@ def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "✗ " in done.stdout
     assert "config.yaml:1: streaming.enabled" in done.stdout
-    assert "tailrace init --force" in done.stdout
+    assert "mend that line of the file" in done.stdout
+    assert "--force" not in done.stdout, "no remedy replaces a config"
     (tmp_path / "config.yaml").unlink()
     done = tailrace(tmp_path, "doctor", "--offline")
     assert "no config at" in done.stdout
@@ -169,9 +228,12 @@ async def test_doctor_checks_platforms_and_their_extras(
         providers={"mine": {"base_url": server.openai_url}},
         platforms={"telegram": {"enabled": True, "token_env": "NO_SUCH_TOKEN"}},
     )
-    monkeypatch.setattr("tailrace.cli.commands.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
-    assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", install_command("telegram"))
+    assert (extra.what, extra.advice) == (
+        "platforms.telegram: its library is not installed",
+        install_command("telegram"),
+    )
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
     hints = [(finding.what, finding.advice) async for finding in findings(offline=True) if finding.state == "note"]
     assert ("tailrace acp, for editors, is not installed", install_command("acp")) in hints
@@ -310,6 +372,29 @@ async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyP
 )
 def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None:
     assert models_url(url) == models
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "is_odd"),
+    [("telegram", "@ada", True), ("telegram", "7", False), ("slack", "ada", True), ("matrix", "ada", True)],
+)
+async def test_doctor_says_that_a_name_is_no_id(patient: Patient, name: str, user: str, is_odd: bool) -> None:
+    patient.write(platforms={name: {"enabled": True, "allow": [user, "*"]}})
+    said = [finding.what for finding in await patient.broken() if ".allow" in finding.what]
+    assert said == ([f"platforms.{name}.allow: {user} is no user's id"] if is_odd else [])
+
+
+async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(patient: Patient) -> None:
+    patient.setenv("TELEGRAM_BOT_TOKEN", "1:wrong")
+    patient.write(
+        platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": f"http://127.0.0.1:{free_port()}"}}
+    )
+    [away] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
+    assert away.advice.startswith("does this machine reach it (network, DNS, proxy)?")
+    async with FakeTelegram() as telegram:
+        patient.write(platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": telegram.url}})
+        [wrong] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
+    assert wrong.advice.startswith("is the token valid?")
 
 
 # ── completion ───────────────────────────────────────────────────────────────────────────────────────────────

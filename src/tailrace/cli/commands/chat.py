@@ -19,6 +19,7 @@ from tailrace.config.load import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar="QUESTION", nargs="*", help="ask this and exit, as -q does")
     parser.add_argument(
         "-q", metavar="QUESTION", help="ask this and exit; without it, stdin is the question unless it is a terminal"
     )
@@ -43,6 +44,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 1 failed, 2 nothing was asked, 3 incomplete, 130 interrupted. Raises `TailraceError`,
     `KeyboardInterrupt`."""
     question: str | None = args.q
+    if args.words:
+        if question is not None:
+            print_error("one question at a time: either -q or the words alone")
+            return USAGE
+        question = " ".join(args.words)
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.buffer.read().decode(errors="replace")
     if question is not None and not question.strip():

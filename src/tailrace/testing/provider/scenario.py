@@ -50,6 +50,7 @@ class Scenario(Value):
 
     name: str = "ok"
     reply: Reply = REPLIES["ok"].reply
+    continues: str = ""  # instead of the reply: the rest of this text, after the part that the request repeats
     status: Status | None = None  # an error instead of the reply
     instead: Instead | None = None  # something else instead of it
     refuses: tuple[str, ...] = ()  # fields of the request, dotted: a 400 that names the first one there is

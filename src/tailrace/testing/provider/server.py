@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,8 +17,10 @@ from tailrace.testing.provider.scenario import Scenario
 from tailrace.testing.provider.strict import Strict, VendorApi
 from tailrace.testing.provider.turns import AgenticTurns
 from tailrace.testing.scripted.failures import Failure
-from tailrace.testing.scripted.reply import Reply
+from tailrace.testing.scripted.reply import Reply, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
+
+SAID_BEFORE = 12  # characters of a text by which it is known again
 
 
 class FaultyProvider:
@@ -156,7 +158,10 @@ class FaultyProvider:
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
         if self._script:
-            return self._script.pop(0)
+            chosen_one = self._script.pop(0)
+            if chosen_one.continues:
+                return replace(chosen_one, reply=reply(rest_of(chosen_one.continues, request.body)))
+            return chosen_one
         terms = request.model.split("+")
         turn = next((term for term in terms if term in self._turns.names), None)
         if turn is None:
@@ -169,6 +174,31 @@ class FaultyProvider:
     def choose_for_kept(self) -> Scenario:
         """How a response that is kept is delivered: the faults of the script's next item, else none."""
         return self._script.pop(0) if self._script else Scenario()
+
+
+def rest_of(text: str, body: object) -> str:
+    """What follows the longest beginning of `text` that the request holds: a model that goes on. A few letters are no
+    beginning."""
+    said = "\n".join(_strings(body))
+    low, high = 0, len(text)
+    while low < high:  # a beginning that is there contains every shorter one
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] in said else (low, middle - 1)
+    return text[low:] if low >= SAID_BEFORE else text
+
+
+def _strings(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _strings(item)
+        case dict():
+            for item in value.values():
+                yield from _strings(item)
+        case _:
+            return
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:

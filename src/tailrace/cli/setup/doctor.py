@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import platform
+import re
 import shlex
 import sqlite3
 import sys
@@ -24,6 +25,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef, without_credentials
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
@@ -73,7 +75,7 @@ async def _run(*, offline: bool) -> int:
         broken = broken or finding.state == "broken"
         print(f"{MARKS[finding.state]} {sanitized_line(finding.what, 500)}")  # noqa: T201 - the report is the output
         if finding.advice:
-            print(f"    {sanitized_line(finding.advice, 500)}")  # noqa: T201
+            print(f"    {sanitized_line(finding.advice, 500)}")  # noqa: T201 - the report is the output
     return FAILED if broken else DONE
 
 
@@ -82,9 +84,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     try:
         config = load(os.environ)
     except ConfigError as exc:
-        yield Finding(
-            "broken", str(exc), "mend that line; `tailrace init --force` writes a new file and keeps a copy of this one"
-        )
+        yield Finding("broken", str(exc), "mend that line of the file")
         return
     for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
         yield finding
@@ -116,7 +116,7 @@ def _files(config: Config) -> Iterator[Finding]:
 
 def _open_to_others(config: Config) -> Iterator[Finding]:
     """Conversations, tool output and histories are for their owner alone."""
-    kept = [config.home, config.home / "history", config.home / "checkpoints"]
+    kept = [config.home, config.home / ENV_FILE, config.home / "history", config.home / "checkpoints"]
     if (database := config.database) is not None:
         kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-bells")]
     if found := [path for path in kept if is_open_to_others(path)]:
@@ -174,9 +174,9 @@ def _extras(config: Config) -> Iterator[Finding]:
     ]
     for key, module, extra in wanted:
         if find_spec(module) is None:
-            yield Finding("broken", f"{key} needs {module}", install_command(extra))
+            yield Finding("broken", f"{key}: its library is not installed", install_command(extra))
         else:
-            yield Finding("ok", f"{key}: {module} is installed")
+            yield Finding("ok", f"{key}: its library is installed")
     for extra, missing in PROTOCOLS.items():
         if find_spec(extra) is not None:
             yield Finding("ok", f"tailrace {extra}: what it needs is installed")
@@ -211,9 +211,30 @@ def _secrets(config: Config) -> Iterator[Finding]:
                 yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
         if not settings.allow:
             yield Finding("note", f"platforms.{name} serves no user", f"platforms.{name}.allow: [your id]")
+        yield from _odd_users(name, settings.allow)
     for name, provider in config.providers.items():
         if provider.key_env and config.secret(provider.key_env) is None:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
+
+
+# What a user's id looks like, and an example. On the other platforms names are ids.
+USER_IDS: Final = {
+    "telegram": (re.compile(r"-?\d+"), "12345"),
+    "discord": (re.compile(r"\d{15,21}"), "80351110224678912"),
+    "slack": (re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
+    "whatsapp": (re.compile(r"\+?\d+"), "491701234567"),
+    "matrix": (re.compile(r"@[^:]+:.+"), "@ada:example.org"),
+}
+
+
+def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
+    """Names where the platform gives ids: nobody would be served, and nothing would say why."""
+    if name not in USER_IDS:
+        return
+    pattern, example = USER_IDS[name]
+    if odd := [user for user in allow if user != "*" and not pattern.fullmatch(user)]:
+        shown = ", ".join(odd)
+        yield Finding("broken", f"platforms.{name}.allow: {shown} is no user's id", f"an id looks like {example}")
 
 
 async def _store(config: Config) -> Finding:
@@ -321,8 +342,10 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
             async with asyncio.timeout(REACH_TIMEOUT_S):
                 yield Finding("ok", f"{name}: {await platform_.check()}")
         except (PlatformError, TimeoutError) as exc:
-            reason = str(exc) or "no answer in time"
-            yield Finding("broken", f"{name}: {reason}", f"is the token valid? see docs/platforms/{name}.md")
+            reason = str(exc).removeprefix(f"{name}: ") or "no answer in time"
+            away = isinstance(exc, TimeoutError) or "no connection" in reason
+            doubt = "does this machine reach it (network, DNS, proxy)?" if away else "is the token valid?"
+            yield Finding("broken", f"{name}: {reason}", f"{doubt} see docs/platforms/{name}.md")
         finally:
             await platform_.close()
 

@@ -1,0 +1,138 @@
+"""The scenes: what is asked, how the provider or the server fails meanwhile, and what is said about it.
+
+A scene scripts the provider and may kill the server. It never touches the run: recovering is the runtime's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from tailrace.cli.demo.stage import Seen, Stage
+from tailrace.events import (
+    AnyEvent,
+    AttemptStarted,
+    GatewayNotice,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    ToolCallChunk,
+    ToolCallFinished,
+)
+from tailrace.testing.provider import Break, Offset, Scenario, call, reply
+
+HALF = Offset(50, per_cent=True)
+LIVE = (
+    "A tailrace is the channel that carries the water away from a mill. In this one the water is tokens: each is "
+    "written to the log, and then shown to everyone who watches: a terminal, a page, a chat."
+)
+STALLED = (
+    "The first half of this sentence comes from one provider, which then falls silent; the second half comes from "
+    "another one, which speaks another dialect, and the seam cannot be seen."
+)
+KILLED = (
+    "While this is written the server is killed with signal 9. What was shown is on disk already. The next process "
+    "finds the run, asks the model to go on after the last word, and the sentence ends as it should."
+)
+WRITE = call("write_file", {"path": "notes.txt", "content": "The river rises in spring.\n" * 4})
+BEFORE_TOOL, AFTER_TOOL = "I write it down. ", "notes.txt is written, once."
+
+
+class Narrator(Protocol):
+    """Who draws a scene."""
+
+    def note(self, text: str, mark: str = "·") -> None:
+        """Something that happens, explained. Marks: "·" to know, "✗" a fault, "✓" recovered."""
+
+    def show(self, text: str) -> None:
+        """The whole text on the viewer's screen."""
+
+
+class Scene(NamedTuple):
+    """`script` is what the provider does, given the pause between tokens. `kill_at`: the server is killed when so many
+    characters were shown."""
+
+    title: str
+    question: str
+    opening: str
+    script: Callable[[float], list[Scenario]]
+    kill_at: int = 0
+
+
+SCENES = (
+    Scene(
+        "Live",
+        "What is a tailrace?",
+        "Each token is committed to the log before anybody sees it. The page shows the same run at the same moment.",
+        lambda pace_s: [Scenario(reply=reply(LIVE), pace_s=pace_s)],
+    ),
+    Scene(
+        "A provider falls silent",
+        "What happens when a provider stalls?",
+        "In a moment the provider stops sending, with the connection open: the worst kind of failure.",
+        lambda pace_s: [
+            Scenario(reply=reply(STALLED), pace_s=pace_s, broken=Break("stall", HALF)),
+            Scenario(continues=STALLED, pace_s=pace_s),
+        ],
+    ),
+    Scene(
+        "A tool call breaks off",
+        "Write down when the river rises.",
+        "The connection is cut in the middle of the arguments of write_file. The broken call is never run.",
+        lambda pace_s: [
+            Scenario(reply=reply(BEFORE_TOOL, WRITE), pace_s=pace_s, broken=Break("cut", Offset(75, per_cent=True))),
+            Scenario(reply=reply(WRITE), pace_s=pace_s),
+            Scenario(reply=reply(AFTER_TOOL), pace_s=pace_s),
+        ],
+    ),
+    Scene(
+        "kill -9",
+        "And when the server itself dies?",
+        "The server is about to be killed with signal 9 in the middle of a sentence.",
+        lambda pace_s: [
+            Scenario(reply=reply(KILLED), pace_s=pace_s),
+            Scenario(continues=KILLED, pace_s=pace_s),
+        ],
+        kill_at=len(KILLED) // 2,
+    ),
+)
+
+
+async def play(scene: Scene, stage: Stage, narrator: Narrator, *, session: str, pace_s: float) -> Seen:
+    """Raises `TailraceError` where the server does not come back."""
+    stage.provider.extend(*scene.script(pace_s))
+    seen = await stage.ask(scene.question, session)
+    narrator.note(scene.opening)
+    killed = not scene.kill_at
+    async for event in stage.events(seen):
+        _apply(seen, event, narrator)
+        if not killed and len(seen.text) >= scene.kill_at:
+            killed = True
+            pid = await stage.kill()
+            narrator.note(f"kill -9 {pid}: the server is gone. The viewer keeps what it has and tries again.", "✗")
+            await stage.start()
+            narrator.note("Another process has started on the same log. It finds the run and claims it.", "✓")
+    seen.status, seen.output = await stage.stored(seen)
+    return seen
+
+
+def _apply(seen: Seen, event: AnyEvent, narrator: Narrator) -> None:
+    """What a viewer does with an event, and what is said about it."""
+    if isinstance(event, MessageChunk):
+        seen.text += event.text
+        narrator.show(seen.text)
+    elif isinstance(event, MessageStop) and not event.final:
+        seen.text += "\n"
+    elif isinstance(event, GatewayNotice):
+        narrator.note(event.text.removeprefix("⚠️ "), "✗")
+    elif isinstance(event, AttemptStarted):
+        seen.attempts += 1
+        if seen.attempts > 1:
+            narrator.note(f"Attempt {seen.attempts}: {event.provider} goes on after the last word that was shown.", "✓")
+    elif isinstance(event, ToolCallChunk):
+        narrator.note(f"{event.tool_name}: its arguments are complete now; only a complete call is run.", "✓")
+    elif isinstance(event, ToolCallFinished):
+        narrator.note(f"{event.tool_name} ran once, and its output is on record before the model reads it.", "✓")
+        seen.attempts = 0  # what follows is another call
+    elif isinstance(event, RunFinished):
+        seen.ended = True

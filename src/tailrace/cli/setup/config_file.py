@@ -1,0 +1,86 @@
+"""The config file as text: a new one with its comments, written whole or not at all, and never over another one.
+
+Secrets are never written: they stay in the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tailrace.providers.presets import PRESETS
+from tailrace.system.private_files import make_private_directory, make_private_file
+
+TEMPLATE = """\
+# Tailrace. Every key is optional; what is not here has its default.
+# Secrets stay in the environment: a key that ends in _env holds the name of a variable.
+
+model:
+  provider: {provider}
+  name: {model}
+  # Who stands in, in this order, when the model cannot be reached or breaks off:
+  # fallbacks: [{{provider: openrouter, name: minimax/minimax-m2.7}}]
+{providers}
+streaming:
+  enabled: true            # tokens appear as they are made; per surface: cli, telegram, discord, slack, matrix, …
+
+agent:
+  max_turns: 50            # model calls of one turn
+  show_reasoning: false    # what the model thinks, dimmed
+
+approvals:
+  mode: ask                # ask, deny or yolo: what becomes of a dangerous command
+  timeout_s: 60            # no answer means no
+  # allow: ["git push *"]  # never asked about
+
+checkpoints:
+  enabled: false           # a snapshot before the first change of a turn; tailrace rollback goes back to it
+
+# store: {{url: "sqlite:///tailrace.db"}}        # or postgresql://…, for several machines
+# server:
+#   host: 127.0.0.1
+#   port: 8642
+#   workers: 1                                 # processes that share the port
+#   aliases: {{"claude-*": "anthropic/*"}}       # bare model names of clients
+# platforms:                                   # tailrace add telegram
+#   telegram: {{enabled: true, token_env: TELEGRAM_BOT_TOKEN, allow: [12345]}}
+"""
+
+
+def home_directory(environ: Mapping[str, str]) -> Path:
+    named = environ.get("TAILRACE_HOME", "")
+    return Path(named).expanduser() if named.strip() else Path.home() / ".tailrace"
+
+
+def new_config(provider: str, model: str, *, base_url: str = "") -> str:
+    """The text of a config. `base_url`: where it is not the preset's."""
+    preset = PRESETS.get(provider)
+    settings = []
+    if base_url:
+        settings.append(f"base_url: {json.dumps(base_url)}")
+    if preset is not None and preset.key_env:
+        settings.append(f"key_env: {preset.key_env}")
+    providers = f"\nproviders:\n  {provider}: {{{', '.join(settings)}}}\n" if settings else ""
+    return TEMPLATE.format(provider=provider, model=json.dumps(model), providers=providers)
+
+
+def copied_aside(file: Path) -> Path:
+    """A copy that replaces no earlier copy (M156)."""
+    number = 1
+    while (copy := file.with_name(f"{file.name}.bak{number}")).exists():
+        number += 1
+    shutil.copy2(file, copy)
+    copy.chmod(0o600)
+    return copy
+
+
+def write_config(file: Path, text: str) -> None:
+    """Atomic: a half-written config is worse than none."""
+    make_private_directory(file.parent)
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    make_private_file(temporary)
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

@@ -1,0 +1,120 @@
+"""`tailrace add`: a platform is verified, the person paired, and the config changed by lines alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.commands.test_setup import environment
+from cli.screen.vt import VirtualTerminal
+from tailrace.cli.setup.add import PLATFORMS
+from tailrace.cli.setup.platform_section import with_platform
+from tailrace.config.load import load
+from tailrace.config.sections import Platforms
+from tailrace.errors import ConfigError
+from tailrace.testing.platforms.telegram import FakeTelegram
+
+CONFIG = (
+    "# mine\nagent: {max_turns: 3}   # few\n\nplatforms:   # chats\n    discord:\n        enabled: false\n# the end\n"
+)
+
+
+async def add(home: Path, *args: str, **variables: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tailrace", "add", *args),
+        env=environment(home, **variables),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    return process.returncode, said.decode()
+
+
+async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    async with FakeTelegram() as telegram:
+        command = [sys.executable, "-m", "tailrace", "add", "telegram", "--set", f"base_url={telegram.url}"]
+        async with VirtualTerminal(command, environment(tmp_path), columns=110) as terminal:
+            await terminal.until("TELEGRAM_BOT_TOKEN (it is not shown):")
+            terminal.enter(telegram.token)
+            await terminal.until("and it serves you")
+            [code] = re.findall(r"send (\d{6}) to", terminal.text)
+            stranger, ada = telegram.private(8), telegram.private(7)
+            telegram.write(stranger, "hello")
+            telegram.write(ada, code)
+            assert await terminal.exit_code() == 0
+            assert telegram.token not in terminal.text
+    config = load({}, tmp_path)
+    assert config.platforms.telegram is not None
+    assert config.platforms.telegram.allow == ("7",)
+    assert config.secret("TELEGRAM_BOT_TOKEN") == telegram.token
+    assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
+    text = (tmp_path / "config.yaml").read_text()
+    assert telegram.token not in text
+    assert [line for line in CONFIG.splitlines() if line not in text.splitlines()] == ["platforms:   # chats"]
+    assert (tmp_path / "config.yaml.bak1").read_text() == CONFIG
+    assert telegram.token not in config.environment.without(()).values(), "no child process is given it"
+
+
+async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    async with FakeTelegram() as telegram:
+        variables = {"TELEGRAM_BOT_TOKEN": "1:wrong"}
+        code, said = await add(tmp_path, "telegram", "--set", f"base_url={telegram.url}", **variables)
+    assert code == 1
+    assert said.endswith("; nothing was changed\n")
+    assert not (tmp_path / "env").exists()
+    assert not (tmp_path / "config.yaml.bak1").exists()
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("telegram",), "telegram needs TELEGRAM_BOT_TOKEN in the environment"),
+        (("matrix", "--set", "user=@b:x"), "matrix needs --set homeserver=…"),
+        (("telegram", "--set", "colour=red"), "--set colour=red: expected KEY=VALUE with a key of docs/platforms"),
+        (("discord",), "platforms.discord is in the config already"),
+    ],
+)
+async def test_without_a_terminal_it_says_what_is_missing(tmp_path: Path, args: tuple[str, ...], error: str) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    code, said = await add(tmp_path, *args)
+    assert code in (1, 2)
+    assert said.startswith(f"error: {error}")
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+# ── the text of the config ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "platforms:\n  telegram:\n    enabled: true\n    allow: [7]\n"),
+        ("agent: {}", "agent: {}\n\nplatforms:\n  telegram:\n    enabled: true\n    allow: [7]\n"),
+        ("platforms: {}\n", "platforms:\n  telegram:\n    enabled: true\n    allow: [7]\n"),
+        (
+            "platforms:\n   # note\n   slack: {}\nagent: {}\n",
+            "platforms:\n   telegram:\n      enabled: true\n      allow: [7]\n   # note\n   slack: {}\nagent: {}\n",
+        ),
+    ],
+)
+def test_lines_are_added_and_the_rest_is_left(before: str, after: str) -> None:
+    assert with_platform(before, "telegram", {"allow": [7]}) == after
+
+
+def test_a_section_on_one_line_is_left_to_the_person() -> None:
+    with pytest.raises(ConfigError, match=r'add by hand: telegram: \{"enabled": true, "allow": \[7\]\}'):
+        with_platform("platforms: {slack: {enabled: true}}\n", "telegram", {"allow": [7]})
+
+
+def test_every_platform_can_be_added() -> None:
+    assert set(PLATFORMS) == set(Platforms.__struct_fields__)
+    for name, questions in PLATFORMS.items():
+        assert {*questions.secrets, *questions.keys} <= set(questions.section.__struct_fields__), name
