@@ -17,7 +17,7 @@ export class GraphView {
 
   /** Blocks that follow each other. */
   list(ids) {
-    return element("ol", ids.map((id) => element("li", [this.block(this.nodes.get(id))])), "blocks");
+    return element("ol", ids.map((id) => element("li", [this.block(this.nodes.get(id))])), "graph-list");
   }
 
   block(node) {
@@ -27,11 +27,11 @@ export class GraphView {
       return card.node;
     }
     const lanes = node.lanes.map((lane) => {
-      const title = lane.title ? [element("p", [lane.title], "lane-title")] : [];
-      return element("div", [...title, this.list(lane.nodes)], "lane");
+      const title = lane.title ? [element("p", [lane.title], "graph-lane-title")] : [];
+      return element("div", [...title, this.list(lane.nodes)], "graph-lane");
     });
-    const heading = element("p", [element("b", [node.name]), ` ${node.title}`], "block-title");
-    const box = element("section", [heading, element("div", lanes, BESIDE.has(node.type) ? "lanes beside" : "lanes")], "block");
+    const heading = element("p", [element("b", [node.name]), ` ${node.title}`], "graph-block-title");
+    const box = element("section", [heading, element("div", lanes, BESIDE.has(node.type) ? "graph-lanes graph-beside" : "graph-lanes")], "graph-block");
     box.setAttribute("aria-label", `${node.type} ${node.name}`);
     this.boxes.set(node.id, box);
     return box;

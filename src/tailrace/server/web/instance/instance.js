@@ -25,9 +25,9 @@ class InstanceView {
     this.drawing = false;
     this.status = make("p", "instance-status");
     this.status.setAttribute("role", "status");
-    this.badge = make("span", "badge");
+    this.badge = make("span", "instance-badge");
     this.time = make("span", "instance-facts");
-    this.controls = make("div", "choices");
+    this.controls = make("div", "instance-controls");
     this.failure = make("div", "instance-failure");
     this.failure.setAttribute("role", "alert");
     this.heading = make("h1");

@@ -9,12 +9,12 @@ const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "
 export class StepCard {
   constructor({ name, title, handler }) {
     this.iterations = new Map();
-    this.mark = make("span", "mark");
+    this.mark = make("span", "graph-mark");
     this.mark.setAttribute("aria-hidden", "true");
-    this.state = make("span", "step-state");
-    this.rows = make("div", "iterations");
-    const head = element("div", [this.mark, element("b", [name]), element("span", [title || handler], "handler"), this.state], "step-head");
-    this.node = element("section", [head, this.rows], "step-card");
+    this.state = make("span", "graph-step-state");
+    this.rows = make("div", "graph-iterations");
+    const head = element("div", [this.mark, element("b", [name]), element("span", [title || handler], "graph-handler"), this.state], "graph-step-head");
+    this.node = element("section", [head, this.rows], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
   }
@@ -61,9 +61,9 @@ class Iteration {
     this.state = "pending";
     this.text = null;
     this.note = make("p", "note");
-    this.said = make("div", "said");
-    const label = key ? [element("span", [key], "iteration-key")] : [];
-    this.node = element("div", [...label, this.said, this.note], "iteration");
+    this.said = make("div", "graph-said");
+    const label = key ? [element("span", [key], "graph-iteration-key")] : [];
+    this.node = element("div", [...label, this.said, this.note], "graph-iteration");
   }
 
   become(state, { number = 1, error = null, retry_at: retryAt = null } = {}) {

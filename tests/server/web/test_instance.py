@@ -1,0 +1,101 @@
+"""An instance of a sequence on the page: the graph lights up, each step streams in its card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.http_server import RunningServer
+from server.web import chromium
+from server.web.chromium import browsing
+from server.web.opened_page import running_server
+from tailrace.testing.provider import Scenario, reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+
+
+def ask(step: str, prompt: str, **more: object) -> dict[str, Any]:
+    params = {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": prompt}], "stream": True}
+    return {"type": "step", "id": step, "handler": "llm_call", "params": {**params, **more}}
+
+
+SEQUENCE = {
+    "name": "postcards",
+    "blocks": [
+        {
+            "type": "parallel",
+            "id": "work",
+            "branches": [
+                [
+                    {
+                        "type": "for_each",
+                        "id": "each",
+                        "collection": ["Bern", "Thun"],
+                        "item_var": "city",
+                        "body": [ask("card", "?")],
+                        "max_concurrency": 1,
+                    }
+                ],
+                [{"type": "step", "id": "gate", "handler": "wait_signal", "params": {"signal": "go"}}],
+            ],
+        },
+        ask("summary", "Sum up."),
+    ],
+}
+
+
+async def started(server: RunningServer, sequence: dict[str, Any], **body: object) -> str:
+    async with server.client.post(server.url + "/sequences", json=sequence) as response:
+        answer = await response.json()
+        assert response.status == 201, answer
+    async with server.client.post(server.url + "/instances", json={"sequence_id": answer["id"], **body}) as response:
+        assert response.status == 201, await response.text()
+        return str((await response.json())["id"])
+
+
+async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Path) -> None:
+    words = [
+        reply("**A card** from Bern."),
+        reply("A card from Thun."),
+        Scenario(reply=reply("All is sent."), pace_s=0.05),
+    ]
+    async with running_server(tmp_path, *words) as server, browsing(devtools) as browser:
+        instance = await started(server, SEQUENCE)
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        await tab.until_shown("2 of 2 done")
+        card = "document.querySelector('[aria-label=\"step card\"]')"
+        assert await tab.value(f"{card}.dataset.state") == "finished"
+        assert await tab.value(f"{card}.querySelector('strong').textContent") == "A card"
+        assert await tab.value("document.querySelector('[aria-label=\"step summary\"]').dataset.state") == "pending"
+        assert await tab.value("document.querySelector('[aria-label=\"step gate\"]').dataset.state") == "running"
+        await tab.press("Pause")
+        await tab.until("document.querySelector('.instance-badge').textContent === 'paused'")
+        await tab.press("Resume")
+        await tab.until("document.querySelector('.instance-badge').textContent !== 'paused'")
+        signal = {"signal": "go"}
+        async with server.client.post(f"{server.url}/instances/{instance}/signals", json=signal) as response:
+            assert response.status == 200
+        await tab.until("document.querySelector('.instance-badge').textContent === 'completed'")
+        await tab.until_shown("All is sent.")
+        assert tab.complaints == []
+        await tab.reload()
+        await tab.until_shown("All is sent.")
+        assert await tab.value("document.querySelectorAll('.graph-iteration').length") == 4, "nothing is doubled"
+
+
+async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path: Path) -> None:
+    flow = {"name": "one", "blocks": [{**ask("only", "?"), "retry": {"max_attempts": 1}}]}
+    async with running_server(tmp_path, "status-401", reply("Now it works.")) as server, browsing(devtools) as browser:
+        tab = await browser.tab(f"{server.url}/?instance={await started(server, flow)}")
+        await tab.until("document.querySelector('#instance [role=alert]')?.textContent.includes('Incorrect API key')")
+        await tab.follow(tab.press("Retry"))
+        await tab.until_shown("Now it works.")
+        await tab.until("document.querySelector('.instance-badge').textContent === 'completed'")
+
+
+async def test_an_instance_that_is_not_there_is_told(devtools: str, tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, browsing(devtools) as browser:
+        tab = await browser.tab(f"{server.url}/?instance=ins_nothing")
+        await tab.until("document.querySelector('#instance [role=alert]')?.textContent.includes('ins_nothing')")
