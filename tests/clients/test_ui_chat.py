@@ -529,3 +529,52 @@ async def test_any_reader_of_ui_message_streams_reads_it(driver: NodeDriver, tmp
         )
     assert shown["header"] == "v1"
     assert parts_of(shown["last"]) == ["step-start", ("text", "As one reads: water is wet.")]
+
+
+RESTORED = """
+  const stored = async () => (await fetch(`${url}/ui/chat/${encodeURIComponent(chat.id)}/messages`)).json();
+"""
+
+
+def without_ids_of_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some versions of the AI SDK keep the id of a part that thinks."""
+    for message in messages:
+        for part in message["parts"]:
+            if part["type"] == "reasoning":
+                part.pop("id", None)
+    return messages
+
+
+async def test_a_page_that_opens_again_gets_the_messages_that_were_streamed(driver: NodeDriver, tmp_path: Path) -> None:
+    """And goes on with them: an approval that waits is answered from there."""
+    (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
+    script = (
+        reply(think("Hm."), "Let me see.", call("read_file", {"path": "notes.txt"})),
+        reply("Rain."),
+        reply(call("read_file", {"path": "none.txt"}), call("launch", {"what": "rocket"})),
+        reply("It flies."),
+    )
+    async with running_server(tmp_path, *script, tools=(Launch(),)) as server:
+        chat = """
+          const chat = newChat({id: "chat/ä 2"});
+        """
+        steps = """
+          const none = await stored();
+          await chat.sendMessage({text: "Weather?"});
+          const first = {shown: structuredClone(chat.messages), stored: await stored()};
+          await chat.sendMessage({text: "Launch."});
+          const waiting = {shown: structuredClone(chat.messages), stored: await stored()};
+          const messages = await ai.validateUIMessages({messages: structuredClone(waiting.stored)});
+          const again = newChat({name: "again", id: chat.id, messages, APPROVING});
+          const asked = again.messages.at(-1).parts.find((part) => part.state === "approval-requested");
+          await again.addToolApprovalResponse({id: asked.approval.id, approved: true});
+          await until(again, (it) => it.status === "ready" && textOf(it.messages.at(-1)).includes("flies"));
+          const last = {shown: again.messages, stored: await stored()};
+          await ai.validateUIMessages({messages: structuredClone(last.stored)});
+          return {none, first, waiting, last, errors: again.errors};
+        """.replace("APPROVING", APPROVING)
+        seen = await driver.run(server.url, chat + RESTORED + steps)
+    assert (seen["none"], seen["errors"]) == ([], [])
+    for moment in ("first", "waiting", "last"):
+        shown, stored = (without_ids_of_thoughts(seen[moment][name]) for name in ("shown", "stored"))
+        assert stored == shown, moment

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from itertools import pairwise
 from pathlib import Path
 
 from cluster.conversing import TEXT, ConversingProvider
-from cluster.nodes import WITHOUT_REDIS, Cluster, SeenEvent, SharedStore, events, has_ended, text_of, watching
+from cluster.nodes import (
+    ON_POSTGRES,
+    PATIENCE_S,
+    WITHOUT_REDIS,
+    Cluster,
+    SeenEvent,
+    SharedStore,
+    events,
+    has_ended,
+    text_of,
+    watching,
+)
 from tailrace.testing.provider import Reply, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
@@ -100,3 +112,24 @@ async def test_stop_and_approval_from_another_node(tmp_path: Path, store: Shared
             assert seen[-1]["status"] == status
             assert not (owner.home / "build").exists()
             assert (await cluster.get(other, "/approvals"))["data"] == []
+
+
+@ON_POSTGRES
+async def test_a_sessions_stream_at_one_node_shows_what_another_is_asked(tmp_path: Path, store: SharedStore) -> None:
+    async with ConversingProvider(pace_s=0.0) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
+        asked, watched = await cluster.start_many(2)
+        seen: list[SeenEvent] = []
+        runs: list[str] = []
+        async with asyncio.timeout(PATIENCE_S), aclosing(events(cluster, watched, "/sessions/s/stream")) as stream:
+            for question in ("One?", "Two?"):
+                following = asyncio.ensure_future(anext(stream))  # it waits before the run begins
+                runs.append(await cluster.run(asked, question, session="s"))
+                seen.append(await following)
+                while seen[-1].get("type") != "run_finished":
+                    seen.append(await anext(stream))
+    assert [(event["id"], event["input"]) for event in seen if "type" not in event] == [
+        (runs[0], "One?"),
+        (runs[1], "Two?"),
+    ]
+    for run_id in runs:
+        assert text_of([event for event in seen if event.get("run_id") == run_id]) == TEXT

@@ -109,7 +109,7 @@ async def test_the_error_has_the_shape_of_the_api_that_was_spoken_to(tmp_path: P
 async def test_a_method_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, server.client.delete(server.url + "/runs") as response:
         assert response.status == 405
-        assert response.headers["Allow"] == "GET, POST"
+        assert response.headers["Allow"] == "GET, HEAD, POST"
         assert (await response.json())["error"]["kind"] == "method_not_allowed"
 
 

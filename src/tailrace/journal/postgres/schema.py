@@ -97,7 +97,7 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE batches ADD COLUMN at double precision;
     """,
     """
-    CREATE INDEX runs_by_kind ON runs (kind, session, id);
+    CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
     """,
 )
 

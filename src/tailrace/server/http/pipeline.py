@@ -123,13 +123,14 @@ class RequestPipeline:
         application.on_response_prepare.append(self._finish_head)
         self.router = application.router
         for route in routes:
-            added = application.router.add_route(route.method, route.path, route.handler, expect_handler=_on_expect)
-            self._routes[added] = route
+            for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
+                added = application.router.add_route(method, route.path, route.handler, expect_handler=_on_expect)
+                self._routes[added] = route
         return application
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        return tuple(self._routes.values())
+        return tuple(route for added, route in self._routes.items() if added.method == route.method)
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -275,6 +276,12 @@ class RequestPipeline:
         for task in self._in_flight:
             task.cancel()
         await self.drain(timeout_s)
+
+
+def _has_head(route: Route) -> bool:
+    """HEAD is answered as GET, without the body (RFC 9110, 9.3.2). Not for a stream: its head would say nothing of it,
+    and whoever asks for one cannot want it to go on."""
+    return route.method == "GET" and not route.streams
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:

@@ -18,10 +18,11 @@ from aiohttp import web
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import Branch
 from tailrace.app.costs import Costs
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
-from tailrace.messages import Message, ToolResult, ToolSpec
+from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow_pages
@@ -49,12 +50,13 @@ from tailrace.server.frontends.ai_sdk.turns import (
     turn_before,
     ui_turn_of,
 )
+from tailrace.server.frontends.ai_sdk.ui_messages import UiMessageBuilder, question_message
 from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_as
-from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.route import OBJECTS, Route, json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.model_target import turn_model
 from tailrace.wire.sse import encode_event
@@ -108,6 +110,47 @@ class UiChat:
         if run is None or run.state in ENDED:
             return web.Response(status=204)
         return await self._stream(request, run)
+
+    async def messages(self, request: web.Request) -> web.Response:
+        """The messages of this chat, as `useChat` keeps them: those that were streamed, with the same ids and parts.
+
+        Empty where it has none. Answers and questions that were asked anew are left out. A message that is being
+        written is not among them, but its question is: `resume` brings it, from its beginning."""
+        chat_id = request.match_info["id"]
+        await newest_turn(self._journal, chat_id, request[IDENTITY])
+        branch, turns = Branch(), list[Run]()
+        async for run in session_turns(self._journal, chat_id):
+            if branch.takes(run):
+                turns.append(run)
+            if branch.is_whole:
+                break
+        shown: list[JsonObject] = []
+        for at, run in enumerate(reversed(turns), 1):
+            message = asked_in(run)
+            if message.role == "user":
+                shown.append(question_message(message, ui_turn_of(run).question_id or f"{answer_id(run)}-question"))
+            following = turns[-at - 1] if at < len(turns) else None
+            if following is None or ui_turn_of(following).continues != run.id:
+                shown += await self._whole_message(run)
+        return json_response(shown)
+
+    async def _whole_message(self, run: Run) -> list[JsonObject]:
+        """The message of this run and of those that it continues; none while it is being written, unless it waits for
+        an answer: then all that was streamed of it."""
+        runs = await message_runs(self._journal, run)
+        logs = [await self._journal.facts(each.id) for each in runs]
+        encoder = self._encoder(run, None, _answered([entry for log in logs for entry in log]))
+        builder = UiMessageBuilder()
+        for each, log in zip(runs, logs, strict=True):
+            entries: Sequence[Entry] = log if each.first_seq > 1 else await self._journal.read(each.id)
+            encoder.begin_run(each.id, foreign_names(each))
+            builder.feed(encoder.feed(entries))
+        if encoder.finished is None and not encoder.paused:
+            return []
+        costs = Costs(self._app.config)
+        await costs.load(encoder.spent)
+        builder.feed(encoder.close(cost_usd=costs.of(encoder.spent)))
+        return [builder.message]
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends what is being written in this chat: a page that closes its connection does not.
@@ -341,5 +384,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     return (
         route("POST", "/ui/chat", api.send, body=UiChatBody, streams=True, errors=errors),
         route("GET", "/ui/chat/{id}/stream", api.resume, streams=True, errors=(204, 409)),
+        route("GET", "/ui/chat/{id}/messages", api.messages, answer=OBJECTS),
         route("POST", "/ui/chat/{id}/stop", api.stop, answer=ChatStatus),
     )

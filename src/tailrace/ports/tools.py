@@ -1,4 +1,4 @@
-"""What a tool must be able to do, and what it may know. Part of `ports`, which has them all: import them from there."""
+"""What a tool must be able to do, and what it may know: import it from `ports`, which has every port."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ Protocols and their values; no implementation. A new adapter is one new file tha
 an edit anywhere else, the port is wrong.
 """
 
-# ruff: noqa: PLC0414 - the ports of tools are handed on
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -24,11 +22,11 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, SpentTokens, Usage
-from tailrace.tool_port import Effect as Effect
-from tailrace.tool_port import EffectKind as EffectKind
-from tailrace.tool_port import Tool as Tool
-from tailrace.tool_port import ToolContext as ToolContext
-from tailrace.tool_port import ToolOutcome as ToolOutcome
+from tailrace.ports.tools import Effect as Effect
+from tailrace.ports.tools import EffectKind as EffectKind
+from tailrace.ports.tools import Tool as Tool
+from tailrace.ports.tools import ToolContext as ToolContext
+from tailrace.ports.tools import ToolOutcome as ToolOutcome
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
