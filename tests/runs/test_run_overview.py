@@ -20,9 +20,9 @@ from tailrace.events import (
     StateChanged,
     UsageRecorded,
 )
-from tailrace.messages import JsonObject, Usage, user
+from tailrace.messages import Usage, user
 from tailrace.ports import NewRun, Run, RunState
-from tailrace.runs.run_overview import ShownState, SpentTokens, cost_of, overview_of, question_of
+from tailrace.runs.run_overview import ShownState, SpentTokens, cost_of, overview_of
 
 
 def a_run(state: RunState = "running", new: NewRun | None = None, finished: RunFinished | None = None) -> Run:
@@ -109,6 +109,7 @@ def test_the_state_of_a_turn(state: RunState, orphaned: bool, events: Sequence[A
         ("running", ["running", "paused", "running"], "running"),
         ("running", ["waiting"], "waiting"),
         ("pending", ["paused"], "paused"),
+        ("pending", [], "scheduled"),
         ("stopped", ["running"], "cancelled"),
         ("completed", ["running"], "completed"),
     ],
@@ -119,28 +120,3 @@ def test_the_state_of_a_sequence_is_its_own(
     run = a_run(state, NewRun("sequence", {"definition": {"name": "nightly"}}))
     shown = overview_of(run, log(*map(StateChanged, changes)), now=0.0)
     assert (shown.state, shown.question) == (told, "nightly")
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "question"),
-    [
-        ("call", {"request": {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}}, "b"),
-        ("call", {"request": {"input": "responses"}}, "responses"),
-        (
-            "call",
-            {
-                "body": {
-                    "input": [{"role": "user", "content": [{"type": "input_text", "text": "parts"}]}, {"type": "x"}]
-                }
-            },
-            "parts",
-        ),
-        ("call", {"request": {"messages": "?"}}, "?"),
-        ("call", {"request": 3}, ""),
-        ("agent", {"message": 7}, ""),
-        ("sequence", {"definition": None}, ""),
-        ("delivery", {}, ""),
-    ],
-)
-def test_the_question_of_every_kind_of_run(kind: str, given: JsonObject, question: str) -> None:
-    assert question_of(a_run(new=NewRun(kind, given))) == question

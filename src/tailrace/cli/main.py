@@ -57,6 +57,7 @@ COMMANDS: dict[str, CliCommand] = {
     "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
     "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),
     "stop": CliCommand("stop one run", "tailrace.cli.commands.runs"),
+    "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top"),
     "fork": CliCommand(
         "a run that begins from another one, after any of its events",
         "tailrace.cli.commands.fork",

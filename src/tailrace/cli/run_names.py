@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from tailrace.errors import RunNotFound, TailraceError
@@ -13,33 +13,32 @@ from tailrace.runs.run_overview import OWN_RECORDS
 
 LAST = "last"
 RUN_HELP = "a run's id, the beginning of one, or `last`"
-_PREFIXES = ("", RUN)  # what people leave out of an id
-_AFTER_ALL = "~"  # no character of an id comes after it
+_NOUNS = {SEQUENCE: "instance"}
+_AFTER_HEX = "g"  # no character of an id comes after it
 _NAMED = 4  # of several that begin so
 _PAGE = 50
 
 
 async def find_run(journal: Journal, word: str, *, kind: str | None = None) -> Run:
-    """The run of this id, the public one or the journal's; the only one whose id begins so, with or without `run_`,
-    `ins_` and the like; or the newest. `kind` narrows the
-    last two; without it the program's own records are left out. Raises `RunNotFound`, and `TailraceError` where several
-    begin so."""
+    """The run of this id, whatever its kind; the only one whose id begins so, with or without what stands before its
+    digits; or the newest. `kind` narrows the last two; without it the program's own records are left out. Raises
+    `RunNotFound`, and `TailraceError` where several begin so."""
+    noun = _NOUNS.get(kind or "", "run")
     if word == LAST:
         async with aclosing(_newest_first(journal, kind, before=None)) as runs:
             async for run in runs:
                 return run
-        raise RunNotFound(f"there is no {_noun(kind)} yet")
+        raise RunNotFound(f"there is no {noun} yet")
     wanted = run_id_of(word)
     try:
         return await journal.get(wanted)
     except RunNotFound as exc:
-        found = await _beginning_with(journal, wanted, kind) if word else []
+        found = await _beginning_with(journal, wanted if wanted.startswith(RUN) else RUN + wanted, kind) if word else []
         if not found:
-            raise RunNotFound(f"there is no {_noun(kind)} {word}") from exc
+            raise RunNotFound(f"there is no {noun} {word}") from exc
     if len(found) > 1:
         named = ", ".join(map(public_id, found[:_NAMED])) + (", …" if len(found) > _NAMED else "")
-        many = f"several {_noun(kind)}s begin with {word[:40]!r}"
-        raise TailraceError(f"{many}: {named}; write more of the id") from None
+        raise TailraceError(f"several {noun}s begin with {word[:40]!r}: {named}; write more of the id")
     return found[0]
 
 
@@ -51,20 +50,14 @@ async def find_instance(journal: Journal, word: str) -> Run:
     return run
 
 
-def _noun(kind: str | None) -> str:
-    return "instance" if kind == SEQUENCE else "run"
-
-
-async def _beginning_with(journal: Journal, word: str, kind: str | None) -> list[Run]:
+async def _beginning_with(journal: Journal, beginning: str, kind: str | None) -> list[Run]:
     """Newest first; no more than are needed to say that there are several."""
     found: list[Run] = []
-    for prefix in _PREFIXES:
-        beginning = prefix + word
-        async with aclosing(_newest_first(journal, kind, before=beginning + _AFTER_ALL)) as runs:
-            async for run in runs:
-                if not run.id.startswith(beginning) or len(found) > _NAMED:
-                    break
-                found.append(run)
+    async with aclosing(_newest_first(journal, kind, before=beginning + _AFTER_HEX)) as runs:
+        async for run in runs:
+            if not run.id.startswith(beginning) or len(found) > _NAMED:
+                break
+            found.append(run)
     return found
 
 
@@ -76,12 +69,11 @@ async def _newest_first(journal: Journal, kind: str | None, *, before: str | Non
         before = page[-1].id
 
 
-def short_ids(runs: list[Run], *, at_least: int = 8) -> dict[str, str]:
-    """The shortest beginnings of these ids that tell them apart, without `run_`, by id: what `find_run` takes."""
-    ids = [run.id for run in runs]
-    bare = {each: each.partition("_")[2] or each for each in ids}
-    size = at_least
-    longest = max(map(len, bare.values()), default=0)
-    while size < longest and len({name[:size] for name in bare.values()}) < len(bare):
+def short_ids(runs: Sequence[Run], *, at_least: int = 8) -> dict[str, str]:
+    """The shortest beginnings of these ids that tell them apart, without what stands before the digits, by id: what
+    `find_run` takes."""
+    digits = {run.id: run.id.removeprefix(RUN) for run in runs}
+    size, longest = at_least, max(map(len, digits.values()), default=0)
+    while size < longest and len({name[:size] for name in digits.values()}) < len(digits):
         size += 1
-    return {each: name[:size] for each, name in bare.items()}
+    return {run_id: name[:size] for run_id, name in digits.items()}

@@ -12,7 +12,7 @@ from tailrace.mcp_server.approvals import REQUESTER
 from tailrace.mcp_server.run_view import RunView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
-from tailrace.runs.run_overview import question_of
+from tailrace.runs.timeline.question import question_of
 from tailrace.tools.typed import Arguments, preview_line, schema_of
 
 State: TypeAlias = RunState | Literal["waiting_for_approval"]

@@ -30,7 +30,7 @@ from tailrace.mcp_server.run_report import in_words, report_of
 from tailrace.mcp_server.run_tools import RunTools, TurnDefaults
 from tailrace.mcp_server.run_view import RunView
 from tailrace.mcp_server.stdio import Cancelled, stdio_streams
-from tailrace.runs.run_overview import question_of
+from tailrace.runs.timeline.question import question_of
 from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
 

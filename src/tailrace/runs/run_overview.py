@@ -6,7 +6,7 @@ Pure: made of the run and its facts. Every list of runs is made of this.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,10 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.messages import JsonObject, Message, Usage
+from tailrace.messages import Usage
 from tailrace.ports import Run, RunState
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.timeline.question import question_of
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
@@ -40,7 +42,8 @@ class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
     """`state` is that of the instance where the run is a sequence; "orphaned" where no living process executes it,
     "asking" while it waits for an approval."""
 
-    id: str
+    id: str  # the journal's
+    public_id: str
     kind: str
     state: ShownState
     question: str  # of a sequence: its name
@@ -60,22 +63,21 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
     spent: dict[tuple[str, str], Usage] = {}
     instance: InstanceState | None = None
     for entry in facts:
-        match entry.event:
-            case AttemptStarted(provider, model):
-                models[_full_name(provider, model)] = None
-            case UsageRecorded(usage, provider, model):
-                spent[provider, model] = spent.get((provider, model), Usage()) + usage
-            case RunForked():  # what stands before it is another run's
-                models.clear()
-                spent.clear()
-            case ApprovalAsked() as asked:
-                open_approvals[asked.approval_id] = asked
-            case ApprovalAnswered(approval_id):
-                open_approvals.pop(approval_id, None)
-            case StateChanged(state):
-                instance = state
-            case _:
-                pass
+        event = entry.event
+        if isinstance(event, AttemptStarted):
+            models[_full_name(event.provider, event.model)] = None
+        elif isinstance(event, UsageRecorded):
+            who = event.provider, event.model
+            spent[who] = spent.get(who, Usage()) + event.usage
+        elif isinstance(event, RunForked):  # what stands before it is another run's
+            models.clear()
+            spent.clear()
+        elif isinstance(event, ApprovalAsked):
+            open_approvals[event.approval_id] = event
+        elif isinstance(event, ApprovalAnswered):
+            open_approvals.pop(event.approval_id, None)
+        elif isinstance(event, StateChanged):
+            instance = event.state
     finished = run.finished
     if finished is not None and not spent and finished.usage != Usage():
         name = next(reversed(models), run.new.model)
@@ -85,6 +87,7 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
     failure = finished.error if finished is not None else run.parked
     return RunOverview(
         id=run.id,
+        public_id=public_id(run),
         kind=run.new.kind,
         state=_shown_state(run, instance, orphaned=orphaned, asking=bool(open_approvals)),
         question=question_of(run),
@@ -124,52 +127,10 @@ def _shown_state(run: Run, instance: InstanceState | None, *, orphaned: bool, as
     if run.new.kind == SEQUENCE:
         if run.state == "stopped":
             return "cancelled"
-        if instance is not None and run.state in ("pending", "running") and instance in ("paused", "waiting"):
-            return instance  # it goes on when it is signalled, in whichever process
+        if run.state in ("pending", "running") and instance in ("paused", "waiting"):
+            return instance
+        if run.state == "pending":
+            return "scheduled"
     if run.state == "running":
         return "orphaned" if orphaned else "asking" if asking else "running"
     return run.state
-
-
-# ── the question ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def question_of(run: Run) -> str:
-    """What the run was asked: the user's message of a turn, the last one of a raw call, the name of a sequence. Empty
-    where it was written by another version, or is a record of the program itself."""
-    given = run.new.input
-    match run.new.kind:
-        case "sequence" | "definition":
-            definition = given.get("definition")
-            return str(definition.get("name", "")) if isinstance(definition, dict) else ""
-        case "call":
-            return _asked_by_client(given.get("request") or given.get("body"))
-        case _:
-            try:
-                return msgspec.convert(given.get("message"), Message).text
-            except msgspec.ValidationError:
-                return ""
-
-
-def _asked_by_client(body: Any) -> str:
-    """The last text of the user in a request of any dialect."""
-    if not isinstance(body, dict):
-        return ""
-    said = body.get("messages", body.get("input", ""))
-    if isinstance(said, str):
-        return said
-    if not isinstance(said, list):
-        return ""
-    for message in reversed(said):
-        if isinstance(message, dict) and message.get("role") == "user" and (text := _text_of(message)):
-            return text
-    return ""
-
-
-def _text_of(message: JsonObject) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))

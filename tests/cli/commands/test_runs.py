@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -67,11 +68,9 @@ def test_a_paused_instance_is_shown_as_paused(home: Path, capsys: pytest.Capture
 
     name = asyncio.run(paused()).id.replace("run_", "ins_")
     assert main(["runs"]) == 0
-    [line] = capsys.readouterr().out.splitlines()[1:]
-    assert line.startswith(name)
-    assert " paused " in line
+    assert [word for word in capsys.readouterr().out.split() if word in (name, "paused")] == [name, "paused"]
     assert main(["show", name]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: paused")
+    assert capsys.readouterr().out.startswith(f"{name}  paused")
 
 
 def test_runs_says_why_one_failed_that_said_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,16 +111,21 @@ def test_every_command_takes_the_beginning_of_an_id_and_last(home: Path, capsys:
     )
 
 
-def test_show_gives_the_folded_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_what_happened_and_when(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = asyncio.run(a_run(home, "failed"))
-    assert main(["show", run.id]) == 0
+    assert main(["show", "last"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{run.id}: failed\nagent m, begun ")
-    assert "error: the provider hung up\n\nHello\n" in out
+    assert out.startswith(f"{run.id}  failed  ")
+    assert re.search(r"^3  \+\d\.\d\d  text +Hello$", out, re.MULTILINE)
+    assert re.search(r"^5  \+\d\.\d\d  failed\b.*\n +│ the provider hung up$", out, re.MULTILINE)
     assert main(["show", run.id, "--json"]) == 0
     out = capsys.readouterr().out
     state = json.loads(out)
     assert (state["type"], state["seq"], state["status"], state["output"]) == ("snapshot", 5, "failed", "Hello")
+    assert "secret thought" not in out
+    assert main(["show", run.id, "--json", "--timeline"]) == 0
+    out = capsys.readouterr().out
+    assert [item["kind"] for item in json.loads(out)["items"]] == ["reasoning", "text", "finish"]
     assert "secret thought" not in out
 
 

@@ -16,6 +16,7 @@ NOW = 1_763_258_400.0
 def row(question: str, **changes: object) -> list[str]:
     fields: dict[str, object] = {
         "id": "run_1",
+        "public_id": "run_1",
         "kind": "agent",
         "state": "completed",
         "models": ("openrouter/minimax-m2.7-preview-with-a-long-name",),

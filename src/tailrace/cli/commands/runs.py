@@ -7,67 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from typing import TypeAlias, assert_never
 
 import msgspec
 
 from tailrace.agent.session import last_words
 from tailrace.cli.argument_types import whole_number
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE
+from tailrace.cli.main import DONE
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.costs import Costs
+from tailrace.cli.runs.costs import Costs, dialects_of
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
+from tailrace.cli.runs.tail import tail_run
+from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
 from tailrace.errors import RunNotFound, RunSealed
-from tailrace.events import (
-    ApprovalFact,
-    AttemptFact,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
-    MessageChunk,
-    MessageStop,
-    ReasoningChunk,
-    RunFact,
-    RunFinished,
-    RunStatus,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-    entry_to_json,
-)
-from tailrace.flows.engine.instance_state import instance_state
-from tailrace.journal.fold import SEQUENCE
+from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.viewed_lines import in_short, without_reasoning
+from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.run_overview import OWN_RECORDS
-
-_NotShown: TypeAlias = (
-    RunFact
-    | ReasoningChunk
-    | ToolCallFinished
-    | LongToolHint
-    | AttemptFact
-    | HistoryFact
-    | ApprovalFact
-    | SequenceFact
-    | Delivered
-)
-EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from tailrace.runs.timeline.read import read_timeline
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -82,6 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser.add_argument("--limit", type=whole_number(1), default=20, help="how many (20)")
         return
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    if command == "show":
+        parser.add_argument("--full", action="store_true", help="texts, arguments and outputs whole")
+        parser.add_argument("--timeline", action="store_true", help="with --json: the timeline, not the state")
     if command == "tail":
         parser.add_argument("--after", type=whole_number(0), default=0, metavar="N", help="only entries after this one")
 
@@ -103,7 +71,7 @@ async def _run(args: Namespace, config: Config) -> int:
             case "runs":
                 return await _list(journal, args, config)
             case "show":
-                return await _show(journal, args)
+                return await _show(journal, args, config)
             case "tail":
                 return await _tail(journal, args)
             case _:
@@ -145,85 +113,28 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
     return DONE
 
 
-async def _show(journal: Journal, args: Namespace) -> int:
+async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     found = await find_run(journal, args.run)
-    entry = await journal.snapshot(found.id)
-    if args.json:
-        _print(entry_to_json(*without_reasoning([entry])).decode())
+    if args.json and not args.timeline:
+        _print(entry_to_json(*without_reasoning([await journal.snapshot(found.id)])).decode())
         return DONE
-    if not isinstance(entry.event, Snapshot):
-        raise TypeError(entry)
-    for line in _described(found, entry.event):
-        _print(line)
+    timeline = await read_timeline(journal, found.id, dialects=dialects_of(config))
+    if args.json:
+        _print(msgspec.json.encode(timeline).decode())
+        return DONE
+    (overview,) = await overviews_of(journal, [found], now=time.time())
+    console = console_for(sys.stdout)
+    head = TimelineHead(public_id(found), overview.state, found.owner)
+    width = console.width if console.is_terminal else None
+    for line in timeline_lines(timeline, head, width=width, full=args.full):
+        console.print(line, soft_wrap=True)
     return DONE
-
-
-def _described(run: Run, state: Snapshot) -> list[str]:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    owner = f", executed by {run.owner}" if run.owner else ""
-    usage = f"{state.usage.input_tokens} tokens in, {state.usage.output_tokens} out"
-    lines = [
-        f"{public_id(run)}: {instance_state(run, state.state) if run.new.kind == SEQUENCE else run.state}{owner}",
-        f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
-        f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
-    ]
-    if origin := run.new.input.get("forked_from"):
-        lines.append(f"forked from {origin['run_id']} after its entry {origin['after']}")
-    if run.parked:
-        lines.append(f"parked: {run.parked.message}")
-    if state.error:
-        lines.append(f"error: {state.error.message}")
-    for tool in state.tools:
-        outcome = "running" if tool.ok is None else f"{'done' if tool.ok else 'failed'} in {tool.duration:.1f} s"
-        lines.append(f"tool {tool.tool_name}: {outcome}")
-    lines += [
-        f"approval {approval.asked.approval_id}: {approval.decision or 'waiting'}: {approval.asked.command}"
-        + (f" ({approval.asked.scope})" if approval.asked.scope else "")
-        for approval in state.approvals
-    ]
-    for message in state.messages:
-        lines += ["", message.text]
-    return [_safe(line) for line in lines]
 
 
 async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
-    status: RunStatus = "completed"
     run = await find_run(journal, args.run)
-    async for batch in follow(journal, run.id, after=args.after):
-        entries = list(in_short(batch))
-        if args.json and entries:
-            _print("\n".join(entry_to_json(entry).decode() for entry in entries))
-        elif not args.json:
-            sys.stdout.write("".join(map(_shown, entries)))
-        sys.stdout.flush()
-        if isinstance(batch[-1].event, RunFinished):
-            status = batch[-1].event.status
-    return EXIT[status]
-
-
-def _shown(entry: Entry) -> str:
-    match entry.event:
-        case MessageChunk(text=text):
-            return _safe(text)
-        case MessageStop():
-            return "\n"
-        case Commentary(text=text):
-            return f"{_safe(text)}\n"
-        case ToolCallChunk(tool_name=name, preview=preview):
-            return f"· {_safe(name)} {_safe(preview or '')}".rstrip() + "\n"
-        case ToolCallFinished(tool_name=name, ok=False):
-            return f"· {_safe(name)} failed\n"
-        case GatewayNotice(text=text):
-            return f"{_safe(text)}\n"
-        case Snapshot(messages=messages):
-            return "".join(f"{_safe(message.text)}\n" for message in messages)
-        case RunFinished(status=status, error=error) if status != "completed":
-            return f"[{status}]" + (f" {_safe(error.message)}" if error else "") + "\n"
-        case _ if isinstance(entry.event, _NotShown):
-            return ""
-        case _:
-            assert_never(entry.event)
+    return await tail_run(journal, run, after=args.after, as_json=args.json)
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:
@@ -246,11 +157,6 @@ async def _stop(journal: Journal, args: Namespace) -> int:
 
 def _run_json(run: Run) -> str:
     return msgspec.json.encode(msgspec.structs.replace(run, id=public_id(run))).decode()
-
-
-def _safe(text: str) -> str:
-    """Model output must not move the cursor or write the clipboard (J122)."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _print(text: str) -> None:

@@ -34,7 +34,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
-from tailrace.runs.run_overview import question_of
+from tailrace.runs.timeline.question import question_of
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it
 UNFINISHED: tuple[RunState, ...] = ("pending", "running", "parked")

@@ -29,8 +29,9 @@ from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.ports import Batch, Journal, Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
-from tailrace.runs.run_overview import overview_of, question_of
+from tailrace.runs.run_overview import overview_of
 from tailrace.runs.signals import run_beside
+from tailrace.runs.timeline.question import question_of
 
 if TYPE_CHECKING:
     from tailrace.app import App

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tailrace.config.load import Config
 from tailrace.config.sections import ProviderSettings
-from tailrace.messages import Usage
+from tailrace.messages import Dialect, Usage
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.prices import cost_usd, load_prices
 from tailrace.runs.run_overview import RunOverview, SpentTokens, cost_of
@@ -18,7 +18,7 @@ class Costs:
     """Costs of runs, as this config asks its providers."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._dialects = dialects_of(config)
 
     async def load(self, overviews: Iterable[RunOverview]) -> None:
         """To be awaited before `of`."""
@@ -33,9 +33,14 @@ class Costs:
         """Of one model's tokens, in dollars."""
         if not _may_be_priced(spent):
             return None
-        settings = self._config.providers.get(spent.provider, ProviderSettings())
-        dialect = settings.dialect or PRESETS.get(spent.provider, Preset("")).dialect
-        return cost_usd(spent.model, spent.usage, dialect)
+        return cost_usd(spent.model, spent.usage, self._dialects.get(spent.provider, "chat"))
+
+
+def dialects_of(config: Config) -> dict[str, Dialect]:
+    """By the providers' names: how they count tokens."""
+    names = {*PRESETS, *config.providers}
+    settings = {name: config.providers.get(name, ProviderSettings()) for name in names}
+    return {name: settings[name].dialect or PRESETS.get(name, Preset("")).dialect for name in names}
 
 
 def _may_be_priced(spent: SpentTokens) -> bool:

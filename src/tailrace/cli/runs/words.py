@@ -24,7 +24,6 @@ STYLES: Final[dict[str, str]] = {  # of a state
     "failed": "red",
 }
 _DAY_S = 86_400.0
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def when(at: float, now: float) -> str:
@@ -76,3 +75,11 @@ def dollars(cost: float | None) -> str:
     if cost and cost < 0.0001:
         return "<$0.0001"
     return f"${cost:.4f}" if 0 < cost < 0.01 else f"${cost:.2f}"
+
+
+def spent_words(usage: Usage | None, cost: float | None) -> str:
+    """`1,204 in, 88 out · $0.0021`; empty where nothing was counted."""
+    if usage is None or usage == Usage():
+        return ""
+    counted = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    return f"{counted} · {dollars(cost)}" if cost is not None else counted

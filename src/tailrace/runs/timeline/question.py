@@ -39,4 +39,4 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return "".join(part.get("text") or "" for part in parts if isinstance(part, dict))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from tailrace.events import Entry, Snapshot
@@ -26,6 +27,7 @@ async def read_timeline(
     """Raises `RunNotFound`. `reasoning` and `dialects` as of `timeline_of`."""
     run = await journal.get(run_id)
     entries = await read_log(journal, run)
-    times: Sequence[tuple[int, float]] = ()
+    times = await journal.times(run.id)
     await load_prices()
-    return timeline_of(run, entries, times, reasoning=reasoning, dialects=dialects)
+    # A long log takes a while: meanwhile the loop serves others.
+    return await asyncio.to_thread(timeline_of, run, entries, times, reasoning=reasoning, dialects=dialects)

@@ -37,6 +37,7 @@ from tailrace.server.routes.runs_schemas import (
     RunState,
     RunStatusBody,
     RunStreamQuery,
+    StopStatusBody,
     forked_from,
     page_of,
     question_of,
@@ -136,11 +137,11 @@ class Runs:
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
 
-        200 with the state after the stop; a no-op for an ended run."""
+        200 with the state after the stop: `stopping` while its process has not ended it; a no-op for an ended run."""
         run_id = _run_id(request)
         await self._app.agents.stop(run_id, by=request[IDENTITY].name)
         run = await self._journal.get(run_id)
-        return json_response(RunStatusBody(public_id(run), run.state))
+        return json_response(StopStatusBody(public_id(run), run.state if run.state in ENDED else "stopping"))
 
     async def approve(self, request: web.Request) -> web.Response:
         """Answers an approval of a run that this key started.
@@ -197,7 +198,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             answer=ForkStatusBody,
             errors=(404, 409, 413),
         ),
-        route("POST", "/runs/{id}/stop", api.stop, answer=RunStatusBody, errors=(404,)),
+        route("POST", "/runs/{id}/stop", api.stop, answer=StopStatusBody, errors=(404,)),
         route(
             "POST",
             "/runs/{id}/approval",

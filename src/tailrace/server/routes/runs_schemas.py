@@ -16,7 +16,7 @@ from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.run_overview import question_of as question_of_run
+from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -96,6 +96,13 @@ class RunStreamQuery(CursorQuery, frozen=True):
 class RunStatusBody(msgspec.Struct, frozen=True):
     id: str
     status: State
+
+
+class StopStatusBody(msgspec.Struct, frozen=True):
+    """`stopping`: the process that executes the run has been told and ends it."""
+
+    id: str
+    status: State | Literal["stopping"]
 
 
 class ForkedFrom(msgspec.Struct, frozen=True):

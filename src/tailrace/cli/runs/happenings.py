@@ -1,0 +1,270 @@
+"""What a timeline tells line by line: each item becomes the moments at which something happened, in their order.
+
+Pure; knows no terminal. An attempt is told when it begins, when its first token comes, and when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias, assert_never
+
+import msgspec
+
+from tailrace.cli.runs.words import STYLES, duration, spent_words
+from tailrace.messages import JsonObject
+from tailrace.runs.timeline import AnyItem, Timeline
+from tailrace.runs.timeline.items import (
+    ApprovalItem,
+    AttemptItem,
+    CompressionItem,
+    DeliveryItem,
+    FailoverItem,
+    FinishItem,
+    ForkItem,
+    NoticeItem,
+    QuestionItem,
+    ReasoningItem,
+    SignalItem,
+    StallItem,
+    StateItem,
+    StepItem,
+    TakeoverItem,
+    TextItem,
+    ToolCallItem,
+)
+
+LABEL_WIDTH = 12
+_PROGRESS = "tool_progress"  # the output of the tool has it
+
+
+class Detail(NamedTuple):
+    text: str
+    is_diff: bool = False
+    both_ends: bool = False  # of a long one the first and the last lines are shown
+    style: str = "dim"
+
+
+class Happening(NamedTuple):
+    """`seq` is the entry of the log, of a tool its last one; `at` the seconds since the run began."""
+
+    seq: int
+    at: float | None
+    label: str
+    text: str = ""
+    style: str = ""
+    mark: str = ""  # how it ended
+    mark_style: str = "dim"
+    details: tuple[Detail, ...] = ()
+    quiet: bool = False
+    is_text: bool = False  # may be several lines
+
+
+Happenings: TypeAlias = Iterator[Happening]
+
+
+def happenings_of(timeline: Timeline, *, full: bool = False) -> list[Happening]:
+    """In the order of time; those without a time stay behind the entry before them."""
+    told = [each for item in timeline.items for each in _told(item, timeline, full=full)]
+    told.sort(key=lambda each: each.seq)
+    timed: list[tuple[float, Happening]] = []
+    latest = 0.0
+    for each in told:
+        latest = each.at if each.at is not None else latest
+        timed.append((latest, each))
+    timed.sort(key=lambda pair: pair[0])
+    return [each for _, each in timed]
+
+
+def _told(item: AnyItem, timeline: Timeline, *, full: bool) -> Happenings:  # noqa: C901, PLR0912 - one case per item
+    match item:
+        case QuestionItem(seq=seq, start=at, text=text):
+            yield Happening(seq, at, "question", text, "bold", is_text=True)
+        case AttemptItem():
+            yield from _attempt(item)
+        case TextItem() | ReasoningItem():
+            yield from _span(item)
+        case StallItem():
+            yield _stall(item)
+        case NoticeItem(about=about) if about == _PROGRESS:
+            return
+        case NoticeItem(seq=seq, start=at, about=about, text=text):
+            yield Happening(seq, at, "notice", text or about, "yellow", quiet=True)
+        case FailoverItem():
+            where = f"{item.from_provider}/{item.from_model} → {item.to_provider}/{item.to_model}"
+            yield Happening(item.seq, item.start, "failover", where, "yellow")
+        case ToolCallItem():
+            yield _tool(item, full=full)
+        case ApprovalItem():
+            yield from _approval(item)
+        case TakeoverItem(seq=seq, end=at, claims=claims):
+            text = f"the process ended; another one went on (claim {claims})"
+            yield Happening(seq, at, "takeover", text, "bold yellow")
+        case CompressionItem(seq=seq, end=at, messages=messages):
+            yield Happening(seq, at, "compressed", f"the history is {messages} messages from here on", "yellow")
+        case ForkItem(seq=seq, start=at, run_id=run_id, after=after):
+            text = f"what stands above is of {run_id}, up to its entry {after}"
+            yield Happening(seq, at, "fork", text, "magenta")
+        case StepItem():
+            yield from _step(item)
+        case StateItem(seq=seq, start=at, state=state):
+            yield Happening(seq, at, "state", state, STYLES.get(state, ""), quiet=True)
+        case SignalItem(seq=seq, start=at, name=name, by=by):
+            yield Happening(seq, at, "signal", f"{name}, by {by}" if by else name, "magenta")
+        case DeliveryItem(seq=seq, start=at, key=key, state=state):
+            yield Happening(seq, at, "delivery", f"{key}: {state}", quiet=True)
+        case FinishItem():
+            yield _finish(item, timeline)
+        case _:
+            assert_never(item)
+
+
+# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _attempt(item: AttemptItem) -> Happenings:
+    name = f"{item.provider}/{item.model}" if item.provider else item.model
+    step = f"{item.block_id}: " if item.block_id else ""
+    how = "  goes on with the text" if item.goes_on else "  begins anew" if item.restarts else ""
+    ignored = f"  not told: {', '.join(item.ignored)}" if item.ignored else ""
+    label = f"attempt {item.number}"
+    yield Happening(item.seq, item.start, label, f"{step}{name}{how}{ignored}", "blue")
+    if item.first_token_s is not None and item.start is not None:
+        text = f"{step}after {item.first_token_s:.2f}s"
+        yield Happening(item.seq, round(item.start + item.first_token_s, 3), "first token", text, "blue", quiet=True)
+    spent = spent_words(item.usage, item.cost_usd)
+    match item.outcome:
+        case "running":
+            return
+        case "answered" | "called_tools":
+            if spent:
+                yield Happening(item.end_seq, item.end, "tokens", f"{step}{spent}", "dim", quiet=True)
+        case "stopped":
+            yield Happening(item.end_seq, item.end, "stopped", f"{step}{spent}", "yellow")
+        case _:
+            what = "taken back" if item.outcome == "discarded" else item.outcome
+            reason = item.reason or "no reason was recorded"
+            yield Happening(item.end_seq, item.end, what, f"{step}{label}: {reason}", "red", spent)
+
+
+def _span(item: TextItem | ReasoningItem) -> Happenings:
+    thinking = isinstance(item, ReasoningItem)
+    label = "thinking" if thinking else "text"
+    if item.withdrawn:
+        label += " ✗"
+    text = item.text or f"{item.chars:,} characters, not shown"
+    shown = f"{item.block_id}: {text}" if item.block_id else text
+    rate = f"{item.tokens_per_s:.0f} tokens/s" if item.tokens_per_s and item.chunks > 1 else ""
+    details = (Detail(rate),) if rate and item.chunks > 20 else ()
+    quiet = thinking or item.withdrawn
+    yield Happening(
+        item.seq, item.start, label, shown, "dim" if quiet else "", quiet=quiet, is_text=True, details=details
+    )
+
+
+def _stall(item: StallItem) -> Happening:
+    end = "; given up" if item.gave_up else ", then the stream went on"
+    who = f"{item.provider}: " if item.provider else ""
+    return Happening(item.seq, item.start, "stall", f"{who}nothing came for {duration(item.silent_s)}{end}", "yellow")
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tool(item: ToolCallItem, *, full: bool) -> Happening:
+    about = item.preview or _one_line(item.arguments) or item.arguments_text
+    changed = f"+{item.added} −{item.removed}" if item.diff else ""
+    took = duration(item.duration_s) if item.duration_s is not None else ""
+    details: list[Detail] = []
+    if full and item.arguments:
+        details.append(Detail(_block(item.arguments)))
+    match item.state:
+        case "done":
+            mark, style = f"✓ {took}", "green"
+        case "failed":
+            code = f"exit {item.exit_code}" if item.exit_code not in (None, 0) else "failed"
+            mark, style = " · ".join(filter(None, (f"✗ {code}", took))), "red"
+        case "not_executed":
+            why = item.not_executed.reason if item.not_executed is not None else ""
+            mark, style = "not executed", "yellow"
+            details.append(Detail(why, style="yellow"))
+        case "broken_off":
+            mark, style = "broken off: not executed", "yellow"
+        case "returned":
+            mark, style = "the client runs it", "dim"
+        case _:
+            mark, style = item.state, "cyan"
+    if item.diff:
+        details.append(Detail(item.diff, is_diff=True))
+    elif item.output and item.state != "not_executed":
+        details.append(Detail(item.output, both_ends=True))
+    details += [Detail(f"file: {name}") for name in item.files]
+    shown = f"{about}  {changed}".rstrip()
+    return Happening(item.end_seq, item.start, item.tool_name, shown, "magenta", mark, style, tuple(details))
+
+
+def _approval(item: ApprovalItem) -> Happenings:
+    where = f"  in {item.directory}" if item.directory else ""
+    reason = (Detail(item.reason),) if item.reason else ()
+    yield Happening(item.seq, item.start, "approval?", f"{item.command}{where}", "bold yellow", details=reason)
+    if item.decision is None:
+        if item.end is not None:
+            yield Happening(item.end_seq, item.end, "no answer", item.command, "yellow")
+        return
+    words = {"once": "approved", "session": "approved for the session", "always": "approved for good", "deny": "denied"}
+    by = f" by {item.by}" if item.by else ""
+    waited = f" after {duration(item.waited_s)}" if item.waited_s is not None else ""
+    label, style = ("denied", "red") if item.decision == "deny" else ("approved", "green")
+    yield Happening(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}", style)
+
+
+def _one_line(arguments: JsonObject | None) -> str:
+    return msgspec.json.encode(arguments).decode() if arguments else ""
+
+
+def _block(arguments: JsonObject) -> str:
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else _json(value)}" for name, value in arguments.items()
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# ── sequences, and the end ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _step(item: StepItem) -> Happenings:
+    again = f" (try {item.number})" if item.number > 1 else ""
+    yield Happening(item.seq, item.start, "step", f"{item.block_id}{again}", "bold")
+    if item.state == "running":
+        return
+    took = duration(item.end - item.start) if item.end is not None and item.start is not None else ""
+    style = {"finished": "green", "failed": "red"}.get(item.state, "yellow")
+    details: tuple[Detail, ...] = ()
+    mark = f"✓ {took}" if item.state == "finished" else f"✗ {took}".rstrip()
+    if item.state == "finished" and item.output is not None:
+        details = (Detail(output_text(item.output), both_ends=True),)
+    if item.error is not None:
+        details = (Detail(item.error.message, style="red"),)
+    if item.retry_at is not None:
+        details = (*details, Detail(f"tried again at +{item.retry_at:.2f}"))
+    yield Happening(item.end_seq, item.end, item.state, f"{item.block_id}{again}", style, mark, style, details)
+
+
+def output_text(output: Any) -> str:
+    """What a step gave, for people: the answer of a model, a text, or JSON."""
+    match output:
+        case {"message": {"content": str(content)}} if content:
+            return content
+        case str(text):
+            return text
+        case _:
+            return msgspec.json.format(msgspec.json.encode(output)).decode()
+
+
+def _finish(item: FinishItem, timeline: Timeline) -> Happening:
+    took = f"after {duration(timeline.duration_s)}" if timeline.duration_s is not None else ""
+    spent = " · ".join(filter(None, (took, spent_words(timeline.usage, timeline.cost_usd))))
+    details = (Detail(item.error.message, style="red"),) if item.error is not None else ()
+    return Happening(item.seq, item.start, item.status, spent, STYLES.get(item.status, "bold"), details=details)

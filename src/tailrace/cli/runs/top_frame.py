@@ -1,0 +1,161 @@
+"""One frame of `tailrace top`: what was found, as lines that fill the window. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.cells import chop_cells
+from rich.text import Text
+
+from tailrace.cli.runs.live_runs import LiveRun, Look, ProviderHealth
+from tailrace.cli.runs.server_metrics import ServerMetrics
+from tailrace.cli.runs.table import padded
+from tailrace.cli.runs.words import STYLES, duration, tokens
+from tailrace.cli.screen.sanitize import sanitized_line
+
+KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"
+MIN_QUESTION = 16
+MIN_ROWS = 6  # that a frame needs beside a prompt
+MAX_PROVIDERS = 4
+
+
+class TopState(msgspec.Struct, frozen=True):
+    """What a frame is made of. `prompt` is a question to the user, or what became of the last key."""
+
+    look: Look = Look()
+    server: ServerMetrics | None = None
+    place: str = ""
+    selected: str = ""  # the id of a run
+    prompt: str = ""
+    failure: str = ""  # why the journal could not be read
+
+
+def frame_lines(state: TopState, *, width: int, height: int | None, keys: bool = True) -> list[Text]:
+    """Exactly `height` lines; as many as there are to show where it is None."""
+    top = [*_summary(state, width), Text()]
+    providers = _provider_lines(state, width)
+    bottom = [Text(), *providers] if providers else []
+    if keys and state.prompt:
+        bottom = [Text(), *prompt_lines(state.prompt, width)]  # above all else: the user is asked
+    elif keys:
+        bottom += [Text(), Text(padded(KEYS, width).rstrip(), "dim")]
+    room = None if height is None else max(1, height - len(top) - len(bottom) - 1)
+    rows = _window(state.look.runs, state.selected, room)
+    lines = [*top, _header(width), *(_row(each, width, selected=each.run.id == state.selected) for each in rows)]
+    if not state.look.runs:
+        lines.append(Text("no runs yet", "dim"))
+    if height is not None:
+        lines += [Text()] * (height - len(lines) - len(bottom))
+        return [*lines, *bottom][:height]
+    return [*lines, *bottom]
+
+
+def prompt_lines(prompt: str, width: int) -> list[Text]:
+    """Whole, in as many lines as it needs."""
+    rows = [row for line in prompt.expandtabs(4).split("\n") for row in chop_cells(line, width) or [""]]
+    return [Text(row, "bold yellow") for row in rows]
+
+
+def _summary(state: TopState, width: int) -> list[Text]:
+    look = state.look
+    rate = sum(each.tokens_per_s or 0.0 for each in look.runs)
+    parts = [
+        (f"{look.counted('running', 'stopping')} running", "cyan"),
+        (f"{look.counted('asking')} asking", "bold yellow" if look.counted("asking") else "dim"),
+        (f"{look.counted('orphaned')} orphaned", "bold red" if look.counted("orphaned") else "dim"),
+        (f"{look.counted('parked')} parked", "bold red" if look.counted("parked") else "dim"),
+        (f"{rate:.0f} tokens/s", "dim"),
+    ]
+    if state.server is not None:
+        viewers = state.server.viewers
+        parts.append((f"{viewers} {'viewer' if viewers == 1 else 'viewers'} on {state.server.address}", "dim"))
+    line = Text().append("tailrace", "bold")
+    for text, style in parts:
+        line.append("  ").append(text, style=style)
+    line.truncate(width, overflow="ellipsis")
+    where = Text(padded(sanitized_line(state.place, 300), width).rstrip(), "dim")
+    return [line, Text(padded(sanitized_line(state.failure, 300), width).rstrip(), "red") if state.failure else where]
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _columns(width: int) -> tuple[tuple[str, int, bool], ...]:
+    """Title, width and alignment; the question has what the others leave."""
+    fixed = [("state", 10, False), ("model", 22 if width >= 110 else 14, False), ("tok/s", 5, True)]
+    fixed += [("tokens", 9, True), ("age", 7, True)]
+    for unneeded in ("model", "tokens"):
+        if width - sum(size + 2 for _, size, _ in fixed) - 2 < MIN_QUESTION:
+            fixed = [each for each in fixed if each[0] != unneeded]
+    question = max(8, width - 2 - sum(size + 2 for _, size, _ in fixed))
+    return (fixed[0], ("question", question, False), *fixed[1:])
+
+
+def _header(width: int) -> Text:
+    cells = [padded(title, size, right=right) for title, size, right in _columns(width)]
+    return Text("  " + "  ".join(cells).rstrip(), "bold")
+
+
+def _row(each: LiveRun, width: int, *, selected: bool) -> Text:
+    overview = each.overview
+    question = overview.question or overview.problem or overview.public_id
+    if overview.approvals:
+        question = f"{overview.approvals[0].command} · {question}"
+    cells = {
+        "state": overview.state,
+        "question": sanitized_line(question, 500),
+        "model": sanitized_line(overview.models[-1], 100) if overview.models else "",
+        "tok/s": f"{each.tokens_per_s:.0f}" if each.tokens_per_s is not None else "",
+        "tokens": tokens(overview.usage),
+        "age": duration(overview.duration_s),
+    }
+    row = Text().append("❯ " if selected else "  ", "bold cyan")
+    ended = each.run.finished is not None
+    for number, (title, size, right) in enumerate(_columns(width)):
+        plain = "bold" if selected else "dim" if ended or title != "question" else ""
+        style = STYLES.get(overview.state, "") if title == "state" else plain
+        row.append("  " if number else "").append(padded(cells[title], size, right=right), style=style)
+    row.rstrip()
+    return row
+
+
+def _window(runs: Sequence[LiveRun], selected: str, room: int | None) -> Sequence[LiveRun]:
+    """Those around the selected one, as many as there is room for."""
+    if room is None or len(runs) <= room:
+        return runs
+    place = next((number for number, each in enumerate(runs) if each.run.id == selected), 0)
+    start = min(max(0, place - room // 2), len(runs) - room)
+    return runs[start : start + room]
+
+
+# ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _provider_lines(state: TopState, width: int) -> list[Text]:
+    """By the server's own count where one listens, else by the newest runs."""
+    found = _of_server(state.server) if state.server is not None else ()
+    lines = []
+    for each in (found or state.look.providers)[:MAX_PROVIDERS]:
+        good = each.attempts - each.failures
+        share = good / each.attempts if each.attempts else 1.0
+        mark, style = ("●", "green") if share >= 0.9 else ("●", "yellow") if share >= 0.5 else ("●", "red")
+        line = Text().append(mark, style).append(f" {sanitized_line(each.name, 60)}", "bold")
+        line.append(f"  {good} of {each.attempts} attempts succeeded", "dim")
+        if each.last_failure and each.failures:
+            line.append(f"  last failure: {sanitized_line(each.last_failure, 300)}", "dim")
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return lines
+
+
+def _of_server(server: ServerMetrics) -> tuple[ProviderHealth, ...]:
+    names = {name for name, _ in server.outcomes}
+    health = []
+    for name in names:
+        counts = {outcome: count for (who, outcome), count in server.outcomes.items() if who == name}
+        attempts = sum(counts.values())
+        failures = attempts - counts.get("ok", 0) - counts.get("interrupted", 0)
+        stalls = server.stalls.get(name, 0)
+        health.append(ProviderHealth(name, attempts, failures, f"{stalls} stalls" if stalls else ""))
+    return tuple(sorted(health, key=lambda each: -each.attempts))

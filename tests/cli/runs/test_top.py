@@ -1,0 +1,184 @@
+"""`tailrace top`: its frames, its keys, and what it learns from a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.cells import cell_len
+
+from tailrace.cli.main import main
+from tailrace.cli.runs.live_runs import LiveRuns
+from tailrace.cli.runs.server_metrics import ServerMetrics, fetch_metrics, parse_metrics
+from tailrace.cli.runs.top import Dashboard
+from tailrace.cli.runs.top_frame import TopState, frame_lines
+from tailrace.config.load import load
+from tailrace.events import ApprovalAsked, AttemptStarted, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import user
+from tailrace.ports import Lease, NewRun, Signal
+from tailrace.server.metrics.registry import Metrics
+
+COMMAND = "rm -r build && " + "make everything " * 8
+
+
+async def a_journal() -> tuple[MemoryJournal, dict[str, Lease]]:
+    journal = MemoryJournal()
+    leases: dict[str, Lease] = {}
+    for question, requester in (("Build it", "cli"), ("Other's", "telegram:7"), ("Explain 漢字 " * 20, "")):
+        given = {"message": msgspec.to_builtins(user(question))}
+        _, lease = await journal.start(NewRun("agent", given, "fake/small"), "me")
+        assert lease is not None
+        leases[question.split()[0]] = lease
+        journal.append(lease, [AttemptStarted("fake", "small")])
+        if requester:
+            journal.append(lease, [ApprovalAsked(f"a-{requester}", "terminal", COMMAND, "d", requester)])
+        await journal.commit(lease)
+    return journal, leases
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+async def test_a_frame_fills_the_window_and_no_more(width: int) -> None:
+    journal, leases = await a_journal()
+    look = await LiveRuns(journal).look(0.0)
+    server = ServerMetrics("127.0.0.1:8642", viewers=3)
+    selected = leases["Build"].run_id
+    for height in (6, 12, 40):
+        lines = [
+            each.plain for each in frame_lines(TopState(look, server, "x.db", selected), width=width, height=height)
+        ]
+        assert len(lines) == height
+        assert max(map(cell_len, lines)) <= width
+        assert sum(line.startswith("❯ ") for line in lines) == 1
+    text = "\n".join(lines)
+    assert "1 running  2 asking  0 orphaned" in text
+    assert "q quit" in lines[-1]
+    if width >= 120:
+        assert "3 viewers on 127.0.0.1:8642" in text
+
+
+async def test_J110_an_approval_is_shown_whole_before_it_is_given() -> None:
+    journal, leases = await a_journal()
+    look = await LiveRuns(journal).look(0.0)
+    state = TopState(look, selected=leases["Build"].run_id, prompt=f"approve once?  y yes  n no\n{COMMAND}")
+    lines = [each.plain for each in frame_lines(state, width=60, height=20)]
+    assert COMMAND in "".join(lines[-6:])
+
+
+class _Window(DummyOutput):
+    def get_size(self) -> Size:
+        return Size(rows=24, columns=100)
+
+
+@pytest.fixture
+async def dashboard(tmp_path: Path) -> AsyncIterator[tuple[Dashboard, PipeInput, MemoryJournal, dict[str, Lease]]]:
+    config = load({"TAILRACE_HOME": str(tmp_path)})
+    config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, port=0))
+    journal, leases = await a_journal()
+    with create_pipe_input() as keys, create_app_session(input=keys, output=_Window()):
+        yield Dashboard(journal, config), keys, journal, leases
+
+
+async def until(top: Dashboard, holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20.0):
+        while not holds():
+            top.changed.clear()
+            await top.changed.wait()
+
+
+async def test_keys_choose_stop_approve_and_quit(
+    dashboard: tuple[Dashboard, PipeInput, MemoryJournal, dict[str, Lease]],
+) -> None:
+    top, keys, journal, leases = dashboard
+    showing = asyncio.ensure_future(top.show())
+    await until(top, lambda: bool(top.state.selected))
+    assert top.state.selected == leases["Explain"].run_id, "the newest"
+    keys.send_text("a")
+    await until(top, lambda: top.state.prompt == "this run waits for no approval")
+    keys.send_text("ja")
+    await until(top, lambda: top.state.prompt == "only telegram:7 may answer this")
+    keys.send_text("y")  # nothing was asked
+    keys.send_text("ja")
+    await until(top, lambda: top.state.prompt.startswith("approve once?") and COMMAND in top.state.prompt)
+    keys.send_text("n")
+    await until(top, lambda: not top.state.prompt)
+    keys.send_text("ay")
+    await until(top, lambda: top.state.prompt == "approved")
+    lease = leases["Build"]
+    payload = {"approval_id": "a-cli", "decision": "once"}
+    assert await journal.signals(lease) == [Signal("approval", payload, "cli", 1)]
+    keys.send_text("s")
+    await until(top, lambda: top.state.prompt == "stop Build it?  y yes  n no")
+    keys.send_text("y")
+    await until(top, lambda: top.state.prompt == "stopping")
+    assert [signal.name for signal in await journal.signals(lease, after=1)] == ["stop"]
+    await journal.seal(lease, RunFinished("stopped"))
+    keys.send_text("q")
+    assert await showing is None
+
+
+async def test_enter_chooses_the_run_to_tail(
+    dashboard: tuple[Dashboard, PipeInput, MemoryJournal, dict[str, Lease]],
+) -> None:
+    top, keys, _, leases = dashboard
+    showing = asyncio.ensure_future(top.show())
+    await until(top, lambda: bool(top.state.selected))
+    keys.send_text("j\r")
+    chosen = await showing
+    assert chosen is not None
+    assert chosen.id == leases["Other's"].run_id
+
+
+# ── a server's own numbers ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_metrics_are_read_as_the_server_writes_them() -> None:
+    metrics = Metrics()
+    metrics.viewers.inc(by=3)
+    metrics.calls.inc('od"d\\', "ok", by=7)
+    metrics.stalls.inc("fake")
+    found = parse_metrics(metrics.text(), "here")
+    assert found == ServerMetrics("here", 3, 0, 0, {('od\\"d\\\\', "ok"): 7}, {"fake": 1})
+    assert parse_metrics("<html>", "here") is None
+
+
+async def test_a_server_is_asked_with_its_key_and_none_is_no_error(
+    tmp_path: Path,
+) -> None:
+    async def serve(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer k":
+            return web.Response(status=401)
+        return web.Response(text=Metrics().text())
+
+    app = web.Application()
+    app.router.add_get("/metrics", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    found: dict[str, ServerMetrics | None] = {}
+    for key in ("k", "wrong"):
+        config = load({"TAILRACE_HOME": str(tmp_path), "TAILRACE_API_KEY": key})
+        config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, port=port))
+        found[key] = await fetch_metrics(config)
+    await runner.cleanup()
+    assert found == {"k": ServerMetrics(f"127.0.0.1:{port}"), "wrong": None}
+    assert await fetch_metrics(config) is None, "nobody listens"
+
+
+def test_without_a_terminal_one_frame_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    assert main(["top"]) == 0
+    assert capsys.readouterr() == ("", f"no runs yet in {tmp_path / 'tailrace.db'}\n")
+    assert not (tmp_path / "tailrace.db").exists()
