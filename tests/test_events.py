@@ -249,7 +249,7 @@ FACTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(ReasoningChunk, TEXT),
     st.builds(MessageRecorded, st.builds(user, TEXT)),
     st.builds(ToolOutputRecorded, TEXT, TEXT, TEXT, st.booleans()),
-    st.builds(ApprovalAnswered, TEXT, st.sampled_from(get_args(Decision)), TEXT),
+    st.builds(ApprovalAnswered, TEXT, st.sampled_from(get_args(Decision)), TEXT, TEXT),
     st.builds(UsageRecorded, USAGES, TEXT, TEXT),
 )
 

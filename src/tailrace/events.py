@@ -20,7 +20,7 @@ from tailrace.attempt_events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.messages import Message, ToolFile, Usage
+from tailrace.messages import FileChange, Message, ToolFile, Usage
 
 __all__ = [
     "AnswerKept",
@@ -225,11 +225,13 @@ class ToolOutputRecorded(Event):
     ok: bool = True
     files: tuple[ToolFile, ...] = ()
     not_executed: NotExecuted | None = None  # where the action was denied or refused
+    change: FileChange | None = None  # where a file was written
 
 
 class ApprovalAsked(Event):
     """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
-    give the answer. An answer for the session holds in `session`; without a name, in this run."""
+    give the answer. An answer for the session holds in `session`; without a name, in this run. `asked_at` and
+    `expires_at` are the wall clock; 0 where it is not known, or where nobody can be asked."""
 
     approval_id: str
     tool_name: str
@@ -240,6 +242,8 @@ class ApprovalAsked(Event):
     reason: str = ""
     directory: str = ""
     session: str = ""
+    asked_at: float = 0.0
+    expires_at: float = 0.0
 
     @property
     def scope(self) -> str:
@@ -257,9 +261,13 @@ class HistoryCompressed(Event):
 
 
 class ApprovalAnswered(Event):
+    """`by` is the requester; "timeout" where nobody answered in time, "nobody" where there was nobody to ask.
+    `reason` is what the person says about a denial."""
+
     approval_id: str
     decision: Decision
     by: str = ""
+    reason: str = ""
 
 
 # ── a sequence's own facts ───────────────────────────────────────────────────────────────────────────────────
@@ -387,6 +395,7 @@ class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: ApprovalAsked
     decision: Decision | None = None
     by: str = ""
+    reason: str = ""
 
 
 StepState = Literal["running", "finished", "failed", "cancelled"]

@@ -103,6 +103,19 @@ class ToolResult(Value, tag="tool_result"):
         return said if self.ok or said.lower().startswith("error") else f"Error: {said}"
 
 
+class FileChange(Value):
+    """What a tool did to a file, for the user. `diff` has the changed lines and two around them, each with "+", "-" or
+    a blank before it and "…" between two places; it is cut where it is long, and empty where it would be longer still.
+    `line` is the number of its first line."""
+
+    path: str
+    added: int = 0  # lines
+    removed: int = 0
+    diff: str = ""
+    line: int = 1
+    created: bool = False
+
+
 class ToolFile(Value):
     """A file or an image that a tool gave beside its text, for the user. In JSON `data` is base64."""
 

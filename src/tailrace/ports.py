@@ -22,7 +22,7 @@ from tailrace.events import (
     RunStatus,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolFile, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, FileChange, JsonObject, ModelRequest, ToolFile, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,12 +137,13 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """`output` is what the model reads, `files` what the user gets beside it. A tool that failed is an outcome, not an
-    exception."""
+    """`output` is what the model reads, `files` what the user gets beside it, `change` what the user is shown of a file
+    that was written. A tool that failed is an outcome, not an exception."""
 
     output: str
     ok: bool = True
     files: tuple[ToolFile, ...] = ()
+    change: FileChange | None = None
 
 
 class ToolContext(Protocol):

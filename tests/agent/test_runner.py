@@ -232,6 +232,65 @@ async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path:
     assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
 
 
+async def test_a_denial_says_why_to_the_model_and_to_viewers(tmp_path: Path) -> None:
+    note = Note(effect=Effect("command", "rm -rf build"))
+    script = [reply(call("note", {"text": "a"})), reply("I see.")]
+    secret = "hunter2-hunter2"
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), secrets=[secret]) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        answer = {"approval_id": asked.approval_id, "decision": "deny", "reason": f"use {secret}\u202e instead."}
+        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
+        played = await s.played(run_id, await running)
+        read = s.server.requests[1].json()["messages"][-1]["content"]
+    assert asked.expires_at - asked.asked_at == pytest.approx(30)
+    (answered,) = played.of(ApprovalAnswered)
+    assert isinstance(answered, ApprovalAnswered)
+    assert (answered.by, secret in answered.reason) == ("ann", False)
+    assert "Not executed: denied by the user: use [" in read
+    assert (secret in read, read.endswith("\\u{202e} instead.")) == (False, True)
+    (output,) = played.of(ToolOutputRecorded)
+    assert isinstance(output, ToolOutputRecorded)
+    assert output.not_executed is not None
+    assert (output.not_executed.kind, answered.reason in output.not_executed.reason) == ("denied", True)
+
+
+@driven
+async def test_J108_a_time_out_is_told_as_one(tmp_path: Path) -> None:
+    note = Note(effect=Effect("command", "rm -rf build"))
+    script = [reply(call("note", {"text": "a"})), reply("I see.")]
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=60)) as s:
+        played = await s.play()
+    (output,) = played.of(ToolOutputRecorded)
+    assert isinstance(output, ToolOutputRecorded)
+    assert output.output == "Not executed: it needs an approval, and nobody answered within 60 s."
+    assert output.not_executed is not None
+    assert output.not_executed.kind == "no_answer"
+
+
+@pytest.mark.parametrize(("by", "kind"), [("timeout", "no_answer"), ("ann", "denied")])
+async def test_I106_who_denied_it_before_a_crash_is_known_after_it(tmp_path: Path, by: str, kind: str) -> None:
+    note = Note(effect=Effect("command", "rm -rf build"))
+    script = [reply(call("note", {"text": "a"})), reply("I see.")]
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30)) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        turn = Turn()
+        turn.replay(await s.journal.read(run_id))
+        turn.apply(ApprovalAnswered(asked.approval_id, "deny", by))
+        finished = await s.runner(await s.journal.claim(run_id, "me"), turn).run()
+        played = await s.played(run_id, finished)
+    (output,) = played.of(ToolOutputRecorded)
+    assert isinstance(output, ToolOutputRecorded)
+    assert output.not_executed is not None
+    assert output.not_executed.kind == kind
+
+
 async def test_M152_a_directory_that_is_replaced_after_the_approval_makes_it_void(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -312,6 +371,10 @@ async def test_a_stop_while_a_tool_runs_ends_the_tool(tmp_path: Path) -> None:
 
     class Slow(Note):
         async def execute(self, args: Any, context: Any) -> Any:
+            now = asyncio.get_running_loop().time
+            worked_until = now() + 0.002
+            while now() < worked_until:
+                pass
             began.set()
             await asyncio.Event().wait()
 
@@ -326,7 +389,9 @@ async def test_a_stop_while_a_tool_runs_ends_the_tool(tmp_path: Path) -> None:
     assert finished.status == "stopped"
     assert "may or may not have taken effect" in outputs[0]
     assert "was not executed" in outputs[1]
-    assert [e.ok for e in played.events if isinstance(e, ToolCallFinished)] == [False]
+    ended = [e for e in played.events if isinstance(e, ToolCallFinished)]
+    assert [e.ok for e in ended] == [False]
+    assert ended[0].duration >= 0.002  # how long it had run
 
 
 async def test_a_run_that_was_cancelled_goes_on_from_its_facts(tmp_path: Path) -> None:

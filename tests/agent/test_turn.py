@@ -108,8 +108,9 @@ def test_I106_a_tool_that_was_running_is_settled_not_simply_run() -> None:
 
 def test_I106_an_approval_given_before_a_crash_still_holds() -> None:
     asked = ApprovalAsked("a1", "terminal", "ls", "digest", call_id="c1")
-    approved = turn(MessageRecorded(BOTH, "tools"), asked, ApprovalAnswered("a1", "once"))
-    assert approved.due() == [RunTool(0, LS, asked, "once"), RunTool(1, CAT)]
+    answered = ApprovalAnswered("a1", "once")
+    approved = turn(MessageRecorded(BOTH, "tools"), asked, answered)
+    assert approved.due() == [RunTool(0, LS, asked, answered), RunTool(1, CAT)]
 
 
 def test_a_tool_line_that_viewers_still_see_running_is_known() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
 
-from tailrace.app.models import Models, endpoint_of, named
+from tailrace.app.models import Models, chosen, endpoint_of, named
 from tailrace.config.load import Config, load
+from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.transport import open_transport
@@ -64,3 +66,29 @@ async def test_a_provider_with_stream_false_is_asked_for_whole_answers(tmp_path:
         routes = [models.routes(named(made, f"{name}/m"))[0] for name in ("ollama", "vllm", "llamacpp", "local")]
         own = models.route_to(endpoint_of(made, "ollama"), "m")
     assert [route.streams for route in (*routes, own)] == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nope/x", "no provider is called nope; there are anthropic, "),
+        ("smollm3", "the embedded model is smollm2-135m, not smollm3: name another provider's as <provider>/smollm3"),
+        ("openai/gpt-5", "openai is a provider of its own: name the model as openai/gpt-5, without --provider"),
+    ],
+)
+async def test_an_unknown_model_is_refused_before_anything_is_downloaded(tmp_path: Path, name: str, said: str) -> None:
+    async with open_transport() as transport:
+        models = Models(load({}, tmp_path), transport)
+        with pytest.raises(ConfigError, match=said):
+            await models.make_ready(ModelChoice("local", name))
+        assert models.local.pid is None
+    assert not os.listdir(tmp_path)  # noqa: PTH208 - pathlib's may not be called here
+
+
+def test_a_model_may_be_named_with_its_provider(tmp_path: Path) -> None:
+    router = config(tmp_path, "model: {provider: openrouter, name: openai/gpt-5}")
+    assert chosen(router, None, "ollama/qwen3:8b") == ModelChoice("ollama", "qwen3:8b")
+    assert chosen(router, None, "minimax/minimax-m2.7") == ModelChoice("openrouter", "minimax/minimax-m2.7")
+    assert chosen(router, None, "openai/gpt-5") == ModelChoice("openrouter", "openai/gpt-5")  # the configured one
+    assert chosen(router, "together", "openai/gpt-5") == ModelChoice("together", "openai/gpt-5")
+    assert chosen(router, None, None) is router.model

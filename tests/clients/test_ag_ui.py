@@ -118,7 +118,7 @@ async def test_a_call_that_breaks_off_is_made_anew(driver: NodeDriver, tmp_path:
     ("answer", "result"),
     [
         ('{status: "resolved", payload: {approved: true}}', "launched Apollo"),
-        ('{status: "cancelled"}', "The user did not approve this action; it was not executed."),
+        ('{status: "cancelled"}', "Not executed: denied by the user."),
     ],
 )
 async def test_an_approval_answered_by_the_next_request(
@@ -171,7 +171,7 @@ async def test_an_approval_answered_elsewhere_and_one_that_nobody_answers(driver
         )
     assert shown["complaints"] == []
     assert shown["answered"] == [*ALLOWED, ["assistant", "Done.", 0]]
-    assert shown["late"][2][1] == "The user did not approve this action; it was not executed."
+    assert shown["late"][2][1].startswith("Not executed: it needs an approval, and nobody answered")
     assert shown["late"][3:] == [["assistant", "Done.", 0], ["user", "Never mind.", 0], ["assistant", "Fine.", 0]]
 
 

@@ -84,7 +84,7 @@ async def test_approvals_across_a_reload_and_a_stop(devtools: str, built: Path, 
         await tab.until(READY)
         _, runs = await server.json("GET", "/runs")
     said = ["Launch!", 'I will.\nlaunch {"what":"rocket"}']
-    denied = "The user did not approve this action; it was not executed."
+    denied = "Not executed: denied by the user."
     assert texts == [*said, "launched rocket", "It flies.", *said, denied, "It stays."]
     assert [run["status"] for run in runs["data"]] == ["stopped", "completed", "completed"]
     assert tab.complaints == []

@@ -75,7 +75,7 @@ def test_without_a_file_everything_is_a_default(tmp_path: Path) -> None:
         backoff_s=0.5,
         backoff_max_s=30,
     )
-    assert (config.streaming.enabled, config.streaming.min_tokens, config.streaming.edit_interval) == (False, 20, None)
+    assert (config.streaming.enabled, config.streaming.min_tokens, config.streaming.edit_interval) == (None, 20, None)
     assert (config.agent.max_turns, config.agent.show_reasoning) == (50, False)
     assert config.agent.tools == ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
     assert (config.approvals.mode, config.approvals.timeout_s, config.approvals.allow) == ("ask", 60, ())
@@ -189,6 +189,13 @@ def test_whether_a_surface_streams_first_match_wins(
     assert config.streams("telegram", asked) is streams
 
 
+def test_without_a_switch_the_terminal_streams_and_chats_do_not(tmp_path: Path) -> None:
+    config = config_of("providers: {mine: {base_url: 'http://127.0.0.1:9/v1'}}", tmp_path)
+    assert config.streams("cli")
+    assert not config.streams("telegram")
+    assert not config_of("streaming: {enabled: false}", tmp_path).streams("cli")
+
+
 def test_one_platforms_switch_is_its_own(tmp_path: Path) -> None:
     config = config_of("streaming: {cli: true}", tmp_path)
     assert config.streams("cli")
@@ -246,7 +253,7 @@ def test_the_process_environment_plays_no_part(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TAILRACE_STREAMING_ENABLED", "1")
     monkeypatch.setenv("TAILRACE_HOME", "/nowhere")
     config = load({"HOME": str(tmp_path)})
-    assert not config.streams("cli")
+    assert not config.streams("telegram")
     assert config.home == tmp_path / ".tailrace"
 
 

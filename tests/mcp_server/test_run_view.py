@@ -102,8 +102,8 @@ def test_the_line_says_what_happens_now() -> None:
         "thinking",
         "Meanwhile.",
         "waiting for an approval: rm x",
-        "approval: once",
-        "approval: once",
+        "approval: approved once",
+        "approval: approved once",
         "completed",
     ]
     assert not any("secret" in line for line in lines)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.messages import FileChange
 from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.tools import patch as patching
 from tailrace.tools import read_file as reading
@@ -20,6 +21,10 @@ from tools.tool_context import Workplace
 
 async def read(here: Workplace, path: str = "a", **args: Any) -> ToolOutcome:
     return await ReadFile().run({"path": path, **args}, here)
+
+
+async def write(here: Workplace, path: str, content: str) -> ToolOutcome:
+    return await WriteFile().run({"path": path, "content": content}, here)
 
 
 async def patch(here: Workplace, old: str, new: str, **args: Any) -> ToolOutcome:
@@ -111,8 +116,8 @@ async def test_two_reads_side_by_side(here: Workplace) -> None:
 
 async def test_a_file_is_made_and_replaced(here: Workplace) -> None:
     write = WriteFile()
-    assert await write.run({"path": "d/a", "content": "eins\nzwei\n"}, here) == ToolOutcome("Created d/a (2 lines)")
-    assert await write.run({"path": "d/a", "content": "drei"}, here) == ToolOutcome("Replaced d/a (1 lines)")
+    assert (await write.run({"path": "d/a", "content": "eins\nzwei\n"}, here)).output == "Created d/a (2 lines)"
+    assert (await write.run({"path": "d/a", "content": "drei"}, here)).output == "Replaced d/a (1 lines)"
     assert (here.directory / "d/a").read_bytes() == b"drei"
     assert await write.run({"path": "d", "content": ""}, here) == bad("d is a directory")
     assert await write.run({"path": "d/a/b", "content": ""}, here) == bad("d/a/b: not a directory")
@@ -131,8 +136,9 @@ async def test_line_ends_are_written_as_given(here: Workplace) -> None:
 
 async def test_one_piece_is_replaced_and_the_change_is_shown(here: Workplace) -> None:
     here.write("a", "1\n2\n3\n4\n5\n6\n7\n")
+    diff = " 2\n 3\n-4\n-5\n+vier\n+fünf\n 6\n 7"
     assert await patch(here, "4\n5", "vier\nfünf") == ToolOutcome(
-        "a, from line 2:\n 2\n 3\n-4\n-5\n+vier\n+fünf\n 6\n 7"
+        f"a, from line 2:\n{diff}", change=FileChange("a", 2, 2, diff, line=2)
     )
     assert (here.directory / "a").read_text(encoding="utf-8") == "1\n2\n3\nvier\nfünf\n6\n7\n"
 
@@ -162,7 +168,7 @@ async def test_the_piece_must_be_there_and_be_the_only_one(here: Workplace) -> N
 async def test_plain_line_ends_match_those_of_windows(here: Workplace) -> None:
     here.write("a", "one\r\ntwo\r\nthree\r\n")
     outcome = await patch(here, "one\ntwo", "1\n2")
-    assert outcome == ToolOutcome("a, from line 1:\n-one\n-two\n+1\n+2\n three\n ")
+    assert outcome.output == "a, from line 1:\n-one\n-two\n+1\n+2\n three\n "
     assert (here.directory / "a").read_bytes() == b"1\r\n2\r\nthree\r\n"
     await patch(here, "1\r\n2\nthree", "x\r\ny\nz")
     assert (here.directory / "a").read_bytes() == b"x\r\ny\r\nz\r\n"
@@ -195,3 +201,27 @@ async def test_a_file_changed_by_somebody_else_meanwhile_is_left_alone(
     outcome = await patch(here, "old", "new")
     assert outcome == bad("a was changed by another program meanwhile; read it again")
     assert file.read_text(encoding="utf-8") == "what the user typed"
+
+
+# ── what the user is shown of a change ───────────────────────────────────────────────────────────────────────
+
+
+async def test_a_written_file_comes_with_what_changed_in_it(here: Workplace) -> None:
+    made = await write(here, "new.txt", "one\ntwo\n")
+    assert made.change == FileChange("new.txt", 2, 0, "+one\n+two", created=True)
+    lines = [f"line {number}" for number in range(20)]
+    await write(here, "a.txt", "\n".join(lines))
+    lines[9:11] = ["changed"]
+    replaced = await write(here, "a.txt", "\n".join(lines))
+    diff = " line 7\n line 8\n-line 9\n-line 10\n+changed\n line 11\n line 12"
+    assert replaced.change == FileChange("a.txt", 1, 2, diff, line=8)
+    same = await write(here, "a.txt", "\n".join(lines))
+    assert same.change == FileChange("a.txt")
+
+
+async def test_a_patch_counts_its_lines_and_a_binary_file_has_no_diff(here: Workplace) -> None:
+    here.write("a", "x\ny\n")
+    done = await patch(here, "x", "z")
+    assert done.change == FileChange("a", 1, 1, "-x\n+z\n y\n ")
+    (here.directory / "b").write_bytes(b"\0\1")
+    assert (await write(here, "b", "text")).change is None

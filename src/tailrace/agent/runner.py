@@ -35,7 +35,16 @@ from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
-from tailrace.events import Entry, HistoryCompressed, MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
+from tailrace.events import (
+    ApprovalAnswered,
+    Entry,
+    HistoryCompressed,
+    MessageRecorded,
+    MessageStop,
+    RunFailure,
+    RunFinished,
+    RunStatus,
+)
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
@@ -114,7 +123,7 @@ class TurnRunner:
             if message is not None:
                 self._begin(message)
             unwanted = self.turn.kept
-            self._record.add(*self.turn.last_words())
+            self._record.add(*self._tools.with_durations(self.turn.last_words()))
             finish = self._end("stopped", RunFailure("stopped", "interrupted"))
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
@@ -173,4 +182,5 @@ class TurnRunner:
         if signal.name == "approval":
             decision = signal.payload.get("decision")
             if decision in ("once", "session", "always", "deny"):
-                self._settings.asker.answer(str(signal.payload.get("approval_id")), decision, signal.by)
+                approval_id, reason = (str(signal.payload.get(name, "")) for name in ("approval_id", "reason"))
+                self._settings.asker.answer(ApprovalAnswered(approval_id, decision, signal.by, reason))

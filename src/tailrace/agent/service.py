@@ -17,6 +17,7 @@ from tailrace.agent.context import cleaned
 from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
+from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
@@ -214,9 +215,14 @@ class AgentService(RunHost["_TurnExecution"]):
             if any(isinstance(entry.event, RunForked | RunFinished) for entry in batch):
                 return
 
-    async def answer(self, run_id: str, approval_id: str, decision: Decision, *, by: str = "") -> None:
-        """Answers an approval, in whichever process the run is. Raises `RunSealed`, `RunNotFound`."""
+    async def answer(
+        self, run_id: str, approval_id: str, decision: Decision, *, by: str = "", reason: str = ""
+    ) -> None:
+        """Answers an approval, in whichever process the run is. The model reads the `reason` of a denial. Raises
+        `RunSealed`, `RunNotFound`."""
         payload = {"approval_id": approval_id, "decision": decision}
+        if reason := self._redactor.redact(reason.strip()[:MAX_REASON]):
+            payload["reason"] = reason
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
     def current(self, session: str) -> str | None:

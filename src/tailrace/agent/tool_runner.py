@@ -7,6 +7,7 @@ happens, the outcome recorded before it is used. Every surface and every mode ta
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -14,14 +15,15 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.safety.approval import NO_SURFACE, TIMED_OUT, ApprovalPolicy, Asker, Judgement, escaped
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement, escaped
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool, Turn
+from tailrace.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.errors import TailraceError
 from tailrace.events import (
+    AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
-    Decision,
     GatewayNotice,
     LongToolHint,
     NotExecuted,
@@ -30,18 +32,14 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import JsonObject, ToolCall, ToolFile
+from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
 from tailrace.ports import Tool, ToolOutcome
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
-DENIED = "The user did not approve this action; it was not executed."
 # What became of a question, by who answered it. Anyone else is a person who said no.
-_DENIALS: dict[str, tuple[NotExecutedKind, str]] = {
-    NO_SURFACE: ("no_one_to_ask", "no one could be asked"),
-    TIMED_OUT: ("no_answer", "no answer in time"),
-}
+_DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: "no_answer"}
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
 MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
@@ -96,6 +94,17 @@ class ToolRunner:
         self._redactor = redactor
         self._settings = settings
         self._snapshots = snapshots
+        self._began: dict[int, float] = {}  # the calls that run, by index, and since when on the loop's clock
+
+    def with_durations(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """The same events; the ends of calls that were cut off while they ran say how long they had run."""
+        now = asyncio.get_running_loop().time()
+        return [
+            msgspec.structs.replace(event, duration=round(now - self._began[event.index], 3))
+            if isinstance(event, ToolCallFinished) and event.index in self._began
+            else event
+            for event in events
+        ]
 
     async def run_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
         """Runs what is due. Neighbours that may run side by side do."""
@@ -155,14 +164,18 @@ class ToolRunner:
         # The question that was put about exactly this before a crash, and its answer (J111).
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
-        if before and asked and before.decision:
-            decision, by = before.decision, ""
-        else:
-            decision, by = await self._ask(call, judgement, asked)
-        if decision == "deny":
-            kind, words = _DENIALS.get(by, ("denied", "denied"))
-            return _Refusal(DENIED, self._not_executed(call, judgement.text, f"{judgement.reason}; {words}", kind))
-        await self._policy.remember(judgement, decision)
+        question = asked or self._question(call, judgement)
+        answered = before.answered if before and asked else None
+        if answered is None:
+            answered = await self._ask(question, is_put=asked is not None)
+        if answered.decision == "deny":
+            kind, reason = (
+                _DENIALS.get(answered.by, "denied"),
+                f"{judgement.reason}; {outcome_words(question, answered)}",
+            )
+            output = f"Not executed: {_denial(question, answered)}."
+            return _Refusal(output, self._not_executed(call, judgement.text, reason, kind))
+        await self._policy.remember(judgement, answered.decision)
         now = await self._policy.judge(call.name, tool.effect(args))
         if now.digest == judgement.digest:
             return None
@@ -171,9 +184,9 @@ class ToolRunner:
     def _not_executed(self, call: ToolCall, command: str, reason: str, kind: NotExecutedKind) -> NotExecuted:
         return NotExecuted(call.name, self._storable(command), self._storable(reason), kind)
 
-    async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> tuple[Decision, str]:
-        """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
-        asked = before or ApprovalAsked(
+    def _question(self, call: ToolCall, judgement: Judgement) -> ApprovalAsked:
+        asked_at = round(time.time(), 3)
+        return ApprovalAsked(
             approval_id=self._asker.new_id(),
             tool_name=call.name,
             command=self._redactor.redact(judgement.text),
@@ -183,15 +196,21 @@ class ToolRunner:
             reason=judgement.reason,
             directory=self._redactor.redact(judgement.directory),
             session=judgement.session,
+            asked_at=asked_at,
+            expires_at=self._asker.expiry(asked_at),
         )
+
+    async def _ask(self, asked: ApprovalAsked, *, is_put: bool) -> ApprovalAnswered:
+        """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
         with self._asker.expecting(asked) as answer:
-            if asked is not before:
+            if not is_put:
                 self._record.add(asked)
                 await self._record.commit()
-            decision, by = await answer()
-        self._record.add(ApprovalAnswered(asked.approval_id, decision, by))
+            given = await answer()
+        answered = msgspec.structs.replace(given, reason=self._storable(escaped(given.reason)))
+        self._record.add(answered)
         await self._record.commit()
-        return decision, by
+        return answered
 
     async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:
         effect = tool.effect(args)
@@ -212,7 +231,7 @@ class ToolRunner:
 
     async def _execute(self, index: int, call: ToolCall, tool: Tool, args: JsonObject) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self._began[index] = loop.time()
         hint = loop.call_later(
             self._settings.long_after_s,
             lambda: self._record.add(LongToolHint(call.name, round(loop.time() - began, 3))),
@@ -226,6 +245,7 @@ class ToolRunner:
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
         finally:
             hint.cancel()
+        del self._began[index]
         self._settle(index, call, outcome, loop.time() - began)
         await self._record.commit()
 
@@ -254,13 +274,21 @@ class ToolRunner:
         files, left_out = self._storable_files(outcome.files)
         output = self._storable(outcome.output + left_out)
         self._record.add(
-            ToolOutputRecorded(call.id, call.name, output, outcome.ok, files, not_executed),
+            ToolOutputRecorded(
+                call.id, call.name, output, outcome.ok, files, not_executed, self._storable_change(outcome)
+            ),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
         )
 
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return without_lone_surrogates(self._redactor.redact(text))
+
+    def _storable_change(self, outcome: ToolOutcome) -> FileChange | None:
+        if outcome.change is None:
+            return None
+        path, diff = self._storable(outcome.change.path), self._storable(outcome.change.diff)
+        return msgspec.structs.replace(outcome.change, path=path, diff=diff)
 
     def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], str]:
         """The files that fit into the log, those of text without secrets, and a line about each that does not fit."""
@@ -277,6 +305,13 @@ class ToolRunner:
                 data = self._redactor.redact(data.decode(errors="replace")).encode()
             kept.append(ToolFile(self._storable(file.name), file.media_type, data))
         return tuple(kept), left_out
+
+
+def _denial(asked: ApprovalAsked, answered: ApprovalAnswered) -> str:
+    """Why an action was denied, for the model: whether a person said no, and what that person says about it."""
+    if words := unanswered_words(asked, answered.by):
+        return f"it needs an approval, and {words}"
+    return f"denied by the user: {answered.reason.rstrip('.')}" if answered.reason else "denied by the user"
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

@@ -21,7 +21,6 @@ from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     Commentary,
-    Decision,
     Delivered,
     Entry,
     GatewayNotice,
@@ -59,12 +58,12 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunTool(msgspec.Struct, frozen=True):
-    """Run this call. `asked` is the question that was put before a crash, if one was, and `decision` its answer."""
+    """Run this call. `asked` is the question that was put before a crash, if one was, and `answered` its answer."""
 
     index: int
     call: ToolCall
     asked: ApprovalAsked | None = None
-    decision: Decision | None = None
+    answered: ApprovalAnswered | None = None
 
 
 class SettleTool(msgspec.Struct, frozen=True):
@@ -127,7 +126,7 @@ class _ToolCallState(msgspec.Struct):
     finished: bool = False
     result: ToolResult | None = None
     asked: ApprovalAsked | None = None
-    decision: Decision | None = None
+    answered: ApprovalAnswered | None = None
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
@@ -197,7 +196,7 @@ class Turn:
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
         return [
-            SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.asked, c.decision)
+            SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.asked, c.answered)
             for c in self._calls[self._unfinished :]
             if c.result is None and c.call.name not in self._foreign
         ]
@@ -318,10 +317,10 @@ class Turn:
                 self._call_with(call_id).result = _result(event)
             case ApprovalAsked(call_id=call_id):
                 self._call_with(call_id).asked = event
-            case ApprovalAnswered(approval_id=approval_id, decision=decision):
+            case ApprovalAnswered(approval_id=approval_id):
                 for call in self._calls[self._unfinished :]:
                     if call.asked is not None and call.asked.approval_id == approval_id:
-                        call.decision = decision
+                        call.answered = event
             case _:
                 assert_never(event)
 

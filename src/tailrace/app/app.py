@@ -42,7 +42,7 @@ from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
-from tailrace.messages import ModelRequest
+from tailrace.messages import Message, ModelRequest
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
@@ -108,7 +108,7 @@ class App:
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         _check_allow(config)
-        self._directory = directory
+        self.directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
         self.session_tools: dict[str, SessionTools] = {}
@@ -195,7 +195,7 @@ class App:
             self.mcp.retry()
         choice = named(self.config, spec.model)
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
-        directory = Path(spec.directory) if spec.directory else self._directory
+        directory = Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
         prompts = (system_prompt(directory, with_tools=bool(tools)), base.system)
         system = spec.system or "\n\n".join(filter(None, prompts))
@@ -215,6 +215,10 @@ class App:
             snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,
         )
+
+    def offered_tools(self) -> tuple[str, ...]:
+        """The names of the tools that a turn of the configured model is offered."""
+        return tuple(sorted(self._tools_for(TurnSpec(Message("user", ())), self.config.model, _NO_TOOLS)))
 
     def _tools_for(self, spec: TurnSpec, choice: ModelChoice, own: SessionTools) -> Mapping[str, Tool]:
         """The embedded model is too small to call tools: it is offered none unless the config names some. A tool of

@@ -30,11 +30,22 @@ def default_model(config: Config, provider: str) -> str | None:
 
 
 def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoice:
-    """The model to ask. One that was asked for by name has no stand-ins."""
+    """The model to ask. One that was asked for by name has no stand-ins. Without a provider, `<provider>/<model>` is
+    understood, and any other name is one of the configured provider's."""
     if provider is None and model is None:
         return config.model
+    if provider is None and model is not None and "/" in model:
+        # `<provider>/<model>`; a name with a slash in it may also be one of the configured provider's own models.
+        before, _, rest = model.partition("/")
+        if rest and before in _known(config) and not _is_own_model(config, model):
+            return ModelChoice(provider=before, name=rest)
     provider = provider or config.model.provider
     return ModelChoice(provider=provider, name=model or default_model(config, provider) or "")
+
+
+def _is_own_model(config: Config, model: str) -> bool:
+    """Whether the configured model has this very name: `openai/gpt-5` of a router, say."""
+    return model in {config.model.name, *(ref.name for ref in config.model.fallbacks)}
 
 
 def named(config: Config, name: str) -> ModelChoice:
@@ -129,15 +140,26 @@ class Models:
 
     async def make_ready(self, choice: ModelChoice) -> None:
         """Checks before the first question that the model can be called; downloads and loads the embedded model, so
-        that this time does not count against a call's deadlines. Raises `ConfigError`, `ProviderError`."""
+        that this time does not count against a call's deadlines. A name that the embedded model does not have is
+        refused before anything is downloaded. Raises `ConfigError`, `ProviderError`."""
         self.routes(choice)
         if choice.provider != LOCAL:
             return
+        if not self.local.serves(choice.name):
+            raise ConfigError(self._not_embedded(choice.name), key="model")
         try:
             await self.local.start()
         except ProviderError:
             if not choice.fallbacks:
                 raise
+
+    def _not_embedded(self, name: str) -> str:
+        provider, slash, model = name.partition("/")
+        if slash and provider in _known(self._config):
+            return f"{provider} is a provider of its own: name the model as {provider}/{model}, without --provider"
+        if slash:
+            return f"no provider is called {provider}; there are {', '.join(sorted(_known(self._config)))}"
+        return f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:
         """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""

@@ -65,9 +65,9 @@ class Config(Sections, kw_only=True):
 
     def streams(self, surface: str, asked: bool | None = None) -> bool:
         """Whether this surface shows tokens as they come: what the client asked for → `streaming.<surface>`, where
-        there is such a key → the environment → `streaming.enabled`."""
+        there is such a key → the environment → `streaming.enabled` → on in the terminal, off in chats."""
         own: bool | None = getattr(self.streaming, surface, None)
-        said = (asked, own, self.streaming_default, self.streaming.enabled)
+        said = (asked, own, self.streaming_default, self.streaming.enabled, surface == "cli")
         return next(choice for choice in said if choice is not None)
 
     def call_for(self, provider: str) -> CallPolicy:

@@ -202,9 +202,10 @@ class ProviderSettings(CallOverrides):
 
 
 class Streaming(Section):
-    """Which surfaces show tokens as they arrive. A surface's own switch wins over `enabled`; None: not set."""
+    """Which surfaces show tokens as they arrive. A surface's own switch wins over `enabled`; None: not set. Where
+    nothing is set the terminal streams, and chats do not."""
 
-    enabled: bool = False
+    enabled: bool | None = None
     cli: bool | None = None
     telegram: bool | None = None
     discord: bool | None = None

@@ -183,9 +183,9 @@ class Fold:
                 self._state = state
             case events.ApprovalAsked(approval_id=approval_id):
                 self._approvals[approval_id] = events.ApprovalSoFar(event)
-            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
+            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 if approval := self._approvals.get(approval_id):
-                    self._approvals[approval_id] = events.ApprovalSoFar(approval.asked, decision, by)
+                    self._approvals[approval_id] = events.ApprovalSoFar(approval.asked, decision, by, reason)
             case events.UsageRecorded(usage=usage):
                 self._usage += usage
             case events.RunStarted():

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
 from tailrace.mcp_server.approvals import REQUESTER
 from tailrace.mcp_server.run_view import RunView
@@ -64,6 +65,7 @@ class AnswerApproval(Arguments):
             description="What the user decided: once, session (this conversation), always, or deny. Ask the user first."
         ),
     ]
+    reason: Annotated[str, Meta(description="Why the user denies it, for the agent.", max_length=MAX_REASON)] = ""
 
 
 class ListRuns(Arguments):

@@ -265,7 +265,8 @@ class RunTools:
             raise TailraceError(f"run {run.id} has no open approval {args.approval_id}; open: {there_are}")
         if asked.requester != REQUESTER:
             raise TailraceError("this run was started elsewhere, and only whoever started it may answer its approvals")
-        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=REQUESTER)
+        reason = args.reason if args.decision == "deny" else ""
+        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=REQUESTER, reason=reason)
         return await self._reported(
             run.id, await self._settled(run.id, lambda view: args.approval_id not in view.waiting)
         )

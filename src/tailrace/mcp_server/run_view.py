@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
+from tailrace.approval_words import outcome_words
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -106,9 +107,8 @@ class RunView:
             case ApprovalAsked(approval_id=approval_id, command=command):
                 self.waiting[approval_id] = event
                 self._line = f"waiting for an approval: {command}"
-            case ApprovalAnswered(approval_id=approval_id, decision=decision):
-                self.waiting.pop(approval_id, None)
-                self._line = f"approval: {decision}"
+            case ApprovalAnswered(approval_id=approval_id):
+                self._line = f"approval: {outcome_words(self.waiting.pop(approval_id, None), event)}"
             case RunFinished(status=status):
                 self.waiting.clear()
                 self._line = status

@@ -23,19 +23,21 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
-from tailrace.server.routes import health, openapi, page, runs, sequences
+from tailrace.server.routes import about, health, openapi, page, run_timeline, runs, sequences
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
+    about.routes,
     models.routes,
     chat_completions.routes,
     responses.routes,
     anthropic_messages.routes,
     relayed.routes,
     runs.routes,
+    run_timeline.routes,
     ai_sdk.routes,
     sequences.routes,
     ag_ui.routes,

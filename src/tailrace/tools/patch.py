@@ -11,13 +11,12 @@ from msgspec import Meta
 
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
+from tailrace.tools.file_change import MAX_DIFF_CHARS, ChangedLines, changed_lines, file_change
 from tailrace.tools.paths import PathRefused, opened_file, placed, write_whole
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
-MAX_DIFF_CHARS = 8000
 _MAX_COMPARED_LINES = 5000
-_CONTEXT_LINES = 2
 
 
 class PatchArgs(Arguments):
@@ -59,7 +58,7 @@ def _patch(args: PatchArgs, context: ToolContext) -> ToolOutcome:
     if isinstance(change, ToolOutcome):
         return change
     write_whole(place, change.after.encode(), expected=status)
-    return ToolOutcome(change.shown)
+    return ToolOutcome(change.shown, change=file_change(args.path, before, change.after))
 
 
 class Replacement(NamedTuple):
@@ -82,7 +81,7 @@ def replace_text(before: str, args: PatchArgs) -> Replacement | ToolOutcome:
     after = before.replace(old, new)
     if after == before:
         return failed("old and new are the same text; nothing was changed")
-    return Replacement(after, clipped(_diff(before, after, args.path), MAX_DIFF_CHARS))
+    return Replacement(after, clipped(_shown(changed_lines(before, after), args.path), MAX_DIFF_CHARS))
 
 
 def _with_crlf(text: str) -> str:
@@ -96,18 +95,8 @@ def _nearest(text: str, wanted: str) -> str:
     return f"The closest line is {lines.index(close[0]) + 1}: {close[0].strip()!r}" if close else ""
 
 
-def _diff(before: str, after: str, name: str) -> str:
-    """What changed, with the lines around it. Looked for between the first and the last line that differ: a general
-    diff of a long file takes long."""
-    old, new = before.split("\n"), after.split("\n")
-    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    rest = min(len(old), len(new)) - first
-    same = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
-    start = max(0, first - _CONTEXT_LINES)
-    was = old[start : len(old) - same + _CONTEXT_LINES]
-    now = new[start : len(new) - same + _CONTEXT_LINES]
-    if len(was) + len(now) > _MAX_COMPARED_LINES:
-        return f"Changed {name} between lines {first + 1} and {len(new) - same}"
-    _, _, *lines = difflib.unified_diff(was, now, lineterm="", n=_CONTEXT_LINES)
-    shown = ("…" if line.startswith("@@") else line.rstrip("\r") for line in lines[1:])
-    return "\n".join((f"{name}, from line {start + 1}:", *shown))
+def _shown(changed: ChangedLines, name: str) -> str:
+    """The change as the model reads it."""
+    if changed.lines is None:
+        return f"Changed {name} between lines {changed.first} and {changed.last}"
+    return "\n".join((f"{name}, from line {changed.start}:", *changed.lines))

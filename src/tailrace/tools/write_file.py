@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, placed, write_whole
+from tailrace.tools.file_change import file_change
+from tailrace.tools.paths import PathRefused, Place, opened_file, placed, write_whole
+from tailrace.tools.text import text_in
 from tailrace.tools.typed import Arguments, TypedTool, failed
+
+MAX_COMPARED_BYTES = 1_000_000  # of the old content
 
 
 class WriteFileArgs(Arguments):
@@ -29,12 +34,29 @@ class WriteFile(TypedTool[WriteFileArgs]):
 
     async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:
-            replaced = await asyncio.to_thread(lambda: write_whole(placed(args.path, context), args.content.encode()))
+            return await asyncio.to_thread(_write, args, context)
         except PathRefused as exc:
             return failed(str(exc))
         except UnicodeEncodeError:
             return failed("the content holds half of a surrogate pair, which no file can")
-        return written(args, replaced=replaced)
+
+
+def _write(args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
+    place, data = placed(args.path, context), args.content.encode()
+    before = _text_at(place)
+    replaced = write_whole(place, data)
+    change = file_change(args.path, before, args.content) if before is not None or not replaced else None
+    return msgspec.structs.replace(written(args, replaced=replaced), change=change)
+
+
+def _text_at(place: Place) -> str | None:
+    """What the file holds now; None where there is none, or none that can be compared."""
+    try:
+        with opened_file(place) as file:
+            data = file.read(MAX_COMPARED_BYTES + 1)
+    except PathRefused:
+        return None
+    return text_in(data) if len(data) <= MAX_COMPARED_BYTES else None
 
 
 _REPLACED = "Replaced "

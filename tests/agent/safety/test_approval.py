@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import (
+    LEAST_S,
     MAX_EARLY,
-    NO_SURFACE,
-    TIMED_OUT,
     ApprovalMemory,
     ApprovalPolicy,
     ApprovalScope,
@@ -17,7 +18,8 @@ from tailrace.agent.safety.approval import (
     digest_of,
     escaped,
 )
-from tailrace.events import ApprovalAsked
+from tailrace.approval_words import NO_SURFACE, TIMED_OUT
+from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.ports import Effect
 from tailrace.testing.clock import driven
 
@@ -161,29 +163,41 @@ def test_J111_nothing_is_hidden_from_who_approves() -> None:
 
 async def test_J108_nobody_to_ask_means_no() -> None:
     with Asker("ann", reachable=False).expecting(ASKED) as answer:
-        assert await answer() == ("deny", NO_SURFACE)
+        assert await answer() == ApprovalAnswered("a1", "deny", NO_SURFACE)
 
 
 @driven
 async def test_J108_no_answer_in_time_means_no() -> None:
     with Asker("ann", timeout_s=60).expecting(ASKED) as answer:
-        assert await answer() == ("deny", TIMED_OUT)
+        assert await answer() == ApprovalAnswered("a1", "deny", TIMED_OUT)
+
+
+@driven
+@pytest.mark.parametrize(("left_s", "waits_s"), [(40.0, 40.0), (900.0, 60.0), (-300.0, LEAST_S)])
+async def test_I106_a_question_keeps_its_time_when_its_run_is_taken_over(left_s: float, waits_s: float) -> None:
+    """A clock that was set back makes it no longer than a new question. What is past still lets an answer arrive."""
+    now, loop = time.time(), asyncio.get_running_loop()
+    asked = msgspec.structs.replace(ASKED, asked_at=now - 20, expires_at=now + left_s)
+    began = loop.time()
+    with Asker("ann", timeout_s=60).expecting(asked) as answer:
+        assert (await answer()).by == TIMED_OUT
+    assert loop.time() - began == pytest.approx(waits_s, abs=1)
 
 
 async def test_J110_only_the_requester_answers_and_only_once() -> None:
     asker = Asker("ann")
     with asker.expecting(ASKED) as answer:
-        assert not asker.answer("a1", "once", "mallory")
-        assert not asker.answer("a2", "once", "ann")
-        assert asker.answer("a1", "once", "ann")
-        assert not asker.answer("a1", "deny", "ann")
-        assert await asyncio.wait_for(answer(), 30) == ("once", "ann")
-    assert not asker.answer("a1", "once", "ann")
+        assert not asker.answer(ApprovalAnswered("a1", "once", "mallory"))
+        assert not asker.answer(ApprovalAnswered("a2", "once", "ann"))
+        assert asker.answer(ApprovalAnswered("a1", "once", "ann"))
+        assert not asker.answer(ApprovalAnswered("a1", "deny", "ann"))
+        assert await asyncio.wait_for(answer(), 30) == ApprovalAnswered("a1", "once", "ann")
+    assert not asker.answer(ApprovalAnswered("a1", "once", "ann"))
 
 
 def test_answers_to_questions_that_are_never_put_are_not_kept_for_ever() -> None:
     asker = Asker("me")
     for number in range(10 * MAX_EARLY):
-        assert not asker.answer(f"apr_{number}", "once", by="me")
+        assert not asker.answer(ApprovalAnswered(f"apr_{number}", "once", "me"))
     assert len(asker._early) == MAX_EARLY
     assert f"apr_{10 * MAX_EARLY - 1}" in asker._early

@@ -352,12 +352,14 @@ async def test_J115_a_presets_key_stays_at_the_presets_address(cli: Cli) -> None
 @pytest.mark.parametrize(
     ("file", "env", "asked", "streams"),
     [
-        (None, {}, None, False),  # a fresh clone: `make chat` asks for it
+        (None, {}, None, True),  # a fresh clone
+        (None, {"TAILRACE_STREAMING_ENABLED": "0"}, None, False),
         (None, {"TAILRACE_STREAMING_ENABLED": "1"}, None, True),
         (None, {}, False, False),
-        ("{}", {}, None, False),
+        ("{}", {}, None, True),
         ("{}", {}, True, True),
         ("streaming: {enabled: true}", {}, None, True),
+        ("streaming: {enabled: false}", {}, None, False),
         ("streaming: {enabled: true, cli: false}", {}, None, False),
         ("streaming: {cli: true}", {"TAILRACE_STREAMING_ENABLED": "0"}, None, True),
         ("streaming: {cli: true}", {}, False, False),

@@ -249,7 +249,7 @@ async def test_an_approval_shows_the_whole_command_and_waits(home: Home, answere
         await terminal.until(lambda: terminal.text.count("╰") == 2)
     assert victim.exists() is not runs
     assert ("✓ terminal" if runs else "✗ terminal") in terminal.text
-    assert ("✓ approved: once" if runs else "✗ denied") in terminal.text
+    assert ("✓ approved once" if runs else "✗ denied") in terminal.text
 
 
 async def test_what_was_being_typed_comes_back_after_a_question(home: Home) -> None:

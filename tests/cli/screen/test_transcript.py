@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from bench.render import answer, chunks_of, drawn
 from hypothesis import given, settings
@@ -283,6 +284,7 @@ def test_reasoning_is_hidden_unless_asked_for() -> None:
 def test_J111_an_approval_shows_all_that_would_run() -> None:
     command = "rm -rf ./" + "x" * 300 + "\necho done"
     asked = ApprovalAsked("apr_1", "terminal", command, "digest", reason="deletes", directory="/srv/a", session="s1")
+    asked = msgspec.structs.replace(asked, asked_at=1000.0, expires_at=1060.0)
     drawn = Drawn().see(MessageChunk("I will."), asked)
     assert drawn.transcript.approval == asked
     assert "".join(line.strip() for line in drawn.settled).count("x") == 300
@@ -290,7 +292,7 @@ def test_J111_an_approval_shows_all_that_would_run() -> None:
     assert any(line.strip() == "in /srv/a, session s1" for line in drawn.settled), "M152"
     assert any(line.startswith("╰") for line in drawn.settled)  # the message before it is closed
     drawn.see(ApprovalAnswered("apr_1", "deny", "timeout"))
-    assert drawn.settled[-1] == "  ✗ denied (no answer in time)"
+    assert drawn.settled[-1] == "  ✗ nobody answered within 60 s"
     assert drawn.transcript.approval is None
 
 

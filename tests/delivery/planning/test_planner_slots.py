@@ -170,7 +170,7 @@ def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages
     events = [RunStarted("agent"), asked, ApprovalAnswered("apr_1", "deny", "timeout"), *notices, *answer("Ok.")[1:]]
     stage.stream(events, every_s=7.0)
     assert stage.chat.texts[1:] == (
-        "🚫 Denied: nobody answered in time",
+        "⌛ Not executed: nobody answered in time",
         "No response for 240s.",
         "No response for 300s.",
         "Ok.",
@@ -191,9 +191,9 @@ def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
     assert "`in /srv/a*b*, for u1`" in question.text, "M152: where and for whom"
     assert [button.label for button in question.buttons] == ["Approve once", "Approve for session", "Always", "Deny"]
     assert question.buttons[0] == Button("Approve once", "apr_1:once")
-    stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1")], first=10))
+    stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1", "keep the build")], first=10))
     stage.run_until(stage.now + 3)
-    assert question.text.endswith("🚫 Denied")
+    assert question.text.endswith("🚫 Denied: `keep the build`")
     assert question.buttons == ()
 
 

@@ -41,7 +41,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.journal.fold import fold, is_fact
-from tailrace.messages import Message, Reasoning, Text, ToolCall, Usage, assistant, user
+from tailrace.messages import FileChange, Message, Reasoning, Text, ToolCall, Usage, assistant, user
 from tailrace.ports import NewRun, Run
 from tailrace.runs.timeline import AnyItem, Timeline, timeline_of
 from tailrace.runs.timeline.items import (
@@ -316,6 +316,9 @@ def test_writes_show_what_they_changed() -> None:
     created = ToolOutputRecorded("c1", "write_file", "Created a.txt (2 lines)")
     item = call_ends("write_file", '{"path": "a.txt", "content": "x\\ny\\n"}', created)
     assert (item.diff, item.added, item.removed) == ("+x\n+y", 2, 0)
+    known = ToolOutputRecorded("c1", "write_file", "Replaced a.txt", change=FileChange("a.txt", 5, 6, "-a\n+b"))
+    item = call_ends("write_file", "{}", known)
+    assert (item.diff, item.added, item.removed) == ("-a\n+b", 5, 6)
 
 
 def test_a_denied_call_was_not_executed() -> None:

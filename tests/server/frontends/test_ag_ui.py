@@ -233,7 +233,7 @@ async def test_an_approval_is_an_interrupt_that_the_next_request_answers(tmp_pat
     [
         {"status": "cancelled"},
         {"status": "resolved", "payload": {"approved": False}},
-        {"status": "resolved", "payload": {"decision": "deny"}},
+        {"status": "resolved", "payload": {"decision": "deny", "reason": "not yet"}},
         {"status": "resolved", "payload": False},
     ],
 )
@@ -244,6 +244,8 @@ async def test_an_approval_is_denied(tmp_path: Path, answer: JsonObject) -> None
         events = await run(server, asked(*screen.messages, resume=[{"interruptId": interrupt["id"], **answer}]))
     result = next(event for event in events if event["type"] == "TOOL_CALL_RESULT")
     assert result["metadata"]["tailrace"]["notExecuted"] == "denied"
+    assert result["content"] == f"Not executed: denied by the user{': not yet' if 'not yet' in str(answer) else ''}."
+    assert "expiresAt" in interrupt
     assert events[-1]["outcome"] == {"type": "success"}
 
 

@@ -38,6 +38,7 @@ NEEDS: dict[str, str | None] = {
     "/sequences": "runs",
     "/instances": "runs",
     "/ag-ui": "runs",
+    "/about": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,

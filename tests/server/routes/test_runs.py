@@ -165,6 +165,25 @@ async def test_what_the_model_thought_is_shown_to_whoever_asks(tmp_path: Path) -
     assert with_reasoning["reasoning"] == "Hidden thoughts."
 
 
+async def test_what_the_tools_gave_is_shown_to_whoever_asks(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    calls = (call("terminal", {"command": "echo hi; exit 3"}), call("launch", {"what": "it"}))
+    write = call("write_file", {"path": "notes.txt", "content": "one\nTWO\n"})
+    script = (reply(*calls), reply(write), reply("Done."))
+    async with running_server(tmp_path, *script, tools=(Launch(),), config="approvals: {timeout_s: 0.01}\n") as server:
+        run_id = await server.start()
+        await server.events(f"/runs/{run_id}/stream")
+        _, plain = await server.json("GET", f"/runs/{run_id}")
+        _, shown = await server.json("GET", f"/runs/{run_id}?outputs=true")
+    assert plain["outputs"] is None
+    failed, denied, written = shown["outputs"]
+    assert [failed["index"], denied["index"], written["index"]] == [0, 1, 2]
+    assert [tool["tool_name"] for tool in shown["tools"]] == ["terminal", "launch", "write_file"]
+    assert (failed["output"], failed["ok"]) == ("hi\n[exit code 3]", False)
+    assert (denied["ok"], denied["not_executed"]["kind"]) == (False, "no_answer")
+    assert (written["change"]["added"], written["change"]["removed"]) == (1, 1)
+
+
 async def test_F68_a_viewer_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
     async with running_server(tmp_path, Scenario(reply=reply(TEXT), pace_s=0.01)) as server:
         run = await server.start()
@@ -284,7 +303,11 @@ async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision:
             theirs = await server.json("POST", f"{path}/approval", answer, headers=BOB)
             unknown = await server.json("POST", f"{path}/approval", {**answer, "approval_id": "apr_x"}, headers=ANN)
             wrong = await server.json("POST", f"{path}/approval", {**answer, "decision": "maybe"}, headers=ANN)
-            ours = await server.json("POST", f"{path}/approval", answer, headers=ANN)
+            reasoned = {**answer, "reason": "not today"}
+            allowed_why = await server.json("POST", f"{path}/approval", {**reasoned, "decision": "once"}, headers=ANN)
+            ours = await server.json(
+                "POST", f"{path}/approval", reasoned if decision == "deny" else answer, headers=ANN
+            )
             rest = [event async for event in events]
         late = await server.json("POST", f"{path}/approval", answer, headers=ANN)
     answered = next(event for event in rest if event["type"] == "approval_answered")
@@ -292,7 +315,10 @@ async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision:
     assert asked["requester"] == "ann"
     assert (theirs[0], theirs[1]["error"]["kind"]) == (403, "not_the_requester")
     assert [unknown[0], wrong[0], ours[0], late[0]] == [404, 400, 200, 409]
+    assert (allowed_why[0], allowed_why[1]["error"]["param"]) == (400, "reason")
     assert (answered["decision"], answered["by"]) == (decision, "ann")
+    assert answered["reason"] == ("not today" if decision == "deny" else "")
+    assert output is not None or outputs[0]["output"] == "Not executed: denied by the user: not today."
     assert outputs[0]["ok"] == (output is not None)
     assert output is None or outputs[0]["output"] == output
 

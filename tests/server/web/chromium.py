@@ -7,6 +7,7 @@ the page's own: a promise that a mutation of the document resolves.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import shutil
@@ -184,6 +185,20 @@ class Tab:
     async def until_shown(self, text: str) -> None:
         await self.until(f"document.body.innerText.includes({json.dumps(text)})")
 
+    async def size(self, width: int, height: int) -> None:
+        """The window of a phone is 390 by 844, of a desktop 1280 by 800."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
+    async def colours(self, scheme: str) -> None:
+        """`light` or `dark`."""
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    async def picture(self, kind: str = "png") -> bytes:
+        """What is in the window: `png`, `jpeg` or `webp`."""
+        return base64.b64decode((await self.call("Page.captureScreenshot", format=kind))["data"])
+
     async def text(self, selector: str = "body") -> str:
         shown: str = await self.value(f"document.querySelector({json.dumps(selector)}).innerText")
         return shown
@@ -199,9 +214,9 @@ class Tab:
         number: int = nodes[0]
         return number
 
-    async def press(self, name: str) -> None:
+    async def press(self, name: str, role: str = "button") -> None:
         """A click of the mouse in the middle of a button, wherever it is on the screen."""
-        node = await self.find("button", name)
+        node = await self.find(role, name)
         await self.call("DOM.scrollIntoViewIfNeeded", backendNodeId=node)
         corners = (await self.call("DOM.getContentQuads", backendNodeId=node))["quads"][0]
         where = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2}
@@ -214,7 +229,11 @@ class Tab:
         await self.call("Input.insertText", text=text)
 
     async def enter(self) -> None:
-        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        await self.key("Enter", 13, text="\r")
+
+    async def key(self, name: str, code: int, **more: Any) -> None:
+        """One press of a key; `code` is its number for Windows."""
+        key = {"key": name, "code": name, "windowsVirtualKeyCode": code, **more}
         await self.call("Input.dispatchKeyEvent", type="keyDown", **key)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **key)
 

@@ -9,7 +9,10 @@ from typing import Any
 
 from server.http_server import RunningServer, running_server
 from server.web.chromium import Browser, Tab, browsing
+from tailrace.messages import JsonObject
+from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.testing.provider import Reply, Scenario
+from tailrace.tools.typed import Arguments, TypedTool
 
 # Keeps what the first answer was at each moment, for `seen`.
 RECORDER = """
@@ -20,6 +23,25 @@ new MutationObserver(() => {
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """
 ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
+WAITS = "document.querySelector('#waiting button')"  # a question that can be answered is in view
+
+
+class What(Arguments):
+    what: str
+
+
+class Launch(TypedTool[What]):
+    """Acts outside this machine: somebody has to be asked."""
+
+    name = "launch"
+    description = "Launch something."
+    Args = What
+
+    def effect(self, args: JsonObject) -> Effect:
+        return Effect("external", f"launch {args['what']}")
+
+    async def execute(self, args: What, context: ToolContext) -> ToolOutcome:
+        return ToolOutcome(f"launched {args.what}")
 
 
 @asynccontextmanager

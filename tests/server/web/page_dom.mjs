@@ -1,7 +1,9 @@
 // As much of a browser's document as the page uses, so that its own scripts can run without one.
 
 export class Node {
+  static made = 0;
   constructor(tag) {
+    Node.made += 1;
     this.tagName = tag.toUpperCase();
     this.childNodes = [];
     this.attributes = {};
@@ -24,6 +26,14 @@ export class Node {
   remove() {
     if (this.parent) this.parent.childNodes = this.parent.childNodes.filter((node) => node !== this);
     this.parent = null;
+  }
+  before(node) {
+    const parent = this.parent;
+    if (typeof node === "object") {
+      node.remove?.();
+      node.parent = parent;
+    }
+    parent.childNodes.splice(parent.childNodes.indexOf(this), 0, node);
   }
   get lastChild() {
     return this.childNodes.at(-1);

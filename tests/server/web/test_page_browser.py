@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,11 +13,10 @@ import pytest
 from server.http_server import running_server
 from server.web import chromium
 from server.web.chromium import browsing
-from server.web.opened_page import ENDED, RECORDER, answer, page
-from tailrace.messages import JsonObject
-from tailrace.ports import Effect, ToolContext, ToolOutcome
+from server.web.opened_page import ENDED, RECORDER, WAITS, Launch, What, answer, page
+from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, say
-from tailrace.tools.typed import Arguments, TypedTool
+from tailrace.tools.typed import TypedTool
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 KEY = "sk-the-key-of-the-page"
@@ -154,10 +154,9 @@ async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
         await tab.send("Which way?")
         assert await answer(tab) == "Left."
         await tab.press("Fork from here")
-        await tab.until_shown("Your next message begins another conversation")
-        assert await tab.value("document.activeElement.id") == "message"
+        await tab.write("Next message", "And if not?")
         assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
-        await tab.follow(tab.send("And if not?"))
+        await tab.follow(tab.press("Send in a new conversation"))
         await tab.until_shown("Forked from another conversation")
         assert await answer(tab) == "Right."
         earlier = await tab.value("document.querySelector('details.earlier').textContent")
@@ -167,7 +166,7 @@ async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
         assert await tab.text("article .answer") == "Left."
         await tab.follow(tab.value("document.querySelector('.fork a').click()"))
         await tab.until_shown("Right.")
-        asked = [message["content"] for message in server.provider.requests[1].json()["messages"]]
+        asked = [message["content"] for message in server.provider.requests[-1].json()["messages"]]
     assert asked[-3:] == ["Which way?", "Left.", "And if not?"]
     assert earlier == "Earlier conversationWhich way?Left."
     assert questions == ["And if not?"]
@@ -180,7 +179,7 @@ async def test_a_question_is_asked_again_in_a_conversation_of_its_own(devtools: 
         assert await answer(tab) == "Left."
         await tab.reload()
         await tab.until_shown("Left.")
-        await tab.follow(tab.press("Ask again"))
+        await tab.follow(tab.press("Regenerate"))
         await tab.until_shown("Right.")
         await tab.until_shown("Forked from another conversation")
         assert "Left." not in await tab.text("main")
@@ -237,91 +236,34 @@ HOSTILE = """<script>window.pwned = 1; alert(1)</script>
 ONE_LINE = '<img src=x onerror="window.pwned=8"><script>window.pwned=9</script>'
 HARMLESS = {
     *("ARTICLE", "DIV", "P", "UL", "OL", "LI", "PRE", "CODE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "A"),
-    *("SECTION", "BUTTON", "STRONG", "EM"),
+    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN", "DETAILS", "SUMMARY"),
 }
-
-
-class What(Arguments):
-    what: str
-
-
-class Launch(TypedTool[What]):
-    """Acts outside this machine: somebody has to be asked."""
-
-    name = "launch"
-    description = "Launch something."
-    Args = What
-
-    def effect(self, args: JsonObject) -> Effect:
-        return Effect("external", f"launch {args['what']}")
-
-    async def execute(self, args: What, context: ToolContext) -> ToolOutcome:
-        return ToolOutcome(f"launched {args.what}")
 
 
 async def test_J123_what_is_shown_is_never_run(devtools: str, tmp_path: Path) -> None:
     script = (reply(say(HOSTILE), call("launch", {"what": ONE_LINE})), reply(HOSTILE))
     async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
         await tab.send(HOSTILE)
-        await tab.until("document.querySelector('.approval button')")
+        await tab.until(WAITS)
         await tab.press("Approve once")
         await answer(tab)
         shown = await tab.text("#log")
         for _ in range(2):  # as it came, and as it is found again
             tags = set(await tab.value("[...document.querySelectorAll('#log *')].map((node) => node.tagName)"))
-            links = await tab.value("[...document.querySelectorAll('#log a')].map((node) => node.protocol)")
+            links = await tab.value("[...document.querySelectorAll('.answer a')].map((node) => node.protocol)")
             assert tags <= HARMLESS
             assert set(links) <= {"https:"}
             assert await tab.value("window.pwned ?? null") is None
             await tab.reload()
             await tab.until(ENDED)
     assert shown.count("<script>window.pwned = 1; alert(1)</script>") == 3, "in the question and both answers"
-    assert shown.count(ONE_LINE) == 2, "in the approval and the tool's line"
+    assert shown.count(ONE_LINE) == 2, "in the line of the approval and that of the tool"
     assert tab.dialogs == []
     assert all(url.startswith(server.url) for url in tab.requests)
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
 
 
-# ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("button", "outcome", "asks_again"),
-    [
-        ("Approve once", "Approved (once)", True),
-        ("Approve for session", "Approved (session)", False),
-        ("Always", "Approved (always)", False),
-        ("Deny", "Denied", True),
-    ],
-)
-async def test_a_tool_is_approved_or_denied_from_the_page(
-    devtools: str, tmp_path: Path, button: str, outcome: str, asks_again: bool
-) -> None:
-    launch, denied = reply(say("I will."), call("launch", {"what": "it"})), button == "Deny"
-    script = (launch, reply("Done."), launch, reply("Done again."))
-    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
-        await tab.send("Launch it.")
-        await tab.until("document.querySelector('.approval button')")
-        assert "launch it" in await tab.text(".approval pre")
-        assert f"in {tmp_path}" in await tab.text(".approval")
-        await tab.press(button)
-        await tab.until_shown("Done.")
-        box, line = await tab.text(".approval"), await tab.text(".tool")
-        state = await tab.value("document.querySelector('.tool').dataset.state")
-        await tab.until(ENDED)
-        await tab.send("And again.")
-        if asks_again:
-            await tab.until("document.querySelector('article:last-child .approval button')")
-            await tab.press("Deny")
-        await tab.until_shown("Done again.")
-        boxes = await tab.value("document.querySelectorAll('.approval').length")
-        told = server.provider.requests[1].json()["messages"][-1]["content"]
-    assert outcome in box
-    assert line.startswith("launch")
-    assert state == ("failed" if denied else "done")
-    assert ("launched it" in told) is not denied
-    assert boxes == (2 if asks_again else 1)
-    assert tab.complaints == []
+# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Hold(TypedTool[What]):
@@ -344,7 +286,7 @@ class Hold(TypedTool[What]):
 async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(devtools: str, tmp_path: Path) -> None:
     rounds = [reply(say(f"The {what} step."), call("hold", {"what": what})) for what in ("first", "second", "third")]
     hold = Hold()
-    waiting = "/third step\\.\\s+hold third$/.test(document.querySelector('.answer')?.innerText)"
+    waiting = "/third step\\.\\s+hold\\s+third$/.test(document.querySelector('.answer')?.innerText)"
     async with page(devtools, tmp_path, *rounds, reply("All done."), tools=(hold,)) as (_, _, tab):
         await tab.send("Three steps.")
         await tab.until(waiting)
@@ -356,45 +298,8 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
         whole = await answer(tab)
         await tab.reload()
         assert await answer(tab) == whole
-    steps = [line.partition(" — ")[0].split(" ")[0] for line in whole.splitlines() if line]
-    assert steps == ["The", "hold", "The", "hold", "The", "hold", "All"]
-
-
-async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, tmp_path: Path) -> None:
-    script = (reply(say("I will."), call("launch", {"what": "it"})), reply("Done."))
-    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
-        await tab.send("Launch it.")
-        await tab.until("document.querySelector('.approval button')")
-        await tab.reload()
-        await tab.until("document.querySelector('.approval button')")
-        await tab.press("Approve once")
-        whole = await answer(tab)
-        await tab.reload()
-        assert await answer(tab) == whole
-    assert whole.index("I will.") < whole.index("Approved (once)") < whole.index("Done.")
-
-
-async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, reply(call("launch", {"what": "it"})), tools=(Launch(),)) as (_, _, tab):
-        await tab.send("Launch it.")
-        await tab.until("document.querySelector('.approval button')")
-        await tab.press("Stop")
-        for _ in range(2):
-            assert "Not answered" in await answer(tab)
-            assert await tab.value("document.querySelectorAll('.approval button').length") == 0
-            await tab.reload()
-
-
-async def test_a_double_click_is_one_answer(devtools: str, tmp_path: Path) -> None:
-    script = (reply(call("launch", {"what": "it"})), reply("Done."))
-    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
-        await tab.send("Launch it.")
-        await tab.until("document.querySelector('.approval button')")
-        await tab.value("{ const once = document.querySelector('.approval button'); once.click(); once.click(); }")
-        assert (await answer(tab)).endswith("Done.")
-        answers = [url for url in tab.requests if url.endswith("/approval")]
-        assert await tab.text("#status") == ""
-    assert len(answers) == 1
+    steps = [line for line in whole.splitlines() if re.fullmatch("The .*|hold|All .*", line)]
+    assert [step.split(" ")[0] for step in steps] == ["The", "hold", "The", "hold", "The", "hold", "All"]
 
 
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────

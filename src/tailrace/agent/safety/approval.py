@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import secrets
+import time
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,13 @@ from tailrace.agent.safety.allow import is_allowed
 from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
 from tailrace.agent.safety.rules.assessment import ask
 from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
-from tailrace.events import ApprovalAsked, Decision
+from tailrace.approval_words import NO_SURFACE, TIMED_OUT
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.ports import Effect
 
 Mode = Literal["ask", "deny", "yolo"]
-NO_SURFACE = "nobody"
-TIMED_OUT = "timeout"
+LEAST_S = 5.0  # how long an answer is waited for, at least, after another process has taken the run over
+MAX_REASON = 2000  # characters of what a person says about a denial
 MAX_EARLY = 64  # answers that are kept for questions not yet put; a turn asks few at a time
 
 
@@ -158,49 +160,61 @@ class Asker:
         self.requester = requester
         self._reachable = reachable
         self._timeout_s = timeout_s
-        self._open: dict[str, asyncio.Future[tuple[Decision, str]]] = {}
-        self._early: dict[str, Decision] = {}  # answers by the requester to questions that are not open yet
+        self._open: dict[str, asyncio.Future[ApprovalAnswered]] = {}
+        self._early: dict[str, ApprovalAnswered] = {}  # answers by the requester to questions that are not open yet
 
     def new_id(self) -> str:
         return f"apr_{secrets.token_hex(8)}"
 
-    @contextmanager
-    def expecting(self, asked: ApprovalAsked) -> Iterator[Callable[[], Awaitable[tuple[Decision, str]]]]:
-        """While the block runs, `answer` for this approval is accepted."""
-        future: asyncio.Future[tuple[Decision, str]] = asyncio.get_running_loop().create_future()
-        self._open[asked.approval_id] = future
-        if (decision := self._early.pop(asked.approval_id, None)) is not None:
-            future.set_result((decision, self.requester))
+    def expiry(self, asked_at: float) -> float:
+        """When a question that is put at `asked_at` counts as unanswered; 0 where nobody can be asked."""
+        return asked_at + self._timeout_s if self._reachable else 0.0
 
-        async def answer() -> tuple[Decision, str]:
+    @contextmanager
+    def expecting(self, asked: ApprovalAsked) -> Iterator[Callable[[], Awaitable[ApprovalAnswered]]]:
+        """While the block runs, `answer` for this approval is accepted."""
+        future: asyncio.Future[ApprovalAnswered] = asyncio.get_running_loop().create_future()
+        self._open[asked.approval_id] = future
+        if (early := self._early.pop(asked.approval_id, None)) is not None:
+            future.set_result(early)
+
+        async def answer() -> ApprovalAnswered:
             if future.done():
                 return future.result()
             if not self._reachable:
-                return "deny", NO_SURFACE
+                return ApprovalAnswered(asked.approval_id, "deny", NO_SURFACE)
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self._left_s(asked)):
                     return await future
             except TimeoutError:
-                return "deny", TIMED_OUT
+                return ApprovalAnswered(asked.approval_id, "deny", TIMED_OUT)
 
         try:
             yield answer
         finally:
             del self._open[asked.approval_id]
 
-    def answer(self, approval_id: str, decision: Decision, by: str = "") -> bool:
+    def _left_s(self, asked: ApprovalAsked) -> float:
+        """The question keeps its time when another process takes the run over. `LEAST_S` lets an answer arrive that was
+        given while no process executed the run."""
+        if not asked.expires_at:
+            return self._timeout_s
+        return min(self._timeout_s, max(asked.expires_at - time.time(), LEAST_S))
+
+    def answer(self, answered: ApprovalAnswered) -> bool:
         """Whether the answer counted: the question is open and `by` is its requester (J110). An answer that came while
         no process executed the run counts when its question is put again."""
-        if by != self.requester:
+        if answered.by != self.requester:
             return False
+        approval_id = answered.approval_id
         future = self._open.get(approval_id)
         if future is None:
             self._early.pop(approval_id, None)
-            self._early[approval_id] = decision
+            self._early[approval_id] = answered
             if len(self._early) > MAX_EARLY:
                 del self._early[next(iter(self._early))]
             return False
         if future.done():
             return False
-        future.set_result((decision, by))
+        future.set_result(answered)
         return True

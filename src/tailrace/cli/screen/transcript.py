@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
+from tailrace.approval_words import outcome_words
 from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
@@ -294,12 +295,12 @@ class Transcript:
             self._settled.append(ToolLine(sanitized_line(name, 60), preview, duration_s, ok))
 
     def _answered(self, answered: ApprovalAnswered) -> None:
-        self.approval = None
+        asked, self.approval = self.approval, None
+        words = sanitized_line(outcome_words(asked, answered))
         if answered.decision == "deny":
-            why = {"timeout": " (no answer in time)", "nobody": " (no one to ask)"}.get(answered.by, "")
-            self._settled.append(NoticeLine(f"✗ denied{why}", "red"))
+            self._settled.append(NoticeLine(f"✗ {words}", "red"))
         else:
-            self._settled.append(NoticeLine(f"✓ approved: {answered.decision}", "green"))
+            self._settled.append(NoticeLine(f"✓ {words}", "green"))
 
     def _show_details(self, arguments: list[str]) -> None:
         output, self._output = self._output, []

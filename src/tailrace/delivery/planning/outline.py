@@ -241,9 +241,9 @@ class Outline:
             case events.ApprovalAsked():
                 new = ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
                 self._add(self._approvals.setdefault(approval_id, new))
-            case events.ApprovalAnswered(decision=decision, by=by):
+            case events.ApprovalAnswered(decision=decision, by=by, reason=reason):
                 if slot := self._approvals.get(approval_id):
-                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by, reason)
                     if not self._edits:
                         self._note(f"d{approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
 

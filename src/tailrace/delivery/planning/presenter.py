@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.approval_words import unanswered_words
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
@@ -33,7 +34,6 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
-_UNANSWERED = {"timeout": ": nobody answered in time", "nobody": ": there was nobody to ask"}  # by `ApprovalSoFar.by`
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
@@ -150,7 +150,10 @@ class Presenter:
         """The decision alone; None while the question is open."""
         if approval.decision is None:
             return None
-        return _OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, "")
+        if unanswered := unanswered_words(approval.asked, approval.by):
+            return f"⌛ Not executed: {unanswered}"
+        why = f": {code_span(preview_line(approval.reason, MAX_PREVIEW))}" if approval.reason else ""
+        return _OUTCOMES[approval.decision] + why
 
     def approval_buttons(self, approval: ApprovalSoFar) -> tuple[Button, ...]:
         if approval.decision is not None:

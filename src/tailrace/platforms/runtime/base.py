@@ -25,7 +25,7 @@ COMMANDS = (  # what a client offers after a "/": name, description, whether an 
     ("verbose", "Show more, or less, of what tools do", True),
     ("yolo", "Approve everything without asking, or stop doing so", True),
     ("approve", "Approve what a tool asks for", True),
-    ("deny", "Deny what a tool asks for", False),
+    ("deny", "Deny what a tool asks for, and say why", True),
     ("status", "Say what is going on", False),
     ("help", "Show what I can do", False),
 )

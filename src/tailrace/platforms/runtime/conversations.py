@@ -40,7 +40,7 @@ HELP = """\
 /model shows or changes the model: /model <provider>/<model>
 /verbose shows more, or less, of what tools do
 /yolo approves everything without asking, until it is switched off
-/approve, /approve session, /approve always, /deny answer a question
+/approve, /approve session, /approve always, /deny answer a question; /deny <why> tells the model why
 /status says what is going on
 /help shows this"""
 
@@ -216,7 +216,9 @@ class Conversations:
 
     # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, place: Place, sender: Sender, approval_id: str, decision: str, key: str) -> None:
+    async def _answer(
+        self, place: Place, sender: Sender, approval_id: str, decision: str, key: str, reason: str = ""
+    ) -> None:
         """J110: bound to the requester. The outcome is shown where the question stands."""
         found = self._deliveries.asked.get(approval_id)
         if found is None:
@@ -231,7 +233,8 @@ class Conversations:
             self._deliveries.say(place, "Only the person who asked for it can answer that.", key)
             return
         try:
-            await self._app.agents.answer(run_id, approval_id, msgspec.convert(decision, Decision), by=by)
+            chosen = msgspec.convert(decision, Decision)
+            await self._app.agents.answer(run_id, approval_id, chosen, by=by, reason=reason)
         except (RunSealed, RunNotFound):
             self._deliveries.say(place, "That question is not open any more.", key)
 
@@ -273,7 +276,8 @@ class Conversations:
                 if asked is None or decision not in DECISIONS:
                     self._deliveries.say(place, "There is nothing to approve." if asked is None else HELP, key)
                     return
-                await self._answer(place, sender, asked.approval_id, decision, key)
+                reason = command.argument if decision == "deny" else ""
+                await self._answer(place, sender, asked.approval_id, decision, key, reason)
                 return
             case "stop":
                 text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."

@@ -304,7 +304,7 @@ class _TimelineFold:
             model=run.new.model or self._attempts.model,
             session=run.new.session,
             started_at=run.created_at,
-            duration_s=ended if ended is not None else board.now,
+            duration_s=max(filter(None, (ended, board.now)), default=ended),  # its last commit may be the later one
             first_token_s=self._attempts.first_token,
             usage=finished.usage if finished is not None else self._attempts.usage,
             cost_usd=self._attempts.cost,

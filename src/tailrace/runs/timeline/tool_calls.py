@@ -15,7 +15,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
-from tailrace.messages import JsonObject, ToolCall
+from tailrace.messages import FileChange, JsonObject, ToolCall
 from tailrace.runs.timeline.board import Board
 from tailrace.runs.timeline.items import ApprovalItem, ToolCallItem, ToolState
 
@@ -116,7 +116,7 @@ class ToolCalls:
             self._recorded += 1
             self._board.change(place, call_id=event.call_id, start=self._board.now)
         item = self._item(place)
-        diff = _diff(event, item.arguments)
+        change = event.change or _change(event, item.arguments)
         self._board.end(
             place,
             state=_state(event.not_executed, ok=event.ok),
@@ -126,9 +126,9 @@ class ToolCalls:
             exit_code=_exit_code(event),
             files=tuple(file.name for file in event.files),
             not_executed=event.not_executed,
-            diff=diff,
-            added=sum(line.startswith("+") for line in diff.splitlines()),
-            removed=sum(line.startswith("-") for line in diff.splitlines()),
+            diff=change.diff,
+            added=change.added,
+            removed=change.removed,
         )
 
     def finish(self, event: ToolCallFinished) -> None:
@@ -208,13 +208,13 @@ def _exit_code(event: ToolOutputRecorded) -> int | None:
     return int(found[1]) if found[1] is not None else -int(found[2])
 
 
-def _diff(event: ToolOutputRecorded, args: JsonObject | None) -> str:
-    """What a write changed, as the tool tells it; of a new file all of it."""
-    if not event.ok:
-        return ""
-    if event.tool_name == "patch" and (first := _PATCHED.match(event.output)):
-        return event.output[first.end() :]
+def _change(event: ToolOutputRecorded, args: JsonObject | None) -> FileChange:
+    """What a write changed, of a log that does not say it: as the tool tells the model, and of a new file all of it."""
+    diff = ""
     content = (args or {}).get("content")
-    if event.tool_name == "write_file" and event.output.startswith(_CREATED) and isinstance(content, str):
-        return "\n".join(f"+{line}" for line in content.splitlines())
-    return ""
+    if event.ok and event.tool_name == "patch" and (first := _PATCHED.match(event.output)):
+        diff = event.output[first.end() :]
+    elif event.tool_name == "write_file" and event.output.startswith(_CREATED) and isinstance(content, str):
+        diff = "\n".join(f"+{line}" for line in content.splitlines())
+    signs = [line[:1] for line in diff.splitlines()]
+    return FileChange("", signs.count("+"), signs.count("-"), diff)

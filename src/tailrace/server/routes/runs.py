@@ -13,7 +13,9 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.tool_outputs import tool_outputs
 from tailrace.app.models import named
+from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.flows.engine.instance_state import instance_states
@@ -38,7 +40,9 @@ from tailrace.server.routes.runs_schemas import (
     RunStatusBody,
     RunStreamQuery,
     StopStatusBody,
+    ToolOutput,
     forked_from,
+    output_of,
     page_of,
     question_of,
     state_of,
@@ -132,7 +136,12 @@ class Runs:
         entry = await self._journal.snapshot(run.id)
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
+        outputs = await self._outputs(run.id) if query.outputs else None
+        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning, outputs=outputs))
+
+    async def _outputs(self, run_id: str) -> tuple[ToolOutput, ...]:
+        recorded = tool_outputs(await self._journal.facts(run_id))
+        return tuple(output_of(index, output) for index, output in sorted(recorded.items()))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
@@ -153,8 +162,14 @@ class Runs:
         if approval.asked.requester != identity.name:
             raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
         if approval.decision is not None:
-            raise ApiError(409, f"this approval was answered already: {approval.decision}", param="approval_id")
-        await self._app.agents.answer(run_id, answer.approval_id, answer.decision, by=identity.name)
+            raise ApiError(
+                409, f"this approval is closed: {outcome_words(approval.asked, approval)}", param="approval_id"
+            )
+        if answer.reason and answer.decision != "deny":
+            raise ApiError(400, "only a denial takes a reason", param="reason")
+        await self._app.agents.answer(
+            run_id, answer.approval_id, answer.decision, by=identity.name, reason=answer.reason
+        )
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(public_id(run), run.state))
 

@@ -8,11 +8,22 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
-from tailrace.events import ApprovalSoFar, Decision, InstanceState, RunFailure, Snapshot, TextSoFar, ToolSoFar
+from tailrace.events import (
+    ApprovalSoFar,
+    Decision,
+    InstanceState,
+    NotExecuted,
+    RunFailure,
+    Snapshot,
+    TextSoFar,
+    ToolOutputRecorded,
+    ToolSoFar,
+)
 from tailrace.journal.fold import SEQUENCE
-from tailrace.messages import Message, Text, Usage
+from tailrace.messages import FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import public_id
@@ -69,8 +80,11 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason`: what the model is told about a denial."""
+
     approval_id: Name
     decision: Decision
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
 class RunsQuery(msgspec.Struct, frozen=True):
@@ -82,7 +96,10 @@ class RunsQuery(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True):
+    """`reasoning`: what the model thought. `outputs`: what the tools gave."""
+
     reasoning: bool = False
+    outputs: bool = False
 
 
 class RunStreamQuery(CursorQuery, frozen=True):
@@ -134,6 +151,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     state: InstanceState | None = None  # of an instance of a sequence: it may be paused while its run is `running`
 
 
+class OutputFile(msgspec.Struct, frozen=True):
+    """A file that a tool gave, without its content."""
+
+    name: str
+    media_type: str
+    size: int  # bytes
+
+
+class ToolOutput(msgspec.Struct, frozen=True):
+    """What is recorded of a tool call that has ended; `index` is that of the call among `tools`."""
+
+    index: int
+    tool_name: str
+    output: str
+    ok: bool
+    files: tuple[OutputFile, ...] = ()
+    not_executed: NotExecuted | None = None  # where the action was denied or refused
+    change: FileChange | None = None  # where a file was written
+
+
 class RunState(RunSummary, frozen=True, kw_only=True):
     """The same, and the state that its log folds to at `seq`."""
 
@@ -142,6 +179,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     reasoning: str | None = None
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
+    outputs: tuple[ToolOutput, ...] | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -184,7 +222,15 @@ def forked_from(run: Run) -> ForkedFrom | None:
     return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
-def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
+def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
+    files = tuple(OutputFile(file.name, file.media_type, len(file.data)) for file in recorded.files)
+    not_executed, change = recorded.not_executed, recorded.change
+    return ToolOutput(index, recorded.tool_name, recorded.output, recorded.ok, files, not_executed, change)
+
+
+def state_of(
+    run: Run, seq: int, state: Snapshot, *, reasoning: bool, outputs: tuple[ToolOutput, ...] | None = None
+) -> RunState:
     summary = msgspec.structs.asdict(summary_of(run))
     if run.new.kind == SEQUENCE:
         summary.update(state="paused" if run.state == "parked" else state.state or "scheduled")
@@ -198,6 +244,7 @@ def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunStat
         reasoning=state.reasoning.text if reasoning else None,
         tools=state.tools,
         approvals=state.approvals,
+        outputs=outputs,
     )
 
 

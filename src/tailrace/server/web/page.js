@@ -2,4 +2,5 @@
 
 import { openConversation } from "./conversation/conversation.js";
 
-openConversation();
+if (new URLSearchParams(location.search).has("run")) import("./inspector/inspector.js").then((module) => module.openInspector());
+else openConversation();

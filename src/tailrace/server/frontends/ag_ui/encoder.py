@@ -54,9 +54,9 @@ from tailrace.server.frontends.ag_ui.view import (
     ClientView,
     ShownMessage,
     Stretch,
+    answer_fields,
     frame,
     interrupt,
-    interrupt_id,
     usage_counts,
 )
 from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
@@ -189,8 +189,8 @@ class AgUiEncoder:
                 self._take_tool(event)
             case ApprovalAsked():
                 self._ask(event)
-            case ApprovalAnswered(approval_id, decision, by):
-                self._custom("approval", interruptId=interrupt_id(self._run_id, approval_id), decision=decision, by=by)
+            case ApprovalAnswered():
+                self._custom("approval", **answer_fields(self._run_id, event))
             case GatewayNotice(kind, text, extra):
                 self._custom("notice", kind=kind, text=text, extra=extra)
             case RunFinished():

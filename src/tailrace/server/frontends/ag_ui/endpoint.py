@@ -45,6 +45,7 @@ from tailrace.server.frontends.ag_ui.run_agent_input import (
     ToolMessage,
     UserMessage,
     decision_of,
+    denial_reason,
     input_of,
     system_of,
     tools_of,
@@ -213,24 +214,24 @@ class AgUi:
     async def _resumed(self, asked: RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
         """Answers the approvals that are still open, and returns the run that goes on. None where a new message takes
         its place. An approval that was answered meanwhile, elsewhere or by nobody in time, keeps that answer."""
-        newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision]]()
+        newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision, str]]()
         for index, entry in enumerate(asked.resume or ()):
             run, approval_id = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
             decision = decision_of(entry, f"resume[{index}]")
             asked_at, is_open = await self._approval(run, approval_id, f"resume[{index}]")
             if is_open:
-                open_ones.append((run, approval_id, decision))
+                open_ones.append((run, approval_id, decision, denial_reason(entry) if decision == "deny" else ""))
             if newest is None or (run.id, asked_at) > (newest.id, seq):
                 newest, seq = run, asked_at
         if newest is None:
             return None
         goes_on = not _has_more(asked.messages, newest)
-        if not goes_on and any(decision != "deny" for _, _, decision in open_ones):
+        if not goes_on and any(decision != "deny" for _, _, decision, _ in open_ones):
             problem = "send the new message after the run that goes on with this answer has finished"
             raise ApiError(400, f"resume: {problem}", param="resume")
-        for run, approval_id, decision in open_ones:
+        for run, approval_id, decision, reason in open_ones:
             with suppress(RunSealed):  # it ended meanwhile: its log says how
-                await self._app.agents.answer(run.id, approval_id, decision, by=caller.name)
+                await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=reason)
         return (newest, Stretch(seq, seq)) if goes_on else None
 
     async def _interrupted(self, entry: ResumeEntry, where: str, thread_id: str, caller: Identity) -> tuple[Run, str]:

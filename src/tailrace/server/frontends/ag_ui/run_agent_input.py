@@ -209,6 +209,12 @@ def decision_of(entry: ResumeEntry, where: str) -> Decision:
             raise ApiError(400, f"{where}.payload: expected {forms}", param=f"{where}.payload")
 
 
+def denial_reason(entry: ResumeEntry) -> str:
+    """What the user says about a denial."""
+    reason = entry.payload.get("reason") if isinstance(entry.payload, dict) else None
+    return reason if isinstance(reason, str) else ""
+
+
 def tools_of(asked: RunAgentInput) -> tuple[ToolSpec, ...]:
     """The front end's tools. Raises `ApiError` 400."""
     specs: dict[str, ToolSpec] = {}

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.attempt_text import AttemptText
-from tailrace.events import ApprovalAsked
+from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.messages import JsonObject, Usage
+from tailrace.server.frontends.moments import moment
 from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 
 PROTOCOL: Final = "1.0"
@@ -20,6 +21,7 @@ _ANSWER: Final[JsonObject] = {
     "properties": {
         "approved": {"type": "boolean"},
         "decision": {"enum": ["once", "session", "always", "deny"]},
+        "reason": {"type": "string"},
     },
     "anyOf": [{"required": ["approved"]}, {"required": ["decision"]}],
 }
@@ -88,7 +90,19 @@ def interrupt(run_id: str, asked: ApprovalAsked, call_id: str | None) -> JsonObj
             }
         },
     }
+    if asked.expires_at:
+        question["expiresAt"] = moment(asked.expires_at)
     return question if call_id is None else {**question, "toolCallId": call_id}
+
+
+def answer_fields(run_id: str, answered: ApprovalAnswered) -> JsonObject:
+    """The answer, for clients that did not give it."""
+    fields: JsonObject = {
+        "interruptId": interrupt_id(run_id, answered.approval_id),
+        "decision": answered.decision,
+        "by": answered.by,
+    }
+    return {**fields, "reason": answered.reason} if answered.reason else fields
 
 
 def run_and_approval(interrupt: str) -> tuple[str, str] | None:

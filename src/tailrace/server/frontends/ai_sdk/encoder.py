@@ -56,6 +56,7 @@ from tailrace.server.frontends.ai_sdk.parts import (
     web_sources,
 )
 from tailrace.server.frontends.ai_sdk.stored_text import text_deltas
+from tailrace.server.frontends.moments import moment
 from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
@@ -380,10 +381,11 @@ class UiMessageEncoder:
             case ApprovalAsked(call_id=call_id):
                 if (place := self._tools.place_of(call_id)) is not None:
                     self._ask(self._tools.made[place], event)
-            case ApprovalAnswered(approval_id=approval_id, decision=decision):
+            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 self._open.discard(approval_id)
                 if (asked := self._asked.get(approval_id)) is not None:
-                    self._approval_part(approval_id, asked, {"decision": decision})
+                    why = {"deniedBecause": reason} if reason else {}
+                    self._approval_part(approval_id, asked, {"decision": decision, "by": by, **why})
             case _:
                 assert_never(event)
 
@@ -424,6 +426,8 @@ class UiMessageEncoder:
             self._open.add(asked.approval_id)
         call.asked = True
         what = {"command": asked.command, "directory": asked.directory, "reason": asked.reason}
+        if asked.expires_at:
+            what["expiresAt"] = moment(asked.expires_at)
         self._approval_part(asked.approval_id, call, what)
         if self._approvals == "parts":
             self._add("tool-approval-request", approvalId=asked.approval_id, toolCallId=call.part_id)

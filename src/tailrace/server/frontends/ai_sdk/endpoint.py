@@ -194,13 +194,19 @@ class UiChat:
         given = [response for response in responses if response.approval_id in asked]
         if not given:
             raise ApiError(409, "this approval is no longer asked for", code="approval_closed")
-        for approval_id, approved in given:
+        for approval_id, approved, reason in given:
             if asked[approval_id].requester != identity.name:
                 raise ApiError(403, "only the key that started this run may answer it", code="not_the_requester")
             if approval_id in answered:
                 continue
             try:
-                await self._app.agents.answer(run.id, approval_id, yes if approved else "deny", by=identity.name)
+                await self._app.agents.answer(
+                    run.id,
+                    approval_id,
+                    yes if approved else "deny",
+                    by=identity.name,
+                    reason="" if approved else reason,
+                )
             except RunSealed:
                 break  # the stream says how it ended
         return tuple(response.approval_id for response in given)

@@ -67,6 +67,7 @@ class UiChatBody(msgspec.Struct, frozen=True, rename="camel"):
 class ApprovalResponse(NamedTuple):
     approval_id: str
     approved: bool
+    reason: str = ""  # of a denial
 
 
 # ── a question ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +145,9 @@ def approval_responses(message: UiMessage) -> list[ApprovalResponse]:
     for part in _tool_parts(message):
         approval = object_of(part.get("approval"))
         if part.get("state") == "approval-responded" and (approval_id := text_of(approval.get("id"))):
-            found.append(ApprovalResponse(approval_id, approval.get("approved") is True))
+            found.append(
+                ApprovalResponse(approval_id, approval.get("approved") is True, text_of(approval.get("reason")))
+            )
     return found
 
 

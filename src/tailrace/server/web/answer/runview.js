@@ -1,13 +1,16 @@
 // One run on the screen: the same fold over its events that the server does, and the nodes that show it.
 
+import { RunApprovals } from "../approvals/run_approvals.js";
+import { Activity } from "./activity.js";
+import { AnswerText } from "./answer_text.js";
+import { make } from "./dom.js";
 import { render } from "./markdown.js";
+import { Thought } from "./reasoning.js";
+import { RunFacts } from "./run_facts.js";
+import { ToolCards } from "./tool_cards.js";
 
-const CHOICES = [
-  ["once", "Approve once"],
-  ["session", "Approve for session"],
-  ["always", "Always"],
-  ["deny", "Deny"],
-];
+export { make };
+
 const ENDINGS = {
   failed: "The run failed",
   incomplete: "The answer is incomplete",
@@ -16,9 +19,14 @@ const ENDINGS = {
 };
 
 export class RunView {
-  /** `answer(approvalId, decision)` is called when the user decides; it resolves to whether the server accepted it. */
-  constructor(question, answer) {
-    this.answer = answer;
+  /**
+   * `load(query)` resolves to the run's state, where there is a server to ask; `now()` is the time in seconds.
+   */
+  constructor(question, { load = null, now = () => Date.now() / 1000 } = {}) {
+    this.question = question ?? "";
+    this.load = load;
+    this.now = now;
+    this.id = "";
     this.seq = 0;
     this.status = "running";
     this.node = make("article", "run");
@@ -28,11 +36,13 @@ export class RunView {
       this.node.append(asked);
     }
     this.body = make("div", "answer");
+    this.activity = new Activity(now, Boolean(load));
     this.setBusy(true);
     this.note = make("p", "note");
+    this.facts = new RunFacts();
     this.actions = make("div", "choices actions");
     this.actions.hidden = true;
-    this.node.append(this.body, this.note, this.actions);
+    this.node.append(this.body, this.activity.node, this.note, this.facts.node, this.actions);
     this.reset();
   }
 
@@ -49,18 +59,35 @@ export class RunView {
     this.body.replaceChildren();
     this.texts = [];
     this.open = null;
-    this.tools = new Map();
-    this.approvals = new Map();
-    this.dirty = new Set();
+    this.thought = null;
+    this.tools = new ToolCards(this.body, this.load);
+    this.output = null; // what was recorded of the tool whose end comes next
+    this.approvals?.forget();
+    this.approvals = new RunApprovals(() => this.id);
+    this.dirty = new Set(); // what has something to draw
+  }
+
+  /** The answer as the model wrote it. */
+  text() {
+    return this.texts.map((text) => text.source().trim()).filter(Boolean).join("\n\n");
   }
 
   /** A button below the answer; buttons are shown once the run has ended. */
   offer(label, action) {
-    const button = make("button");
+    const button = make("button", "quiet");
     button.type = "button";
     button.textContent = label;
     button.addEventListener("click", () => action(button));
     this.actions.append(button);
+    return button;
+  }
+
+  /** A form below the answer, in place of the one that was there. */
+  openForm(form) {
+    this.form?.remove();
+    this.form = form;
+    this.node.append(form);
+    form.first?.focus();
   }
 
   /** A link to another conversation: above what is said here, or below it. */
@@ -96,9 +123,18 @@ export class RunView {
     switch (event.type) {
       case "snapshot":
         return this.restore(event);
+      case "run_started":
+        this.startedAt = event.at;
+        return this.activity.began(event.at);
+      case "attempt_started":
+        this.tools.dropWritten();
+        this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
+        return this.activity.attempt(event);
       case "message_chunk":
         this.note.textContent = "";
         return this.add(event.text, event.attempt);
+      case "reasoning_chunk":
+        return this.think(event.text);
       case "message_stop":
         this.open = null;
         return undefined;
@@ -106,24 +142,34 @@ export class RunView {
         this.add(event.text, event.attempt);
         this.open = null;
         return undefined;
+      case "message_recorded":
+        return this.recorded(event.message);
+      case "tool_arguments_chunk":
+        return this.writeCall(event);
       case "tool_call_chunk":
         return this.tool(event);
+      case "tool_output_recorded":
+        this.output = event;
+        return undefined;
       case "tool_call_finished":
         return this.toolEnded(event);
       case "attempt_discarded":
         return this.withdraw(event.attempt);
       case "approval_asked":
+        this.activity.rest();
         return this.ask(event);
       case "approval_answered":
-        return this.decided(event.approval_id, event.decision);
+        this.activity.set(this.tools.doing());
+        return this.approvals.answered(event);
       case "history_compressed":
         if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
         return undefined;
       case "gateway_notice":
-        this.note.textContent = event.text;
-        return undefined;
+        return this.notice(event);
       case "run_finished":
-        return this.finish(event.status, event.error);
+        this.facts.know({ usage: event.usage, duration_s: this.startedAt && event.at ? event.at - this.startedAt : null });
+        this.finish(event.status, event.error);
+        return this.loadSummary();
       default:
         return undefined; // facts for the history, and whatever is yet to be invented
     }
@@ -131,92 +177,115 @@ export class RunView {
 
   /** Puts what has changed on the screen; once per frame is enough. */
   draw() {
-    for (const text of this.dirty) render(text.node, text.pieces.map(([, piece]) => piece).join(""));
+    for (const part of this.dirty) part.draw();
     this.dirty.clear();
     if (this.busy && this.ended) this.setBusy(false); // only now is all of it to be seen
   }
 
+  // ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
   add(piece, attempt = 1) {
+    this.endThought();
+    this.activity.text();
     if (!this.open) {
-      this.open = { node: make("div", "message"), pieces: [] };
+      this.texts.at(-1)?.settle();
+      this.open = new AnswerText();
       this.texts.push(this.open);
       this.body.append(this.open.node);
     }
-    this.open.pieces.push([attempt, piece]);
+    this.open.add(piece, attempt);
     this.dirty.add(this.open);
   }
 
   withdraw(attempt) {
+    this.tools.dropWritten();
     for (const text of this.texts) {
-      text.pieces = text.pieces.filter(([by]) => by !== attempt);
+      text.withdraw(attempt);
       this.dirty.add(text);
     }
   }
 
-  tool(event) {
-    const row = make("p", "tool");
-    row.textContent = `${event.tool_name} ${event.preview ?? ""}`.trim();
-    row.dataset.state = "running";
-    this.tools.set(event.index ?? 0, row);
-    this.body.append(row);
+  think(piece) {
+    if (!this.thought || this.thought.ended) {
+      this.thought = new Thought(this.now);
+      this.body.append(this.thought.node);
+      this.open = null;
+    }
+    this.thought.add(piece);
+    this.dirty.add(this.thought);
+  }
+
+  endThought(known = true) {
+    this.thought?.end(known);
+  }
+
+  /** What the model thought, above its answer: as the server tells it, or gone. */
+  async showReasoning(wanted) {
+    for (const shown of [...this.body.childNodes]) if (shown.className === "thought") shown.remove();
+    this.thought = null;
+    const state = wanted && this.load ? await this.load("reasoning=true").catch(() => null) : null;
+    if (!state) return;
+    this.restoreReasoning(state.reasoning || "There is none on record.");
+    this.draw();
+  }
+
+  restoreReasoning(text) {
+    const source = typeof text === "string" ? text : (text?.text ?? "");
+    if (!source) return;
+    this.think(source);
+    this.endThought(false);
+    this.body.prepend(this.thought.node);
+  }
+
+  // ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  writeCall(event) {
+    this.endThought();
     this.open = null;
+    this.dirty.add(this.tools.write(event));
+    this.activity.set(`Writing a call of ${event.tool_name}`);
+  }
+
+  /** The model's answer is whole: its calls wait for their turn. */
+  recorded(message) {
+    if (message.role !== "assistant") return;
+    this.endThought();
+    this.tools.recorded((message.parts ?? []).filter((part) => part.type === "tool_call"));
+    this.activity.answered();
+  }
+
+  tool(event) {
+    this.open = null;
+    this.dirty.add(this.tools.begin(event));
+    this.activity.set(this.tools.doing());
   }
 
   toolEnded(event) {
-    const row = this.tools.get(event.index ?? 0);
-    if (!row) return;
-    row.dataset.state = event.ok === false ? "failed" : "done";
-    row.textContent += event.ok === false ? " — failed" : ` — ${(event.duration ?? 0).toFixed(1)} s`;
+    const output = this.output;
+    this.output = null;
+    const card = this.tools.end(event, output);
+    if (card) this.dirty.add(card);
+    this.activity.set(this.tools.doing());
   }
 
-  ask(event) {
-    const box = make("section", "approval");
-    box.setAttribute("aria-label", "Approval");
-    const why = make("p");
-    why.textContent = `${event.tool_name}: ${event.reason || "needs your approval"}`;
-    const what = make("pre");
-    what.textContent = event.command;
-    const scope = make("p");
-    scope.textContent = [
-      event.directory && `in ${event.directory}`,
-      event.requester && `for ${event.requester}`,
-      event.session && `session ${event.session}`,
-    ]
-      .filter(Boolean)
-      .join(", ");
-    const buttons = make("div", "choices");
-    for (const [decision, label] of CHOICES) {
-      const button = make("button");
-      button.type = "button";
-      button.textContent = label;
-      button.addEventListener("click", () => this.decide(event.approval_id, decision, buttons));
-      buttons.append(button);
-    }
-    box.append(why, what, scope, buttons);
-    this.approvals.set(event.approval_id, box);
-    this.body.append(box);
+  notice({ kind, text, extra }) {
+    if (kind === "tool_progress") this.tools.progress(extra?.tool_name, text);
+    else this.note.textContent = text;
+  }
+
+  // ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
+
+  ask(asked, answered = null) {
+    this.body.append(this.approvals.ask(asked, answered));
     this.open = null;
   }
 
-  /** Once is enough; the buttons go when the run has heard of it. */
-  async decide(id, decision, buttons) {
-    for (const button of buttons.childNodes) button.disabled = true;
-    const heard = await this.answer(id, decision);
-    if (!heard) for (const button of buttons.childNodes) button.disabled = false;
-  }
-
-  decided(id, decision) {
-    this.settle(id, decision === "deny" ? "Denied" : `Approved (${decision})`);
-  }
-
-  settle(id, outcome) {
-    const said = make("p");
-    said.textContent = outcome;
-    this.approvals.get(id)?.querySelector(".choices")?.replaceWith(said);
-  }
+  // ── the state of a run that was not watched from its beginning ───────────────────────────────────────────
 
   restore(state) {
     this.reset();
+    this.activity.began(state.started?.at ?? state.created_at);
+    this.startedAt = state.started?.at;
     const approvals = [...(state.approvals ?? [])];
     for (const item of inOrder(state.messages ?? [], state.tools ?? [])) {
       if (item.tool_name === undefined) {
@@ -230,13 +299,16 @@ export class RunView {
       if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
     for (const approval of approvals) this.restoreApproval(approval);
+    for (const { tool_name, index = 0, arguments: text = "" } of state.calls ?? []) this.writeCall({ tool_name, index, text });
+    this.restoreReasoning(state.reasoning);
+    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.model });
     if (state.status && state.status !== "running" && state.status !== "pending") this.finish(state.status, state.error);
+    this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
   }
 
-  restoreApproval({ asked, decision }) {
-    this.ask(asked);
-    if (decision) this.decided(asked.approval_id, decision);
+  restoreApproval(approval) {
+    this.ask(approval.asked, approval.decision ? approval : null);
   }
 
   restoreText(text) {
@@ -252,10 +324,20 @@ export class RunView {
   finish(status, error) {
     this.status = status;
     this.actions.hidden = false;
+    this.activity.end();
+    this.endThought();
+    this.facts.know({ id: this.id });
+    this.facts.show();
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
-    for (const id of this.approvals.keys()) this.settle(id, "Not answered");
-    for (const row of this.tools.values()) if (row.dataset.state === "running") row.dataset.state = "failed";
+    this.approvals.end();
+    this.tools.interrupt();
+  }
+
+  /** What only the server can tell of a run that has ended: its cost. */
+  async loadSummary() {
+    const state = await this.load?.("").catch(() => null);
+    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.model });
   }
 }
 
@@ -269,10 +351,4 @@ function inOrder(texts, tools) {
     items.push(text);
   }
   return [...items, ...tools.slice(next)];
-}
-
-export function make(tag, name) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  return made;
 }

@@ -1,6 +1,8 @@
 // A conversation with the agent, live. The address keeps the session, so that a reload finds its runs; a
 // connection that breaks is taken up again after the last event that was seen.
 
+import { offerActions } from "../answer/actions.js";
+import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { ask, newId, post } from "../net/api.js";
 import { events } from "../net/sse.js";
@@ -18,7 +20,6 @@ const LINKED_RUNS = 50; // forks are looked for among the latest
 let session = new URLSearchParams(location.search).get("session") ?? "";
 let current = null; // { id, view } of the run that is being watched
 let drawing = false;
-let forked = null; // the run after whose end the next message begins a fork
 
 // ── watching a run ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -30,7 +31,7 @@ async function watch(id, view, { whole = false } = {}) {
   while (!view.ended) {
     try {
       const headers = view.seq ? { "Last-Event-ID": String(view.seq) } : {};
-      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=${!whole}`, { headers });
+      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=${!whole}&reasoning=${wantsReasoning()}`, { headers });
       for await (const event of events(response.body)) {
         if (event.event === "error") break; // the server stops; another will go on
         failures = 0;
@@ -57,16 +58,10 @@ async function watch(id, view, { whole = false } = {}) {
 }
 
 function show(question, id) {
-  const view = new RunView(question, (approval, decision) =>
-    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, complain),
-  );
+  const load = (query) => ask(`/runs/${encodeURIComponent(view.id)}?${query}`).then((answer) => answer.json());
+  const view = new RunView(question, { load });
   view.id = id;
-  view.offer("Ask again", (button) => startFork(view, { after: 0 }, button));
-  view.offer("Fork from here", () => {
-    forked = forked === view ? null : view;
-    say(forked ? "Your next message begins another conversation, from here." : "");
-    input.focus();
-  });
+  offerActions(view, startFork);
   log.append(view.node);
   return view;
 }
@@ -98,10 +93,6 @@ async function submit(event) {
   event.preventDefault();
   const text = input.value.trim();
   if (!text) return;
-  if (forked) {
-    await startFork(forked, { after: forked.seq, input: text }, send);
-    return;
-  }
   if (!session) keepSession(newId());
   input.value = "";
   send.disabled = true;
@@ -174,7 +165,7 @@ async function reload() {
   const response = await ask(`/runs?limit=${SHOWN_RUNS}&session=${encodeURIComponent(session)}`);
   const { data } = await response.json();
   const states = await Promise.all(
-    data.reverse().map((run) => ask(`/runs/${encodeURIComponent(run.id)}`).then((answer) => answer.json())),
+    data.reverse().map((run) => ask(`/runs/${encodeURIComponent(run.id)}?reasoning=${wantsReasoning()}`).then((answer) => answer.json())),
   );
   for (const state of states) {
     const view = remember(show(state.input, state.id));

@@ -1,0 +1,33 @@
+"""What became of an approval, in words that every surface shares. A question that nobody answered is never told as if
+somebody had said no. Pure; knows events alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
+
+NO_SURFACE: Final = "nobody"  # `ApprovalAnswered.by` where no surface could ask
+TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
+_APPROVED: Final = {"once": "approved once", "session": "approved for this session", "always": "approved always"}
+
+
+def outcome_words(asked: ApprovalAsked | None, answered: ApprovalAnswered | ApprovalSoFar) -> str:
+    """In lower case and without a full stop; empty while the question is open."""
+    if answered.decision is None:
+        return ""
+    if answered.decision != "deny":
+        return _APPROVED[answered.decision]
+    if words := unanswered_words(asked, answered.by):
+        return words
+    return f"denied: {answered.reason}" if answered.reason else "denied"
+
+
+def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
+    """Why there was no answer; empty where somebody gave one."""
+    if by == NO_SURFACE:
+        return "there was nobody to ask"
+    if by != TIMED_OUT:
+        return ""
+    waited_s = round(asked.expires_at - asked.asked_at) if asked is not None and asked.expires_at else 0
+    return f"nobody answered within {waited_s} s" if waited_s else "nobody answered in time"

@@ -1,0 +1,24 @@
+// What approvals say. A question that nobody answered is never told as if somebody had said no.
+
+const APPROVED = { once: "Approved once", session: "Approved for this session", always: "Approved always" };
+
+/** What became of a question. */
+export function outcome(asked, { decision, by = "", reason = "" }) {
+  if (decision !== "deny") return APPROVED[decision] ?? `Approved (${decision})`;
+  if (by === "nobody") return "Not executed: there was nobody to ask";
+  if (by === "timeout") {
+    const waitedS = asked.expires_at ? Math.round(asked.expires_at - asked.asked_at) : 0;
+    return `Not executed: nobody answered ${waitedS ? `within ${waitedS} s` : "in time"}`;
+  }
+  return reason ? `Denied: ${reason}` : "Denied";
+}
+
+/** What the two longer approvals cover, each in one line. */
+export function coverage(asked) {
+  const what = `exactly this${asked.directory ? ` in ${asked.directory}` : ""}`;
+  const who = asked.requester ? `, for ${asked.requester}` : "";
+  return {
+    session: `${what}${who}, in this ${asked.session ? "conversation" : "run"} only`,
+    always: `${what}${who}, in every conversation, after a restart too`,
+  };
+}

@@ -1,0 +1,54 @@
+// What a run is, at a glance: its question, how it ended, how long it took, what it cost.
+
+import { button, link, make } from "./dom.js";
+import { dollars, seconds, tokens } from "./words.js";
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export class RunHeader {
+  /** `level` of its heading; `actions` are buttons and links for it. */
+  constructor(level = "h1") {
+    this.title = make(level, "run-title");
+    this.facts = make("dl", "run-facts");
+    this.error = make("p", "run-error");
+    this.error.setAttribute("role", "alert");
+    this.actions = make("div", "run-actions");
+    this.node = make("header", "run-header", this.title, this.facts, this.error, this.actions);
+  }
+
+  draw(timeline) {
+    this.title.textContent = timeline.question || timeline.id;
+    this.title.title = timeline.question;
+    const status = make("span", "status", timeline.status);
+    status.dataset.status = timeline.status;
+    const attempts = timeline.items.filter(({ kind }) => kind === "attempt").length;
+    this.facts.replaceChildren(
+      ...fact("Status", status),
+      ...fact("Model", timeline.model),
+      ...fact("Time", seconds(timeline.duration_s)),
+      ...fact("First token", seconds(timeline.first_token_s)),
+      ...fact("Tokens", tokens(timeline.usage)),
+      ...fact("Cost", dollars(timeline.cost_usd)),
+      ...fact("Attempts", attempts > 1 ? String(attempts) : ""),
+      ...fact("Began", timeline.started_at ? CLOCK.format(timeline.started_at * 1000) : ""),
+      ...fact("Run", timeline.id),
+    );
+    this.error.textContent = timeline.error?.message ?? "";
+    this.error.hidden = !timeline.error;
+  }
+
+  offer(label, action) {
+    const made = typeof action === "string" ? link(label, action) : button(label, action);
+    this.actions.append(made);
+    return made;
+  }
+
+  /** A line below the facts, as for a fork. */
+  note(...children) {
+    this.actions.before(make("p", "run-note", ...children));
+  }
+}
+
+function fact(name, value) {
+  return value ? [make("div", "fact", make("dt", "", name), make("dd", "", value))] : [];
+}

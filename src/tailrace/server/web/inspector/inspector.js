@@ -1,0 +1,168 @@
+// The inspector of the page: `/?run=ID` shows a run, `/?run=A&with=B` two of them. Live runs are followed.
+
+import { ask } from "../net/api.js";
+import { make } from "./dom.js";
+import { askForFork } from "./fork_form.js";
+import { followEvents, loadTimeline, saveExport } from "./source.js";
+import { InspectorView } from "./view.js";
+
+const RETRY_MS = [250, 500, 1000, 2000, 5000];
+const REDRAW_MS = 1000; // of the lanes of a live run
+const FORKS_AMONG = 50; // the latest runs
+const LIVE = new Set(["pending", "running"]);
+
+export async function openInspector(address = new URLSearchParams(location.search)) {
+  const ids = [address.get("run"), address.get("with")].filter(Boolean);
+  const root = make("main");
+  root.id = "inspector";
+  document.body.dataset.view = "inspector";
+  document.getElementById("waiting")?.remove(); // a replay asks nobody
+  document.body.append(root);
+  await new Inspector(root, ids, { thinking: address.get("thinking") === "true" }).open();
+}
+
+class Inspector {
+  constructor(root, ids, { thinking }) {
+    this.ids = ids;
+    this.thinking = thinking;
+    this.status = make("p", "inspector-status");
+    this.status.setAttribute("role", "status");
+    const home = make("a", "home", "Tailrace");
+    home.href = "/";
+    this.bar = make("nav", "inspector-bar", home, this.status);
+    this.bar.setAttribute("aria-label", "Tailrace");
+    const body = make("div", "inspector-body");
+    root.append(this.bar, body);
+    this.view = new InspectorView(body, ids.length, { fork: (index, item) => this.fork(index, item) });
+    this.runs = ids.map((id) => ({ id, timeline: null, events: [] }));
+  }
+
+  async open() {
+    this.offerThinking();
+    await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.complain(error))));
+  }
+
+  async openRun(run, index) {
+    await this.refresh(run, index);
+    this.offerActions(run, index);
+    this.follow(run, index);
+    this.offerForks(run, index).catch(() => {}); // links beside what is shown
+  }
+
+  // ── the run ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  async refresh(run, index) {
+    const began = performance.now();
+    run.timeline = await loadTimeline(run.id, this);
+    run.tookMs = performance.now() - began;
+    this.draw(run, index);
+    document.title = `${run.timeline.question || run.id} · Tailrace`;
+  }
+
+  draw(run, index) {
+    const { timeline } = run;
+    const now = LIVE.has(timeline.status) ? Math.max(timeline.duration_s ?? 0, Date.now() / 1000 - timeline.started_at) : null;
+    this.view.show(index, timeline, now);
+  }
+
+  /** Reads the log to its end, from the last event again after the connection broke. */
+  async follow(run, index) {
+    let failures = 0;
+    const ended = () => run.events.at(-1)?.type === "run_finished";
+    while (!ended()) {
+      try {
+        await followEvents(run.id, run.events.at(-1)?.seq ?? 0, this, (batch) => {
+          failures = 0;
+          this.say("");
+          for (const event of batch) run.events.push(event);
+          this.grown(run, index, ended());
+        });
+      } catch (error) {
+        if (error.status && error.status < 500) return this.complain(error);
+      }
+      if (ended() || !LIVE.has(run.timeline.status)) break;
+      this.say("Connection lost. Reconnecting…");
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+    }
+    return undefined;
+  }
+
+  /** New events are in: the replay has them now, the lanes when it is their time. */
+  grown(run, index, ended) {
+    this.view.load(index, run.events);
+    const known = run.timeline.last_seq >= run.events.at(-1).seq && !LIVE.has(run.timeline.status);
+    if (known || run.refreshing) return;
+    // A long log takes the server longer to fold: it is asked less often.
+    const wait = ended ? 0 : Math.max(REDRAW_MS, 10 * run.tookMs);
+    run.refreshing = setTimeout(async () => {
+      await this.refresh(run, index).catch((error) => this.complain(error));
+      run.refreshing = null;
+      const last = run.events.at(-1);
+      if (last.type === "run_finished" && LIVE.has(run.timeline.status)) this.grown(run, index, true);
+    }, wait);
+  }
+
+  // ── what people do ───────────────────────────────────────────────────────────────────────────────────────
+
+  offerThinking() {
+    const box = make("input");
+    box.type = "checkbox";
+    box.checked = this.thinking;
+    box.addEventListener("change", () => {
+      const address = new URLSearchParams(location.search);
+      if (box.checked) address.set("thinking", "true");
+      else address.delete("thinking");
+      location.search = address;
+    });
+    this.bar.append(make("label", "thinking", box, "Show thinking"));
+  }
+
+  offerActions(run, index) {
+    const { header } = this.view.panes[index];
+    const { session, kind } = run.timeline;
+    if (session && kind === "agent") header.offer("Open the conversation", `/?session=${encodeURIComponent(session)}`);
+    header.offer("Export as HTML", (pressed) => {
+      pressed.disabled = true;
+      saveExport(run.id, this)
+        .catch((error) => this.complain(error))
+        .finally(() => {
+          pressed.disabled = false;
+        });
+    });
+    const alone = this.ids.length > 1;
+    if (alone) header.offer("Show it alone", `/?run=${encodeURIComponent(run.id)}`);
+  }
+
+  /** Links to compare a fork with the run that it came from, both ways. */
+  async offerForks(run, index) {
+    if (this.ids.length > 1) return;
+    const { header } = this.view.panes[index];
+    const origin = run.timeline.forked_from;
+    if (origin) header.note("Forked from another run. ", compare(origin.run_id, run.id, "Show both side by side"));
+    const { data } = await (await ask(`/runs?kind=agent&limit=${FORKS_AMONG}`)).json();
+    for (const { id, input, forked_from: from } of data.reverse()) {
+      if (from?.run_id === run.id) header.note(`Forked: ${input || "goes on"} `, compare(run.id, id, "Show both side by side"));
+    }
+  }
+
+  fork(index, item) {
+    const run = this.runs[index];
+    askForFork(run, item, ({ id }) => location.assign(comparison(run.id, id)));
+  }
+
+  say(words) {
+    this.status.textContent = words;
+  }
+
+  complain(error) {
+    this.say(error.status ? error.message : "The server cannot be reached.");
+  }
+}
+
+const comparison = (one, other) => `/?run=${encodeURIComponent(one)}&with=${encodeURIComponent(other)}`;
+
+function compare(one, other, words) {
+  const link = make("a", "", words);
+  link.href = comparison(one, other);
+  return link;
+}

@@ -1,0 +1,173 @@
+"""Approvals on the page: in view, understood, answered by mouse and keyboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.web import chromium
+from server.web.chromium import Tab
+from server.web.opened_page import ENDED, WAITS, Launch, answer, page
+from tailrace.testing.provider import Reply, call, reply, say
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+PHONE, DESKTOP = (390, 844), (1280, 800)
+LAUNCH = reply(say("I will."), call("launch", {"what": "it"}))
+LONG = "\n\n".join(f"Paragraph {number} of a long answer." for number in range(60))
+# Each button of the pinned question is what the mouse would hit in its middle.
+IN_VIEW = """[...document.querySelectorAll("#waiting button")].every((button) => {
+  const box = button.getBoundingClientRect();
+  return document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2) === button
+    && box.bottom <= document.querySelector("#ask").getBoundingClientRect().top;
+})"""
+FOCUS = "document.activeElement.id || document.activeElement.className"
+
+
+async def line(tab: Tab) -> str:
+    """The last approval as the conversation keeps it."""
+    shown: str = await tab.value("[...document.querySelectorAll('.approval')].at(-1).innerText")
+    return " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("button", "outcome", "asks_again"),
+    [
+        ("Approve once", "Approved once launch it", True),
+        ("Approve for session", "Approved for this session launch it", False),
+        ("Always", "Approved always launch it", False),
+        ("Deny", "Denied launch it", True),
+    ],
+)
+async def test_a_tool_is_approved_or_denied_from_the_page(
+    devtools: str, tmp_path: Path, button: str, outcome: str, asks_again: bool
+) -> None:
+    denied = button == "Deny"
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), LAUNCH, reply("Done again."), tools=(Launch(),)) as (
+        server,
+        _,
+        tab,
+    ):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        assert await tab.text("#waiting pre") == "launch it"
+        assert f"in {tmp_path}, for local" in await tab.text("#waiting")
+        await tab.press(button)
+        await tab.until_shown("Done.")
+        assert await tab.value("document.querySelector('#waiting').childElementCount") == 0
+        said = await line(tab)
+        await tab.until(ENDED)
+        await tab.send("And again.")
+        if asks_again:
+            await tab.until(WAITS)
+            await tab.press("Deny")
+        await tab.until_shown("Done again.")
+        asked = await tab.value("document.querySelectorAll('.approval').length")
+        told = server.provider.requests[1].json()["messages"][-1]["content"]
+    assert said == outcome
+    assert ("launched it" in told) is not denied
+    assert asked == (2 if asks_again else 1)
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+async def test_a_question_is_in_view_wherever_the_conversation_is_read(
+    devtools: str, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    launch = reply(say(LONG), call("launch", {"what": "it " * 2000}))
+    async with page(devtools, tmp_path, reply(LONG), launch, reply("Done."), tools=(Launch(),)) as (server, _, tab):
+        await tab.size(*size)
+        await tab.send("Talk.")
+        await tab.until(ENDED)
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        await tab.until("document.activeElement.className === 'approval-card'")  # nobody was typing
+        assert await tab.value(IN_VIEW)
+        assert 50 <= int((await tab.text(".countdown")).removesuffix(" s")) <= 60
+        shown = await tab.text("#waiting")
+        read = await tab.value("document.querySelector('#log').scrollTop = 10")
+        await tab.press("Deny and say why")
+        assert await tab.value("document.activeElement.tagName") == "INPUT"
+        await tab.call("Input.insertText", text="not today")
+        await tab.enter()
+        await tab.until("document.querySelector('#waiting').childElementCount === 0")
+        assert await tab.value(FOCUS) == "message", "W12: what is typed next is not lost"
+        assert await tab.value("document.querySelector('#log').scrollTop") == read, "whoever reads is left alone"
+        said = await line(tab)
+        await tab.until(ENDED)
+        told = server.provider.requests[2].json()["messages"][-1]["content"]
+    assert f"For session: exactly this in {tmp_path}, for local, in this conversation only" in shown
+    assert f"Always: exactly this in {tmp_path}, for local, in every conversation, after a restart too" in shown
+    assert said.startswith("Denied: not today launch it")
+    assert "denied by the user: not today" in told
+    assert tab.complaints == []
+
+
+async def test_whoever_types_goes_on_typing_and_a_time_out_is_nobodys_denial(devtools: str, tmp_path: Path) -> None:
+    config = "approvals: {timeout_s: 1.5}\n"
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),), config=config) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.write("Message", "By the way")
+        await tab.until(WAITS)
+        assert await tab.value("document.querySelector('[aria-live=assertive]').textContent") == (
+            "Approval needed: launch wants to run launch it"
+        )
+        await tab.until_shown("Done.")
+        assert await tab.value(FOCUS) == "message"
+        assert await line(tab) == "Not executed: nobody answered within 2 s launch it"
+        await tab.until(ENDED)
+        await tab.reload()
+        await tab.until(ENDED)
+        assert await line(tab) == "Not executed: nobody answered within 2 s launch it"
+        assert await tab.value("document.querySelector('#waiting').childElementCount") == 0
+
+
+class LaunchBeside(Launch):
+    """May run beside others of its kind."""
+
+    parallel = True
+
+
+def two() -> Reply:
+    return reply(call("launch", {"what": "one"}, id="c1"), call("launch", {"what": "two"}, id="c2"))
+
+
+async def test_several_questions_stack_and_each_is_answered(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, two(), reply("Done."), tools=(LaunchBeside(),)) as (server, _, tab):
+        await tab.size(*PHONE)
+        await tab.send("Launch both.")
+        await tab.until("document.querySelectorAll('.approval-card').length === 2")
+        await tab.value("document.querySelector('#waiting .danger').click()")
+        await tab.until("document.querySelectorAll('.approval-card').length === 1")
+        assert await tab.value(FOCUS) == "approval-card", "the next one"
+        await tab.press("Approve once")
+        await tab.until_shown("Done.")
+        assert await tab.value(FOCUS) == "message"
+        results = [each["content"] for each in server.provider.requests[1].json()["messages"][-2:]]
+    assert sorted("launched" in result for result in results) == [False, True]
+
+
+async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        await tab.reload()
+        await tab.until(WAITS)
+        await tab.value("{ const once = document.querySelector('#waiting button'); once.click(); once.click(); }")
+        whole = await answer(tab)
+        answers = [url for url in tab.requests if url.endswith("/approval")]
+        await tab.reload()
+        assert await answer(tab) == whole
+    assert whole.index("I will.") < whole.index("Approved once") < whole.index("Done.")
+    assert len(answers) == 1, "a double click is one answer"
+
+
+async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, LAUNCH, tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        await tab.press("Stop")
+        for _ in range(2):
+            assert "Not answered" in await answer(tab)
+            assert await tab.value("document.querySelectorAll('#waiting button').length") == 0
+            await tab.reload()

@@ -1,0 +1,158 @@
+"""The inspector in a real browser: a run seen, replayed, forked, compared and exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.timeline.sample_run import ANSWER, sample_log
+from server.web import chromium
+from server.web.chromium import Tab, browsing
+from server.web.opened_page import page
+from tailrace.runs.timeline.export_html import export_html
+from tailrace.testing.provider import Break, Offset, Scenario, reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
+
+TEXT = "One two three four five six seven eight nine ten"
+CUT = Scenario(reply=reply(TEXT), broken=Break("reset", Offset(60, per_cent=True)))
+STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
+ITEMS = '[...document.querySelectorAll(".item")]'
+
+
+async def scrub(tab: Tab, share: float) -> None:
+    """Moves the handle of the replay."""
+    await tab.value(
+        f'(() => {{ const r = document.querySelector(".scrub"); r.value = {share * 1000}; '
+        'r.dispatchEvent(new Event("input")); })()'
+    )
+
+
+async def seen(tab: Tab) -> str:
+    return (await tab.text(".replay-view")).strip()
+
+
+async def fits(tab: Tab) -> bool:
+    """Nothing is wider than the window."""
+    wide: bool = await tab.value('document.querySelector("#inspector").scrollWidth <= innerWidth')
+    return wide
+
+
+async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_path: Path) -> None:
+    script = (CUT, reply(" eight nine ten"), reply("One two, and so on."))
+    async with page(devtools, tmp_path, *script, store="sqlite:///t.db") as (server, _, tab):
+        run_id = await server.start("Count.")
+        await server.events(f"/runs/{run_id}/stream")
+        await tab.size(1280, 800)
+        await tab.go(f"{server.url}/?run={run_id}")
+        await tab.until(f'document.querySelector(".replay-view")?.innerText.includes({json.dumps(TEXT)})')
+        assert await tab.text(".run-title") == "Count."
+        facts = await tab.text(".run-facts")
+        assert "completed" in facts
+        assert "faulty/ok" in facts
+        kinds = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-kind").textContent)')
+        assert kinds == ["Question", "Attempt", "Text", "Attempt", "Text", "End"]
+        assert await tab.value('document.querySelectorAll(".bar").length') == len(kinds)
+
+        # A bar of the lanes opens its item, and shows the moment at which it ended.
+        await tab.value('document.querySelector(".bar-attempt").click()')
+        await tab.until('document.querySelector(".item[open]")?.innerText.includes("the connection broke")')
+        assert await tab.value('document.querySelector(".item[open]").classList.contains("chosen")')
+        assert "eight" not in await seen(tab)
+
+        await replayed(tab)
+        for width, height in ((390, 844), (1280, 800)):
+            await tab.size(width, height)
+            assert await fits(tab)
+
+        # A fork from the question, beside the run that it came from.
+        await tab.value(f"{ITEMS}[0].open = true")
+        await tab.until(f'{ITEMS}[0].querySelector(".quiet-button")')
+        await tab.value(f'{ITEMS}[0].querySelector(".quiet-button").click()')
+        await tab.write("Message (may stay empty)", "Count otherwise.")
+        await tab.follow(tab.press("Begin the fork"))
+        await tab.until_shown("One two, and so on.")
+        await tab.until_shown("The answers part after “One two”.")
+        assert await tab.value('document.querySelectorAll(".lanes").length') == 2
+        assert "forked here" in await tab.value('document.querySelector(".lanes").textContent')
+        fork = await tab.value('new URLSearchParams(location.search).get("with")')
+        await tab.size(390, 844)
+        assert await fits(tab)
+
+        # The fork offers the comparison too.
+        await tab.go(f"{server.url}/?run={fork}")
+        await tab.until_shown("Show both side by side")
+        assert tab.complaints == []
+        assert all(address.startswith((server.url, "data:")) for address in tab.requests)
+
+
+async def replayed(tab: Tab) -> None:
+    """The scrubber shows the answer as it was at each moment."""
+    await scrub(tab, 0)
+    assert "One" not in await seen(tab)
+    shown = []
+    for _ in range(20):
+        await tab.press("Next event")
+        shown.append(await seen(tab))
+    assert any("three" in text and "ten" not in text for text in shown)
+    assert TEXT in shown[-1]
+    await scrub(tab, 0)
+    await tab.value('document.querySelector(".speed").selectedIndex = 2')
+    await tab.value('document.querySelector(".speed").dispatchEvent(new Event("change"))')
+    await tab.press("Play")
+    await tab.until('document.querySelector(".play").textContent === "Play"')
+    assert TEXT in await seen(tab)
+
+
+async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, STALLED, store="sqlite:///t.db") as (server, _, tab):
+        run_id = await server.start("Count.")
+        await tab.go(f"{server.url}/?run={run_id}")
+        await tab.until_shown("One two three")
+        await tab.until('document.querySelector(".bar-attempt")?.dataset.tone === "open"')
+        assert "running" in await tab.text(".run-facts")
+        await server.json("POST", f"/runs/{run_id}/stop")
+        await tab.until('document.querySelector(".status").dataset.status === "stopped"')
+        assert await tab.value('document.querySelector(".bar-attempt").dataset.tone ?? ""') == ""
+        assert tab.complaints == []
+
+
+async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path) -> None:
+    log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{ANSWER}")
+    file = tmp_path / "run.html"
+    file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
+    async with browsing(devtools) as browser:
+        tab = await browser.tab("about:blank")
+        await tab.size(1280, 800)
+        await tab.go(file.as_uri())
+        await tab.until_shown("All three tests pass now.")
+        assert await tab.text(".run-title") == HOSTILE
+        lanes = await tab.value('[...document.querySelectorAll(".lane-name")].map((name) => name.textContent)')
+        assert lanes == ["Model", "Thinking", "Text", "Tools", "Approvals", "Events"]
+        assert await tab.value('document.querySelectorAll(".cut").length') == 3  # the stall, the approval, the tests
+        await scrub(tab, 0)
+        assert "Done." not in await seen(tab)
+        await tab.press("Next event")
+        await key(tab, ".")
+        await scrub(tab, 1)
+        assert "All three tests pass now." in await seen(tab)
+        await tab.value('document.querySelector(".bar-tool_call[title*=patch]").click()')
+        await tab.until('document.querySelector(".item[open] .diff .plus")')
+        await tab.size(390, 844)
+        assert await fits(tab)
+        assert await tab.value('document.querySelectorAll("img, iframe, object").length') == 0
+        assert tab.dialogs == []
+        assert tab.complaints == []
+        assert set(tab.requests) == {"about:blank", file.as_uri()} or set(tab.requests) == {file.as_uri()}
+
+
+async def key(tab: Tab, name: str, **more: Any) -> None:
+    await tab.value("document.activeElement.blur()")
+    await tab.value(
+        'document.querySelector(".inspector-body").dispatchEvent('
+        f'new KeyboardEvent("keydown", {{ key: {json.dumps(name)}, bubbles: true }}))'
+    )
