@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.config.load import Config
-from tailrace.config.sections import ProviderSettings
-from tailrace.messages import Dialect, Usage
-from tailrace.providers.presets import PRESETS, Preset
+from tailrace.messages import Usage
 from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.run_overview import RunOverview, SpentTokens, cost_of
 
 LOCAL = "local"
@@ -18,7 +17,7 @@ class Costs:
     """Costs of runs, as this config asks its providers."""
 
     def __init__(self, config: Config) -> None:
-        self._dialects = dialects_of(config)
+        self._dialects = provider_dialects(config)
 
     async def load(self, overviews: Iterable[RunOverview]) -> None:
         """To be awaited before `of`."""
@@ -34,13 +33,6 @@ class Costs:
         if not _may_be_priced(spent):
             return None
         return cost_usd(spent.model, spent.usage, self._dialects.get(spent.provider, "chat"))
-
-
-def dialects_of(config: Config) -> dict[str, Dialect]:
-    """By the providers' names: how they count tokens."""
-    names = {*PRESETS, *config.providers}
-    settings = {name: config.providers.get(name, ProviderSettings()) for name in names}
-    return {name: settings[name].dialect or PRESETS.get(name, Preset("")).dialect for name in names}
 
 
 def _may_be_priced(spent: SpentTokens) -> bool:

@@ -19,7 +19,7 @@ from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.costs import Costs, dialects_of
+from tailrace.cli.runs.costs import Costs
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
@@ -30,6 +30,7 @@ from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.run_overview import OWN_RECORDS
@@ -122,11 +123,11 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         _print(entry_to_json(*without_reasoning([await journal.snapshot(found.id)])).decode())
         return DONE
     if args.html is not None:
-        page = await read_export(journal, found.id, dialects=dialects_of(config))
+        page = await read_export(journal, found.id, dialects=provider_dialects(config))
         await asyncio.to_thread(_write_file, args.html, page)
         print_note(f"{public_id(found)} as one file: {args.html}")
         return DONE
-    timeline = await read_timeline(journal, found.id, dialects=dialects_of(config))
+    timeline = await read_timeline(journal, found.id, dialects=provider_dialects(config))
     if args.json:
         _print(msgspec.json.encode(timeline).decode())
         return DONE
