@@ -58,10 +58,10 @@ COMMANDS: dict[str, CliCommand] = {
     "mcp": CliCommand(
         "runs as tools for MCP hosts, on stdin and stdout", "tailrace.cli.commands.mcp", starts_programs=True
     ),
-    "runs": CliCommand("list the latest runs", "tailrace.cli.commands.runs"),
-    "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
-    "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),
-    "stop": CliCommand("stop one run", "tailrace.cli.commands.runs"),
+    "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands"),
+    "show": CliCommand("show one run", "tailrace.cli.runs.commands"),
+    "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands"),
+    "stop": CliCommand("stop one run", "tailrace.cli.runs.commands"),
     "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top"),
     "fork": CliCommand(
         "a run that begins from another one, after any of its events",

@@ -129,6 +129,17 @@ def test_show_tells_what_happened_and_when(home: Path, capsys: pytest.CaptureFix
     assert "secret thought" not in out
 
 
+def test_show_writes_the_run_as_one_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = asyncio.run(a_run(home))
+    assert main(["show", "last", "--html", str(home / "run.html")]) == 0
+    assert capsys.readouterr() == ("", f"{run.id} as one file: {home / 'run.html'}\n")
+    page = (home / "run.html").read_text()
+    assert run.id in page
+    assert "secret thought" not in page
+    assert main(["show", "last", "--html", str(home / "no" / "run.html")]) == 1
+    assert capsys.readouterr().err.endswith("run.html cannot be written: No such file or directory\n")
+
+
 @pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1), ("incomplete", 3)])
 def test_tail_ends_with_the_run_and_its_exit_code(
     home: Path, capsys: pytest.CaptureFixture[str], status: RunStatus, code: int

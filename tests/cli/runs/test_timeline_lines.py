@@ -78,7 +78,7 @@ def test_a_turn_is_told_with_its_times() -> None:
         "6 +4.00 first token after 0.50s",
         "10 +4.00 tokens 1,204 in, 88 out",
         "11 +4.00 approval? make in src",
-        "12 +7.00 approved approved by ada after 3.0s",
+        "12 +7.00 approved once by ada after 3.0s",
         "15 +7.00 terminal make ✗ exit 2 · 2.0s",
         "│ line 1",
         "┊ 15 more lines, all with --full",

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from server.http_server import RunningServer
+from server.http_server import RunningServer, running_server
 from server.web import chromium
 from server.web.chromium import browsing
-from server.web.opened_page import running_server
-from tailrace.testing.provider import Scenario, reply
+from tailrace.testing.provider import Reply, Scenario, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -56,7 +55,7 @@ async def started(server: RunningServer, sequence: dict[str, Any], **body: objec
 
 
 async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Path) -> None:
-    words = [
+    words: list[Reply | Scenario] = [
         reply("**A card** from Bern."),
         reply("A card from Thun."),
         Scenario(reply=reply("All is sent."), pace_s=0.05),

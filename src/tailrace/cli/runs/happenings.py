@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
+from tailrace.approval_words import unanswered_words
 from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.timeline import AnyItem, Timeline
@@ -210,11 +211,14 @@ def _approval(item: ApprovalItem) -> Happenings:
         if item.end is not None:
             yield Happening(item.end_seq, item.end, "no answer", item.command, "yellow")
         return
-    words = {"once": "approved", "session": "approved for the session", "always": "approved for good", "deny": "denied"}
+    words = {"once": "once", "session": "for the session", "always": "always", "deny": ""}
     by = f" by {item.by}" if item.by else ""
     waited = f" after {duration(item.waited_s)}" if item.waited_s is not None else ""
+    if unanswered := unanswered_words(None, item.by):
+        yield Happening(item.end_seq, item.end, "no answer", f"{unanswered}: denied{waited}", "red")
+        return
     label, style = ("denied", "red") if item.decision == "deny" else ("approved", "green")
-    yield Happening(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}", style)
+    yield Happening(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}".strip(), style)
 
 
 def _one_line(arguments: JsonObject | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias, assert_never
 
+from tailrace.approval_words import outcome_words
 from tailrace.cli.runs.happenings import output_text
 from tailrace.events import (
     ApprovalAnswered,
@@ -96,8 +97,8 @@ class TailPrinter:
                 return self._line(text)
             case ApprovalAsked(command=command, scope=scope):
                 return self._line(f"? approval needed: {command}" + (f" ({scope})" if scope else ""))
-            case ApprovalAnswered(decision=decision, by=by):
-                return self._line(f"? {decision}" + (f", by {by}" if by else ""))
+            case ApprovalAnswered():
+                return self._line(f"? {outcome_words(None, entry.event)}")
             case Snapshot(messages=messages):
                 return "".join(f"{message.text}\n" for message in messages)
             case LlmDelta(block_id=block_id, delta=delta):

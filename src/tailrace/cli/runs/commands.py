@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 import msgspec
 
@@ -18,20 +19,22 @@ from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.costs import Costs, dialects_of
+from tailrace.cli.runs.costs import Costs
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
-from tailrace.errors import RunNotFound, RunSealed
+from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.run_overview import OWN_RECORDS
+from tailrace.runs.timeline.export_html import read_export
 from tailrace.runs.timeline.read import read_timeline
 
 
@@ -49,6 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     if command == "show":
         parser.add_argument("--full", action="store_true", help="texts, arguments and outputs whole")
+        parser.add_argument("--html", metavar="FILE", help="write the run as one HTML file that needs nothing else")
         parser.add_argument("--timeline", action="store_true", help="with --json: the timeline, not the state")
     if command == "tail":
         parser.add_argument("--after", type=whole_number(0), default=0, metavar="N", help="only entries after this one")
@@ -118,7 +122,12 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     if args.json and not args.timeline:
         _print(entry_to_json(*without_reasoning([await journal.snapshot(found.id)])).decode())
         return DONE
-    timeline = await read_timeline(journal, found.id, dialects=dialects_of(config))
+    if args.html is not None:
+        page = await read_export(journal, found.id, dialects=provider_dialects(config))
+        await asyncio.to_thread(_write_file, args.html, page)
+        print_note(f"{public_id(found)} as one file: {args.html}")
+        return DONE
+    timeline = await read_timeline(journal, found.id, dialects=provider_dialects(config))
     if args.json:
         _print(msgspec.json.encode(timeline).decode())
         return DONE
@@ -129,6 +138,14 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)
     return DONE
+
+
+def _write_file(name: str, text: str) -> None:
+    """Raises `TailraceError`."""
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise TailraceError(f"{name} cannot be written: {exc.strerror}") from exc
 
 
 async def _tail(journal: Journal, args: Namespace) -> int:
