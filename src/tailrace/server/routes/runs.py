@@ -16,13 +16,13 @@ from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.agent.tool_outputs import tool_outputs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import dialect_of, named
-from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, AttemptStarted, RunFailure, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.prices import load_prices
+from tailrace.runs.approval_words import outcome_words
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
