@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.approval_words import unanswered_words
 from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.messages import JsonObject
+from tailrace.runs.approval_words import unanswered_words
 from tailrace.runs.timeline import AnyItem, Timeline
 from tailrace.runs.timeline.items import (
     ApprovalItem,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TypeAlias, assert_never
 
-from tailrace.approval_words import outcome_words
 from tailrace.cli.runs.happenings import output_text
 from tailrace.events import (
     ApprovalAnswered,
@@ -39,6 +38,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
+from tailrace.runs.approval_words import outcome_words
 
 _NotShown: TypeAlias = (
     RunFact

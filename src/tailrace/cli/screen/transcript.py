@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from tailrace.approval_words import outcome_words
 from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.approval_menu import ApprovalMenu
 from tailrace.cli.screen.call_progress import CallProgress
@@ -56,6 +55,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
+from tailrace.runs.approval_words import outcome_words
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1

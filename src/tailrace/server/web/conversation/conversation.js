@@ -171,6 +171,7 @@ export class Conversation {
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const view = new RunView(text, { load });
     if (files.length) view.node.querySelector(".question")?.append(chips(files));
+    view.fork = (body, button) => this.startFork(view, body, button);
     offerActions(view, (...wanted) => this.startFork(...wanted));
     if (above) above.before(view.node);
     else this.log.append(view.node);
