@@ -39,8 +39,8 @@ TEXTS = {
     "one paragraph": "the water *falls* on the wheel and `turns` it, " * 1100,
     "one paragraph of open marks": "**a _b `c [d](e " * 3200,
 }
-# Shows all but the last part; `stream` then feeds the rest as a stream would, and tells how long each frame kept the main
-# thread. `PerformanceObserver` tells of tasks over 50 ms by itself.
+# Shows all but the last part; `stream` then feeds the rest as a stream would, and tells how long each frame kept the
+# main thread. `PerformanceObserver` tells of tasks over 50 ms by itself.
 PREPARE = """(async () => {
   const { RunView } = await import("/web/answer/runview.js");
   const [text, tokens, perToken, seconds] = %s;

@@ -86,10 +86,10 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
     async with page(devtools, tmp_path, reply(think("Hmm."), say(text)), reply("Other.")) as (_, _, tab):
         await tab.send("Which way?")
         await answer(tab)
-        facts = await tab.text(".facts")
+        facts = await tab.text(".run-facts")
         assert " in, " in facts
         assert "Inspect" in facts
-        run = await tab.value("new URL(document.querySelector('.facts a').href).searchParams.get('run')")
+        run = await tab.value("new URL(document.querySelector('.run-facts a').href).searchParams.get('run')")
         assert run.startswith("run_")
         await tab.value("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
         for name, copied in (("Copy", text.strip()), ("Copy code", "def f(x):\n    return x  # why")):

@@ -25,7 +25,7 @@ from tailrace.journal.sessions.session_search import question_text
 from tailrace.messages import Dialect, FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.run_summary import cost_of, duration_s, ended_at
+from tailrace.runs.run_summary import answering_model, cost_of, duration_s, ended_at
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -131,6 +131,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: State
     kind: str
     model: str
+    answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
     session: str
     input: str  # the text of the question
     created_at: float  # seconds since the epoch
@@ -193,6 +194,7 @@ def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
         status=run.state,
         kind=run.new.kind,
         model=run.new.model,
+        answered_by=answering_model(run) if finished else "",
         session=run.new.session,
         input=question_text(run.new.input),
         created_at=run.created_at,

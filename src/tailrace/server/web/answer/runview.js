@@ -129,6 +129,7 @@ export class RunView {
       case "attempt_started":
         this.tools.dropWritten();
         this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
+        if (event.previous_failure) this.note.textContent = `The try before failed: ${event.previous_failure}`;
         return this.activity.attempt(event);
       case "message_chunk":
         this.note.textContent = "";
@@ -301,7 +302,7 @@ export class RunView {
     for (const approval of approvals) this.restoreApproval(approval);
     for (const { tool_name, index = 0, arguments: text = "" } of state.calls ?? []) this.writeCall({ tool_name, index, text });
     this.restoreReasoning(state.reasoning);
-    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.model });
+    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
     if (state.status && state.status !== "running" && state.status !== "pending") this.finish(state.status, state.error);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
@@ -337,7 +338,7 @@ export class RunView {
   /** What only the server can tell of a run that has ended: its cost. */
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
-    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.model });
+    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
   }
 }
 
