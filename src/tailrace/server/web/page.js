@@ -126,7 +126,8 @@ async function meetServer() {
   if (about) byId("version").textContent = `Tailrace ${about.version}`;
 }
 
-async function start() {
+/** The conversation that the address names, or a new one. */
+async function openConversations() {
   listen();
   await meetServer();
   new ModelPicker(byId("model"), about?.model);
@@ -135,4 +136,4 @@ async function start() {
   await openAddress();
 }
 
-start();
+openConversations();
