@@ -13,7 +13,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
-from tailrace.agent.tool_outputs import tool_outputs
 from tailrace.app.models import dialect_of, named
 from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
@@ -21,6 +20,7 @@ from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
+from tailrace.runs.tool_outputs import tool_outputs
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
