@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.web import chromium
+from server.web import axe, chromium
 from server.web.opened_page import ENDED, answer, page
 from tailrace.testing.provider import Scenario, call, reply, say, think
 
@@ -86,10 +86,10 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
     async with page(devtools, tmp_path, reply(think("Hmm."), say(text)), reply("Other.")) as (_, _, tab):
         await tab.send("Which way?")
         await answer(tab)
-        facts = await tab.text(".facts")
+        facts = await tab.text(".run-facts")
         assert " in, " in facts
         assert "Inspect" in facts
-        run = await tab.value("new URL(document.querySelector('.facts a').href).searchParams.get('run')")
+        run = await tab.value("new URL(document.querySelector('.run-facts a').href).searchParams.get('run')")
         assert run.startswith("run_")
         await tab.value("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
         for name, copied in (("Copy", text.strip()), ("Copy code", "def f(x):\n    return x  # why")):
@@ -135,7 +135,7 @@ async def test_a_question_is_edited_and_sent_again_with_another_model(devtools: 
     assert tab.complaints == []
 
 
-async def test_W15_waiting_for_the_first_token_is_told_by_seconds(devtools: str, tmp_path: Path) -> None:
+async def test_waiting_for_the_first_token_is_told_by_seconds(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, "silence") as (_, _, tab):
         await tab.send("Anybody there?")
         await tab.until("/^Thinking \\d+ s$/.test(document.querySelector('.activity')?.textContent)")
@@ -143,3 +143,40 @@ async def test_W15_waiting_for_the_first_token_is_told_by_seconds(devtools: str,
         await answer(tab)
         assert await tab.text(".activity") == ""
     assert tab.complaints == []
+
+
+RICH = """# Head
+
+- [x] done
+- [ ] to do
+
+$x_1$ and ![a map](https://example.org/map.png)
+
+```python
+@meta
+class A(int):  # comment
+    text = f"{1 + 2}" or None
+```
+
+```diff
+@@ -1 +1 @@
+-old
++new
+```
+"""
+
+
+async def test_what_stands_in_an_answer_is_open_to_everybody(devtools: str, tmp_path: Path) -> None:
+    axe.source()
+    work = reply(
+        think("Hmm."), say(RICH), call("terminal", {"command": "exit 3"}), call("read_file", {"path": "config.yaml"})
+    )
+    async with page(devtools, tmp_path, work, reply("Done.")) as (_, _, tab):
+        await tab.value("localStorage.setItem('tailrace.reasoning', 'true')")
+        await tab.reload()
+        await tab.send("Work.")
+        await answer(tab)
+        await tab.press("Fork from here")
+        await tab.value("for (const card of document.querySelectorAll('details')) card.open = true")
+        await tab.until("document.querySelectorAll('.tool-body pre').length >= 4")
+        assert await axe.violations_everywhere(tab, "answer") == []

@@ -13,7 +13,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
-from tailrace.agent.tool_outputs import tool_outputs
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import named
@@ -25,6 +24,7 @@ from tailrace.ports import ENDED, Run
 from tailrace.providers.presets import PRESETS
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.public_ids import public_id, run_id_of
+from tailrace.runs.tool_outputs import tool_outputs
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as

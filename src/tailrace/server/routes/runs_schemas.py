@@ -28,7 +28,7 @@ from tailrace.messages import FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.run_summary import duration_s, ended_at
+from tailrace.runs.run_summary import answering_model, duration_s, ended_at
 from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
@@ -145,6 +145,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: State
     kind: str
     model: str
+    answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
     session: str
     input: str  # the text of the question; of a sequence its name
     created_at: float  # seconds since the epoch
@@ -215,6 +216,7 @@ def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> Ru
         status=run.state,
         kind=run.new.kind,
         model=run.new.model,
+        answered_by=answering_model(run) if finished else "",
         session=run.new.session,
         input=question_of_run(run),
         created_at=run.created_at,

@@ -126,7 +126,8 @@ async function meetServer() {
   if (about) byId("version").textContent = `Tailrace ${about.version}`;
 }
 
-async function start() {
+/** The conversation that the address names, or a new one. */
+async function openConversations() {
   listen();
   await meetServer();
   new ModelPicker(byId("model"), about?.model);
@@ -145,4 +146,4 @@ const VIEWS = {
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
 if (named) VIEWS[named]();
-else start();
+else openConversations();

@@ -34,15 +34,14 @@ export class Activity {
     this.draw();
   }
 
-  attempt({ provider = "", model = "", try: number, tries }) {
+  /** Another attempt begins: the first one of an answer is not worth a word. */
+  attempt({ provider = "", model = "" }) {
     const named = [provider, model].filter(Boolean).join("/");
-    this.tries = number ?? this.tries + 1;
-    const again = this.tries > 1;
-    const of = tries ? ` of ${tries}` : "";
-    const moved = again && this.model && named && named !== this.model ? ` at ${named}` : "";
+    const moved = this.model && named && named !== this.model ? ` at ${named}` : "";
     this.model = named || this.model;
-    if (!again) this.set("Thinking");
-    else this.set(this.said ? `Continuing${moved}, try ${this.tries}${of}` : `Thinking, try ${this.tries}${of}${moved}`);
+    this.tries += 1;
+    if (this.tries === 1) this.set("Thinking");
+    else this.set(this.said ? `Continuing${moved}, try ${this.tries}` : `Thinking, try ${this.tries}${moved}`);
   }
 
   /** A piece of the answer came. */

@@ -1,7 +1,7 @@
 // Markdown to DOM nodes, block by block. A growing text costs what is new: blocks that have ended are never looked at
 // again, and of the open one only its last row, item, line of code or paragraph is made anew.
 
-import { CodeBlock } from "./code_block.js";
+import { CodeBlock } from "./code/code_block.js";
 import { element, fill, make } from "./dom.js";
 import { inline } from "./inline.js";
 

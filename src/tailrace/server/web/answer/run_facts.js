@@ -5,7 +5,7 @@ import { count, dollars, seconds } from "./words.js";
 
 export class RunFacts {
   constructor() {
-    this.node = make("p", "facts");
+    this.node = make("p", "run-facts");
     this.known = {};
   }
 

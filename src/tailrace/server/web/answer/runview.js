@@ -126,6 +126,7 @@ export class RunView {
         this.tools.dropWritten();
         this.ending.attempt();
         this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
+        if (event.previous_failure) this.note.textContent = `The try before failed: ${event.previous_failure}`;
         return this.activity.attempt(event);
       case "message_chunk":
         this.note.textContent = "";
@@ -298,7 +299,7 @@ export class RunView {
     for (const approval of approvals) this.restoreApproval(approval);
     for (const { tool_name, index = 0, arguments: text = "" } of state.calls ?? []) this.writeCall({ tool_name, index, text });
     this.restoreReasoning(state.reasoning);
-    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.model });
+    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
@@ -339,7 +340,7 @@ export class RunView {
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
     if (state) this.ending.learn(state);
-    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.model });
+    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
   }
 }
 

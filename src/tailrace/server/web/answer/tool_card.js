@@ -1,10 +1,10 @@
 // A tool call as a card: one line that says what was called and what became of it, and behind it the arguments, the
 // output and what the call changed. What is behind it is made when somebody opens it.
 
-import { CodeBlock } from "./code_block.js";
-import { changeOf } from "./diff.js";
+import { CodeBlock } from "./code/code_block.js";
+import { changeOf } from "./code/diff.js";
 import { element, fill, make } from "./dom.js";
-import { languageOfFile } from "./languages.js";
+import { languageOfFile } from "./code/languages.js";
 import { seconds } from "./words.js";
 
 const EXIT = /\[(exit code \d+|ended by signal \d+|ended after \d+ s)[^\]\n]*\]$/;

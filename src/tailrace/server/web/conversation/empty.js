@@ -48,7 +48,7 @@ export function drawMissing(node) {
 }
 
 function facts({ model, directory, tools }) {
-  const list = make("dl", "facts");
+  const list = make("dl");
   const offered = tools.length ? tools.join(", ") : "none";
   for (const [term, value] of [["Model", model], ["Directory", directory], ["Tools", offered]]) {
     const name = make("dt");

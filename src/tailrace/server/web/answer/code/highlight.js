@@ -1,7 +1,7 @@
 // Code in colours, line by line: a line costs its length, whatever stands before it. Each pattern of `languages.js`
 // either fails at its first characters or consumes what it has read, so that no line is read twice.
 
-import { element } from "./dom.js";
+import { element } from "../dom.js";
 import { languageNamed } from "./languages.js";
 
 const MAX_LINE = 2000; // a longer one was not written by hand: it stays plain

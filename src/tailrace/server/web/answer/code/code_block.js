@@ -1,8 +1,8 @@
 // A block of code: its language, a button that copies it, and the code in colours. Code that grows costs what is new: a
 // line that has ended is read once, and lines stand in groups so that the browser lays out the last group alone.
 
-import { copyText } from "./copy.js";
-import { button, element, fill, make } from "./dom.js";
+import { copyText } from "../copy.js";
+import { button, element, fill, make } from "../dom.js";
 import { Highlighter } from "./highlight.js";
 
 const LINES_IN_GROUP = 50;

@@ -1,0 +1,110 @@
+"""The page's view of a run, run by node: what it shows of events, without a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from server.web.test_markdown import needs_node, node
+
+VIEW = """
+import { mkdirSync, writeFileSync } from "node:fs";
+mkdirSync("../approvals", { recursive: true });
+writeFileSync("../approvals/run_approvals.js", "export class RunApprovals { forget() {} end() {} }");
+const { RunView } = await import("./runview.js");
+let clock = 1000;
+const view = new RunView("A question.", { now: () => clock });
+const told = [];
+for (const [seconds, event] of JSON.parse(process.argv[2])) {
+  clock += seconds;
+  view.apply(event);
+  view.activity.draw();
+  view.draw();
+  told.push([view.activity.node.textContent, view.note.textContent, view.body.textContent]);
+}
+console.log(JSON.stringify(told));
+"""
+
+
+async def told(home: Path, *events: tuple[float, dict[str, Any]]) -> list[list[str]]:
+    directory = home / "answer"
+    directory.mkdir()
+    shown: list[list[str]] = await node(directory, VIEW, json.dumps(events))
+    return shown
+
+
+@needs_node
+async def test_tries_and_silence_are_told_and_a_withdrawn_text_is_gone(tmp_path: Path) -> None:
+    first, second = {"provider": "a", "model": "m"}, {"provider": "b", "model": "m"}
+    failed = {**second, "previous_failure": "HTTP 500"}
+    chunk = {"type": "message_chunk", "attempt": 2}
+    stalled = {"type": "gateway_notice", "kind": "stalled", "text": "No response"}
+    shown = await told(
+        tmp_path,
+        (0, {"type": "attempt_started", **first}),
+        (8, {"type": "llm_nothing"}),
+        (0, {"type": "attempt_started", **failed}),
+        (3, {**chunk, "text": "Some **text**"}),
+        (6, stalled),
+        (0, {"type": "attempt_started", **first}),
+        (0, {"type": "attempt_discarded", "attempt": 2}),
+        (1, {**chunk, "attempt": 3, "text": "Other."}),
+        (0, {"type": "run_finished", "status": "completed"}),
+    )
+    assert shown == [
+        ["Thinking …", "", ""],
+        ["Thinking 8 s", "", ""],
+        ["Thinking, try 2 at b/m …", "The try before failed: HTTP 500", ""],
+        ["", "", "Some text"],
+        ["No new text for 6 s", "No response", "Some text"],
+        ["Continuing at a/m, try 3 …", "No response", "Some text"],
+        ["Continuing at a/m, try 3 …", "No response", ""],
+        ["", "", "Other."],
+        ["", "", "Other."],
+    ]
+
+
+@needs_node
+async def test_calls_that_come_to_nothing_are_withdrawn(tmp_path: Path) -> None:
+    piece = {"type": "tool_arguments_chunk", "tool_name": "look", "index": 0, "text": '{"a"'}
+    call = {"type": "tool_call", "id": "c", "name": "look", "arguments": '{"a": 1}'}
+    whole = {"type": "message_recorded", "message": {"role": "assistant", "parts": [call]}}
+    begun = {"type": "tool_call_chunk", "tool_name": "look", "preview": "there", "index": 0}
+    shown = await told(
+        tmp_path,
+        (0, piece),
+        (0, {"type": "attempt_started"}),
+        (0, piece),
+        (0, whole),
+        (2, begun),
+        (4, {"type": "gateway_notice", "kind": "tool_progress", "text": "half", "extra": {"tool_name": "look"}}),
+        (0, {"type": "run_finished", "status": "stopped"}),
+    )
+    assert [body for _, _, body in shown] == [
+        *("look is being written", "", "look is being written", "look waits", "look there", "look therehalf"),
+        "look thereinterrupted",
+    ]
+    assert [line for line, _, _ in shown[4:]] == ["Running look …", "Running look 4 s", ""]
+
+
+@needs_node
+async def test_thousands_of_messages_are_drawn_once_each(tmp_path: Path) -> None:
+    script = (
+        VIEW.partition("const told")[0]
+        + """
+const messages = Array.from({ length: 3000 }, (_, at) => ({ text: "A step.", pieces: [[at + 1, 7]], stopped: true }));
+const tools = messages.map((_, at) => ({ tool_name: "look", index: at, attempt: at + 1, ok: true, duration: 1 }));
+view.restore({ status: "running", messages, tools });
+const before = Node.made;
+view.apply({ type: "message_chunk", text: "And **more**", attempt: 3001 });
+view.draw();
+const settled = view.body.childNodes.filter((node) => node.className === "message ended").length;
+console.log(JSON.stringify([view.body.childNodes.length, settled, Node.made - before]));
+"""
+    )
+    directory = tmp_path / "answer"
+    directory.mkdir()
+    nodes, settled, made = await node(directory, script)
+    assert (nodes, settled) == (6001, 3000), "off the screen they are not laid out"
+    assert made < 6
