@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from server.web import axe, chromium
-from server.web.opened_page import ENDED, SETTLED, page
-from server.web.test_page_browser import Launch
+from server.web.opened_page import ENDED, SETTLED, Launch, page
 from tailrace.testing.provider import call, reply, say
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")

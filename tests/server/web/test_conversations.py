@@ -12,8 +12,8 @@ import pytest
 from server.http_server import RunningServer
 from server.web import chromium
 from server.web.chromium import Tab
-from server.web.opened_page import ENDED, RECORDER, SETTLED, answer, page
-from server.web.test_page_browser import PACED, STALLED, WORDS, Launch
+from server.web.opened_page import ENDED, RECORDER, SETTLED, Launch, answer, page
+from server.web.test_page_browser import PACED, STALLED, WORDS
 from tailrace.testing.provider import call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
