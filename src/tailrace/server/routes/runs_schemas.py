@@ -133,6 +133,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     session: str
     input: str  # the text of the question
+    images: int = 0  # beside that text
     created_at: float  # seconds since the epoch
     ended_at: float | None = None
     duration_s: float | None = None  # from the question to the end
@@ -195,6 +196,7 @@ def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
         model=run.new.model,
         session=run.new.session,
         input=question_text(run.new.input),
+        images=_images(run),
         created_at=run.created_at,
         ended_at=ended_at(run),
         duration_s=duration_s(run),
@@ -206,6 +208,12 @@ def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
     )
+
+
+def _images(run: Run) -> int:
+    message = run.new.input.get("message")
+    parts = message.get("parts") if isinstance(message, dict) else None
+    return sum(isinstance(part, dict) and part.get("type") == "image" for part in parts or ())
 
 
 def forked_from(run: Run) -> ForkedFrom | None:
