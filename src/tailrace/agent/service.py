@@ -21,11 +21,11 @@ from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned
 from tailrace.events import AnyEvent, Decision, Entry, RunFinished, RunForked
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
-from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
+from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
@@ -196,6 +196,42 @@ class AgentService(RunHost["_TurnExecution"]):
             _forked_spec(spec, request, message or spec.message),
             unfetched=unfetched,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
+        )
+
+    async def retried_turn(self, run_id: str, *, requester: str) -> TurnSpec:
+        """The same question again, for `submit` in the session of that run: the new turn takes the place of that one in
+        the history. Who asks again answers for it, as for a fork. Raises `RunNotFound`, `RunOwned` for a run that has
+        not ended, `ForkRefused` where another turn follows it, and for a fork, whose history is its own."""
+        run = await self._journal.get(run_id)
+        if run.new.kind != TURN_KIND:
+            what = _NO_TURNS.get(run.new.kind, f"a record of the kind {run.new.kind!r}")
+            raise ForkRefused(f"{run.id} is {what}: only turns of the agent can be asked again")
+        if run.state not in ENDED:
+            raise RunOwned(f"run {run.id} has not ended", owner=run.owner)
+        spec = msgspec.convert(run.new.input, TurnSpec)
+        if spec.forked_from is not None:
+            raise ForkRefused(f"{run.id} is a fork: fork it again")
+        follows, session = spec.follows, run.new.session
+        if session:
+            newest, *before = await self._journal.runs(session=session, kind=TURN_KIND, limit=2)
+            if newest.id != run.id:
+                raise ForkRefused(f"another message follows {run.id}: fork it, or ask again in a new message")
+            if follows is None:
+                follows = before[0].id if before else ""
+        return TurnSpec(
+            spec.message,
+            model=spec.model,
+            request=spec.request,
+            system=spec.system,
+            history=spec.history,
+            follows=follows,
+            directory=spec.directory,
+            requester=requester,
+            reachable=True,
+            checkpoints=spec.checkpoints,
+            max_turns=spec.max_turns,
+            tools=spec.tools,
+            unfetched=spec.unfetched,
         )
 
     async def start_fork(

@@ -18,7 +18,6 @@ from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement, escaped
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool, Turn
-from tailrace.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.errors import TailraceError
 from tailrace.events import (
     AnyEvent,
@@ -34,6 +33,7 @@ from tailrace.events import (
 )
 from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
 from tailrace.ports import Tool, ToolOutcome
+from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from tailrace.approval_words import outcome_words
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -33,6 +32,7 @@ from tailrace.events import (
     ToolCallFinished,
 )
 from tailrace.journal.fold import Fold
+from tailrace.runs.approval_words import outcome_words
 
 LINE_CHARS: Final = 300  # of a progress message: hosts show it on a line or two
 

@@ -18,9 +18,9 @@ from tailrace.agent.safety.approval import (
     digest_of,
     escaped,
 )
-from tailrace.approval_words import NO_SURFACE, TIMED_OUT
 from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.ports import Effect
+from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
 from tailrace.testing.clock import driven
 
 RM = Effect("command", "rm -rf build")

@@ -136,9 +136,9 @@ async def test_several_questions_stack_and_each_is_answered(devtools: str, tmp_p
     async with page(devtools, tmp_path, two(), reply("Done."), tools=(LaunchBeside(),)) as (server, _, tab):
         await tab.size(*PHONE)
         await tab.send("Launch both.")
-        await tab.until("document.querySelectorAll('.approval-card').length === 2")
+        await tab.until("document.querySelectorAll('#waiting .approval-card').length === 2")
         await tab.value("document.querySelector('#waiting .danger').click()")
-        await tab.until("document.querySelectorAll('.approval-card').length === 1")
+        await tab.until("document.querySelectorAll('#waiting .approval-card').length === 1")
         assert await tab.value(FOCUS) == "approval-card", "the next one"
         await tab.press("Approve once")
         await tab.until_shown("Done.")
@@ -207,7 +207,7 @@ async def test_what_waits_anywhere_is_decided_from_any_view(
         assert await tab.value("document.title.startsWith('(1) ')")
         assert await tab.value("document.querySelectorAll('#waiting button').length") == 0, "of another conversation"
         await server.json("POST", "/runs", {"input": "And once more.", "session": "a third"})
-        await tab.until("document.querySelector('.inbox-badge').textContent === '2 waiting'")
+        await tab.until("document.querySelector('.inbox-badge')?.textContent === '2 waiting'")
         await tab.press("2 waiting")
         shown = await tab.text("#inbox")
         assert await tab.value("document.querySelector('#inbox').contains(document.activeElement)")
@@ -251,6 +251,6 @@ async def test_a_hidden_tab_notifies_whoever_has_asked_for_it(devtools: str, tmp
             if number == 3:
                 await tab.value(HIDDEN % "true")
             await server.json("POST", "/runs", {"input": "Launch it.", "session": f"s{number}"})
-            await tab.until(f"document.querySelector('.inbox-badge').textContent === '{number} waiting'")
+            await tab.until(f"document.querySelector('.inbox-badge')?.textContent === '{number} waiting'")
         notified = await tab.value("notified")
     assert notified == [["launch asks for approval", "launch it\nLaunch it."]]

@@ -310,17 +310,6 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_failed_run_says_why_in_words(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, *["status-401"] * 3) as (_, _, tab):
-        await tab.send("Hi.")
-        await tab.until(ENDED)
-        note = await tab.text(".note")
-        await tab.reload()
-        await tab.until(ENDED)
-        assert await tab.text(".note") == note
-    assert note == "The run failed: other: Incorrect API key provided"
-
-
 async def test_a_server_that_is_gone_is_said_and_the_message_kept(devtools: str, tmp_path: Path) -> None:
     async with browsing(devtools) as browser:
         async with running_server(tmp_path, reply("Hello.")) as server:

@@ -23,9 +23,9 @@ from tailrace.agent.safety.allow import is_allowed
 from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
 from tailrace.agent.safety.rules.assessment import ask
 from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
-from tailrace.approval_words import NO_SURFACE, TIMED_OUT
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.ports import Effect
+from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
 
 Mode = Literal["ask", "deny", "yolo"]
 LEAST_S = 5.0  # how long an answer is waited for, at least, after another process has taken the run over

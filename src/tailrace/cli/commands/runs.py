@@ -16,7 +16,6 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace.agent.session import last_words
-from tailrace.approval_words import outcome_words
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config.load import Config
@@ -45,6 +44,7 @@ from tailrace.events import (
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import in_short, without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.recovery import follow, stop
 
 _NotShown: TypeAlias = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from tailrace.approval_words import outcome_words
 from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
@@ -54,6 +53,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
+from tailrace.runs.approval_words import outcome_words
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1

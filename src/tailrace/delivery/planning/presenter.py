@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from tailrace.approval_words import unanswered_words
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 from tailrace.messages import ToolFile
+from tailrace.runs.approval_words import unanswered_words
 
 Chrome = Literal["lines", "new", "verbose", "none"]
 

@@ -14,13 +14,15 @@ from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.agent.tool_outputs import tool_outputs
+from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import dialect_of, named
-from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
-from tailrace.events import ApprovalSoFar, Snapshot
+from tailrace.events import ApprovalSoFar, AttemptStarted, RunFailure, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
+from tailrace.providers.presets import PRESETS
 from tailrace.providers.prices import load_prices
+from tailrace.runs.approval_words import outcome_words
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -33,6 +35,7 @@ from tailrace.server.routes.runs_schemas import (
     ForkStatusBody,
     NewRunBody,
     Page,
+    RetryBody,
     RunList,
     RunQuery,
     RunsQuery,
@@ -108,6 +111,26 @@ class Runs:
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(ForkStatusBody(run.id, run.state, run.new.session, forked_from(run)), status=201)
 
+    async def retry(self, request: web.Request) -> web.Response:
+        """Asks the question of an ended run again, in its session and in its place: the model is not told of the first
+        try.
+
+        201, also for the run that already has this idempotency key. Raises 400 where another message follows the run
+        and for a fork, 403 for the session of a platform's chat, 409 for a run that has not ended."""
+        body = await read_as(request, RetryBody)
+        identity, run_id = request[IDENTITY], request.match_info["id"]
+        check_name(body.idempotency_key, "idempotency_key")
+        session = (await self._journal.get(run_id)).new.session
+        check_session(session, identity, "session")
+        key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
+        spec = await self._app.agents.retried_turn(run_id, requester=identity.name)
+        run = await self._pipeline.run_to_end(
+            self._app.agents.submit(
+                spec, session=session, idempotency_key=key, durability=self._app.config.store.durability
+            )
+        )
+        return json_response(RunStatusBody(run.id, run.state), status=201)
+
     def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:
         """Whether this turn, in this session, began the run that has its key."""
         stored = self._app.agents.as_stored(spec)
@@ -138,9 +161,22 @@ class Runs:
             raise TypeError(entry.event)
         outputs = await self._outputs(run.id) if query.outputs else None
         await load_prices()
-        return json_response(
-            state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=query.reasoning, outputs=outputs)
-        )
+        state = state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=query.reasoning, outputs=outputs)
+        if state.error is not None:
+            facts = await self._journal.facts(run.id)
+            tries = sum(isinstance(entry.event, AttemptStarted) for entry in facts)
+            state = msgspec.structs.replace(state, tries=tries, advice=self._advice(run, state.error))
+        return json_response(state)
+
+    def _advice(self, run: Run, error: RunFailure) -> str:
+        """What a person can do about the failure. Its message names the provider, where that was another one than the
+        run's model names."""
+        if run.state == "stopped":
+            return ""
+        config, named_first = self._app.config, error.message.partition(": ")[0]
+        known = named_first in config.providers or named_first in PRESETS
+        name = named_first if known else run.new.model.partition("/")[0] or config.model.provider
+        return error_advice(error, failed_provider(config, name))
 
     async def _outputs(self, run_id: str) -> tuple[ToolOutput, ...]:
         recorded = tool_outputs(await self._journal.facts(run_id))
@@ -211,6 +247,15 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             body=ForkBody,
             answer=ForkStatusBody,
             errors=(404, 409, 413),
+        ),
+        route(
+            "POST",
+            "/runs/{id}/retry",
+            api.retry,
+            status=201,
+            body=RetryBody,
+            answer=RunStatusBody,
+            errors=(403, 404, 409),
         ),
         route("POST", "/runs/{id}/stop", api.stop, answer=RunStatusBody, errors=(404,)),
         route(

@@ -78,6 +78,10 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durability: Durability | None = None
 
 
+class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    idempotency_key: Name = ""
+
+
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`reason`: what the model is told about a denial."""
 
@@ -175,6 +179,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
+    tries: int = 0  # attempts at providers, where there is an `error`
+    advice: str = ""  # what to do about it, where that is known
 
 
 class Page(msgspec.Struct, frozen=True):

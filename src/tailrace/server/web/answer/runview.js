@@ -4,19 +4,13 @@ import { RunApprovals } from "../approvals/run_approvals.js";
 import { Activity } from "./activity.js";
 import { AnswerText } from "./answer_text.js";
 import { make } from "./dom.js";
+import { RunEnding } from "./failure.js";
 import { render } from "./markdown.js";
 import { Thought } from "./reasoning.js";
 import { RunFacts } from "./run_facts.js";
 import { ToolCards } from "./tool_cards.js";
 
 export { make };
-
-const ENDINGS = {
-  failed: "The run failed",
-  incomplete: "The answer is incomplete",
-  stopped: "Stopped",
-  parked: "Set aside",
-};
 
 export class RunView {
   /**
@@ -39,10 +33,12 @@ export class RunView {
     this.activity = new Activity(now, Boolean(load));
     this.setBusy(true);
     this.note = make("p", "note");
+    this.ending = new RunEnding();
+    this.fork = null; // begins another conversation from this run
     this.facts = new RunFacts();
     this.actions = make("div", "choices actions");
     this.actions.hidden = true;
-    this.node.append(this.body, this.activity.node, this.note, this.facts.node, this.actions);
+    this.node.append(this.body, this.activity.node, this.note, this.ending.node, this.facts.node, this.actions);
     this.reset();
   }
 
@@ -128,6 +124,7 @@ export class RunView {
         return this.activity.began(event.at);
       case "attempt_started":
         this.tools.dropWritten();
+        this.ending.attempt();
         this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
         return this.activity.attempt(event);
       case "message_chunk":
@@ -302,7 +299,7 @@ export class RunView {
     for (const { tool_name, index = 0, arguments: text = "" } of state.calls ?? []) this.writeCall({ tool_name, index, text });
     this.restoreReasoning(state.reasoning);
     this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.model });
-    if (state.status && state.status !== "running" && state.status !== "pending") this.finish(state.status, state.error);
+    if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
   }
@@ -328,15 +325,20 @@ export class RunView {
     this.endThought();
     this.facts.know({ id: this.id });
     this.facts.show();
-    this.note.textContent = "";
-    if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
+    this.note.textContent = this.ending.show(status, error, { id: this.id, fork: this.fork });
     this.approvals.end();
     this.tools.interrupt();
   }
 
-  /** What only the server can tell of a run that has ended: its cost. */
+  restoreEnding(state) {
+    this.finish(state.status, state.error);
+    if (state.status === "failed") this.loadSummary();
+  }
+
+  /** What only the server can tell of a run that has ended: its cost, and what to do about a failure. */
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
+    if (state) this.ending.learn(state);
     if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.model });
   }
 }

@@ -45,7 +45,9 @@ export class ApprovalCard {
   }
 
   get leftS() {
-    return this.asked.expires_at ? Math.max(0, Math.ceil(this.asked.expires_at - serverNow())) : null;
+    const { asked_at: askedAt, expires_at: expiresAt } = this.asked;
+    if (!expiresAt) return null;
+    return Math.max(0, Math.ceil(Math.min(expiresAt - serverNow(), expiresAt - askedAt))); // the clocks differ by a moment
   }
 
   tick() {

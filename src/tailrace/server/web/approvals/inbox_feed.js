@@ -8,7 +8,8 @@ const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
 /**
  * Calls `hear(questions)` with the list now and whenever it changes. A hidden tab is told only where `wanted()` says so:
- * a browser has few connections to one server, and every tab would hold one.
+ * a browser has few connections to one server. For the same reason one tab alone holds the stream, where the browser has
+ * locks, and tells the others to look again.
  */
 export class InboxFeed {
   constructor(hear, wanted) {
@@ -16,6 +17,8 @@ export class InboxFeed {
     this.wanted = wanted;
     this.connection = null;
     this.refused = false;
+    this.others = new BroadcastChannel("tailrace.inbox"); // tabs have keys of their own: each reads its own list
+    this.others.addEventListener("message", () => this.connection && this.look());
   }
 
   start() {
@@ -33,23 +36,40 @@ export class InboxFeed {
   async follow() {
     const connection = new AbortController();
     this.connection = connection;
+    if (navigator.locks) {
+      this.look(); // until it is this tab's turn to hold the stream
+      await navigator.locks.request("tailrace.inbox", { signal: connection.signal }, () => this.read(connection)).catch(() => {});
+    } else await this.read(connection);
+    if (this.connection === connection) this.connection = null;
+    this.check();
+  }
+
+  /** The list now, for a tab that is told of changes by the one that holds the stream. */
+  async look() {
+    const list = await ask("/approvals").then((answer) => answer.json(), () => null);
+    if (list) this.take(list);
+  }
+
+  take(list) {
+    learn(list);
+    this.hear(list.data);
+  }
+
+  async read(connection) {
     for (let failures = 0; !connection.signal.aborted && !this.refused; failures++) {
       try {
         const response = await ask("/approvals/stream", { signal: connection.signal });
         for await (const event of events(response.body)) {
           if (event.event !== "approvals") break; // the server stops; another will go on
           failures = 0;
-          const list = JSON.parse(event.data);
-          learn(list);
-          this.hear(list.data);
+          this.take(JSON.parse(event.data));
+          this.others.postMessage("changed");
         }
       } catch (error) {
         this.refused = Boolean(error.status && error.status < 500);
       }
       if (!connection.signal.aborted && !this.refused) await pause(RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
     }
-    if (this.connection === connection) this.connection = null;
-    this.check();
   }
 }
 

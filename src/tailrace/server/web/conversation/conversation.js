@@ -173,7 +173,8 @@ export class Conversation {
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const view = new RunView(text, { load });
     if (files.length) view.node.querySelector(".question")?.append(chips(files));
-    offerActions(view, (...wanted) => this.startFork(...wanted));
+    view.fork = (body, button) => this.startFork(view, body, button);
+    offerActions(view, (forked, body, button) => this.startFork(forked, body, button));
     if (above) above.before(view.node);
     else this.log.append(view.node);
     return view;

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.approval_words import NO_SURFACE, TIMED_OUT, outcome_words
 from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
+from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words
 
 ASKED = ApprovalAsked("a1", "terminal", "rm x", "d", "ann", asked_at=1000.0, expires_at=1060.0)
 OLD = ApprovalAsked("a1", "terminal", "rm x", "d", "ann")

@@ -1,0 +1,104 @@
+// How a run ended when it did not end well: what happened, what to do next, a way to ask again, and the attempts behind
+// it. Only a failure is an alert; an answer that was stopped, cut or set aside is told quietly.
+
+import { ask, newId, post } from "../net/api.js";
+import { events } from "../net/sse.js";
+import { button, element, make } from "./dom.js";
+
+const QUIET = {
+  incomplete: "The answer is incomplete",
+  stopped: "Stopped",
+  parked: "Set aside after its process died several times. It goes on once an operator releases it",
+};
+
+export class RunEnding {
+  constructor() {
+    this.node = make("div", "ending");
+    this.tries = 0;
+    this.facts = null; // of a failure: its status and its tries
+    this.advice = make("p", "advice");
+  }
+
+  /** An attempt begins. */
+  attempt() {
+    this.tries += 1;
+  }
+
+  /** `fork(body, button)` begins another conversation from the run. Returns what is told of it quietly. */
+  show(status, error, { id, fork }) {
+    this.node.replaceChildren();
+    this.node.className = "ending";
+    if (status === "failed") this.fail(error, id, fork);
+    if (!QUIET[status]) return "";
+    return error?.message ? `${QUIET[status]}: ${error.message}` : QUIET[status];
+  }
+
+  fail(error, id, fork) {
+    this.node.className = "ending failure";
+    this.status = error?.status ?? 0;
+    this.facts = make("span");
+    this.tellFacts();
+    const words = error?.message ? `: ${error.message}` : "";
+    const said = element("div", [element("p", [element("strong", ["The run failed"]), this.facts, words]), this.advice]);
+    said.setAttribute("role", "alert");
+    const retry = button("Retry", () => this.retry(id, fork, retry), "primary");
+    this.refused = make("p", "advice");
+    this.node.append(said, element("div", [retry], "choices"), attemptList(id), this.refused);
+  }
+
+  tellFacts() {
+    const facts = [this.status && `HTTP ${this.status}`, this.tries > 1 && `${this.tries} tries`].filter(Boolean);
+    this.facts.textContent = facts.length ? ` (${facts.join(", ")})` : "";
+  }
+
+  /** What the server knows of a failure: how often it was tried, and what to do next. */
+  learn({ tries = 0, advice: words = "" }) {
+    if (!this.facts) return;
+    this.tries = Math.max(this.tries, tries);
+    this.tellFacts();
+    this.advice.textContent = words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "";
+  }
+
+  /** The same question again, in its place; in a conversation of its own where another message has followed. */
+  async retry(id, fork, pressed) {
+    pressed.disabled = true;
+    this.refused.textContent = "";
+    try {
+      await post(`/runs/${encodeURIComponent(id)}/retry`, { idempotency_key: newId() });
+      pressed.textContent = "Asked again";
+    } catch (problem) {
+      pressed.disabled = false;
+      if (problem.status === 400 && fork) await fork({ after: 0 }, pressed);
+      else this.refused.textContent = problem.status ? problem.message : "The server cannot be reached. Try again.";
+    }
+  }
+}
+
+/** The attempts, read from the log when somebody wants to see them. */
+function attemptList(id) {
+  const list = make("ol");
+  const details = element("details", [element("summary", ["Details"]), list]);
+  details.addEventListener("toggle", async () => {
+    if (!details.open || list.childElementCount) return;
+    try {
+      const response = await ask(`/runs/${encodeURIComponent(id)}/stream`);
+      list.replaceChildren(...(await attempts(response.body)).map((words) => element("li", [words])));
+    } catch {
+      list.replaceChildren(element("li", ["The attempts cannot be read now."]));
+    }
+  });
+  return details;
+}
+
+async function attempts(body) {
+  const found = [];
+  for await (const { event, data } of events(body)) {
+    const entry = JSON.parse(data);
+    if (event === "attempt_started") {
+      if (entry.previous_failure && found.length) found.at(-1).why = entry.previous_failure;
+      found.push({ who: [entry.provider, entry.model].filter(Boolean).join("/"), why: "" });
+    } else if (event === "attempt_discarded" && found.length) found.at(-1).why ||= entry.reason ?? "";
+    else if (event === "run_finished" && found.length) found.at(-1).why ||= entry.error?.message ?? "";
+  }
+  return found.map(({ who, why }) => (why ? `${who}: ${why}` : who));
+}
