@@ -39,7 +39,7 @@ async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path:
         await tab.send("What is a tailrace?")
         await tab.until(ENDED)
         await tab.send("Launch it.")
-        await tab.until("document.title.startsWith('Approval needed')")
+        await tab.until("document.title.includes('Approval needed')")
         await tab.until("document.querySelector('.row[data-status=waiting]')")
         found += await axe.violations_everywhere(tab, "answer and approval")
         await tab.press("Approve once")

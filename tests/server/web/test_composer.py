@@ -141,7 +141,7 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
     assert [part["type"] for part in sent] == ["text", "image_url", "text"]
     assert base64.b64decode(sent[1]["image_url"]["url"].partition(",")[2]) == PIXEL
     assert sent[2]["text"] == '\n\n<file name="notes.txt">\nGrüße\n</file>\nend\n</file>'
-    assert question == ["What", "is", "this?", "notes.txt"], "a file is shown by its name"
+    assert question == ["What", "is", "this?", "notes.txt", "1", "image"], "what was attached is still told"
     assert title == "What is this?"
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
 

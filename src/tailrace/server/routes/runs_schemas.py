@@ -148,6 +148,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
     session: str
     input: str  # the text of the question; of a sequence its name
+    images: int = 0  # beside that text
     created_at: float  # seconds since the epoch
     ended_at: float | None = None
     duration_s: float | None = None  # from the question to the end
@@ -219,6 +220,7 @@ def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> Ru
         answered_by=answering_model(run) if finished else "",
         session=run.new.session,
         input=question_of_run(run),
+        images=_images(run),
         created_at=run.created_at,
         ended_at=ended_at(run),
         duration_s=duration_s(run),
@@ -231,6 +233,12 @@ def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> Ru
         forked_from=forked_from(run),
         state=state,
     )
+
+
+def _images(run: Run) -> int:
+    message = run.new.input.get("message")
+    parts = message.get("parts") if isinstance(message, dict) else None
+    return sum(isinstance(part, dict) and part.get("type") == "image" for part in parts or ())
 
 
 def forked_from(run: Run) -> ForkedFrom | None:

@@ -110,6 +110,7 @@ function listen() {
   document.addEventListener("visibilitychange", () => conversation?.looked(!document.hidden));
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
+    if (event.target.closest?.("input, select")) return; // there it clears or closes
     if (document.querySelector("dialog[open]") || sidebar.closeDrawer()) return;
     if (conversation?.current) composer.interrupt();
   });

@@ -124,7 +124,7 @@ export class Conversation {
   async meet(summary) {
     await this.posting; // what was asked for here is shown already, and has its id then
     if (this.runs.has(summary.id) || this.closed) return;
-    this.begin(summary.input, summary.id);
+    this.begin(summary.input, summary.id, summary);
     this.changed();
   }
 
@@ -166,8 +166,10 @@ export class Conversation {
 
   // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-  show(question, { above = null } = {}) {
+  /** `images`: so many were attached that are not here to be shown. `above`: the run that follows it. */
+  show(question, { above = null, images = 0 } = {}) {
     const { text, files } = filesOf(question);
+    if (images) files.push(images === 1 ? "1 image" : `${images} images`);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const view = new RunView(text, { load });
     if (files.length) view.node.querySelector(".question")?.append(chips(files));
@@ -187,7 +189,7 @@ export class Conversation {
   }
 
   restore(state, place) {
-    const run = this.begin(state.input, state.id, place);
+    const run = this.begin(state.input, state.id, { ...place, images: state.images });
     if (state.forked_from) {
       this.watchAlone(state.id, run);
       return;

@@ -1,0 +1,124 @@
+"""Draws docs/screenshots/page-*.webp: the web page in Chromium, against a provider that answers by script.
+
+python scripts/page_screenshots.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import aiohttp
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from server.web import chromium  # noqa: E402 - the tests' browser
+from server.web.chromium import Tab, browsing  # noqa: E402
+from server.web.opened_page import ENDED, SETTLED  # noqa: E402
+from tailrace.app import open_app  # noqa: E402
+from tailrace.config.load import Config, load  # noqa: E402
+from tailrace.server.app import serving  # noqa: E402
+from tailrace.testing.provider import FaultyProvider, call, reply, say  # noqa: E402
+
+TARGET = ROOT / "docs" / "screenshots"
+ANSWER = """\
+A **tailrace** is the channel that carries water away from the mill.
+
+1. The *headrace* brings the water to the wheel.
+2. The wheel takes what it needs.
+3. The tailrace carries the stream on, to `wherever` it is needed next.
+
+```python
+async def tail(log: Journal, run: str, after: int = 0) -> AsyncIterator[Event]:
+    async for batch in log.tail(run, after=after):  # everything new, in one go
+        for entry in batch:
+            yield entry.event
+```
+
+| part     | length |
+|----------|-------:|
+| headrace |  120 m |
+| tailrace |   85 m |
+"""
+DESKTOP, PHONE = (1280, 800), (390, 844)
+FRAMES = "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+
+
+async def shoot(tab: Tab, name: str, size: tuple[int, int] = DESKTOP, colours: str = "light") -> None:
+    await tab.size(*size)
+    await tab.colours(colours)
+    await tab.value(FRAMES)
+    TARGET.mkdir(parents=True, exist_ok=True)
+    (TARGET / f"page-{name}.webp").write_bytes(await tab.picture("webp"))
+    print(f"· docs/screenshots/page-{name}.webp")
+
+
+async def draw(work: Path, home: Path, devtools: str) -> None:
+    script = (
+        reply("Three files: `danube.csv`, `elbe.csv` and a `README.md` that says where the numbers come from."),
+        reply("The Danube: 2,850 km."),
+        reply(ANSWER),
+        reply(say("The old build is in the way; I would remove it."), call("terminal", {"command": "rm -rf build/"})),
+        reply("Done: `build/` is gone."),
+    )
+    async with (
+        FaultyProvider(script=script) as provider,
+        open_app(config_for(provider, home), directory=work) as app,
+        serving(app, port=0) as server,
+        aiohttp.ClientSession() as client,
+        browsing(devtools) as browser,
+    ):
+        for session, question in (("a", "What is in this directory?"), ("b", "Which river is the longest here?")):
+            async with client.post(server.url + "/runs", json={"input": question, "session": session}) as response:
+                run_id = (await response.json())["id"]
+            async with client.get(f"{server.url}/runs/{run_id}/stream") as response:
+                await response.read()  # to its end
+        tab = await browser.tab(server.url + "/")
+        await tab.size(*DESKTOP)
+        await tab.until("document.querySelectorAll('#conversations li').length === 2")
+        await shoot(tab, "empty")
+        await tab.size(*DESKTOP)
+        await tab.send("What is a tailrace?")
+        await tab.until(ENDED)
+        await tab.until("document.querySelectorAll('#conversations li').length === 3")
+        await tab.until("!document.querySelector('#conversations .badge:not(:empty)')")
+        await shoot(tab, "answer")
+        await shoot(tab, "answer-phone", PHONE)
+        await tab.size(*DESKTOP)
+        await tab.send("Clean up, please.")
+        await tab.until("document.querySelector('.row[data-status=waiting]')")
+        await shoot(tab, "approval", DESKTOP, "dark")
+        await shoot(tab, "approval-phone", PHONE, "dark")
+        await tab.press("Approve once")
+        await tab.until_shown("is gone.")
+        await tab.press("Conversations")
+        await tab.value(SETTLED)
+        await shoot(tab, "list-phone", PHONE)
+
+
+def config_for(provider: FaultyProvider, home: Path) -> Config:
+    settings = {
+        "model": {"provider": "scripted", "name": "scripted-1"},
+        "providers": {"scripted": {"dialect": "chat", "base_url": provider.openai_url}},
+        "store": {"url": "memory://"},
+    }
+    (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    return load({}, home)
+
+
+def main() -> None:
+    work = Path.home() / "rivers"  # the pictures show it
+    work.mkdir()
+    try:
+        with tempfile.TemporaryDirectory() as directory, chromium.started(Path(directory) / "browser") as devtools:
+            asyncio.run(draw(work, Path(directory), devtools))
+    finally:
+        work.rmdir()
+
+
+if __name__ == "__main__":
+    main()
