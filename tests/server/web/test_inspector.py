@@ -8,10 +8,23 @@ from typing import Any
 
 import pytest
 
-from runs.timeline.sample_run import ANSWER, sample_log
+from runs.timeline.sample_run import ANSWER, BEGAN, SampleLog, sample_log
 from server.web import chromium
 from server.web.chromium import Tab, browsing
 from server.web.opened_page import page
+from tailrace.events import (
+    AttemptDiscarded,
+    AttemptStarted,
+    LlmDelta,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    StateChanged,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
+from tailrace.runs.timeline import timeline_of
 from tailrace.runs.timeline.export_html import export_html
 from tailrace.testing.provider import Break, Offset, Scenario, reply
 
@@ -148,6 +161,36 @@ async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path
         assert tab.dialogs == []
         assert tab.complaints == []
         assert set(tab.requests) == {"about:blank", file.as_uri()} or set(tab.requests) == {file.as_uri()}
+
+
+async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path) -> None:
+    log = SampleLog()
+    log.add(RunStarted("sequence", at=BEGAN), StateChanged("running"))
+    log.add(StepStarted("draft", 1, BEGAN + 0.1), AttemptStarted("near", "small", "draft"), after=0.1)
+    log.add(LlmDelta("draft", "A wrong"), after=0.2)
+    log.add(
+        AttemptDiscarded("cut", "draft"), StepFailed("draft", RunFailure("retryable", "cut"), 1, BEGAN + 1), after=0.2
+    )
+    log.add(StepStarted("draft", 2, BEGAN + 1), LlmDelta("draft", "A right one."), after=0.5)
+    log.add(StepFinished("draft", {"text": "A right one."}), after=0.1)
+    log.add(RunFinished("completed", '{"draft":{"text":"A right one."}}', at=BEGAN + log.now))
+    run = log.run(kind="sequence")
+    file = tmp_path / "run.html"
+    file.write_text(export_html(timeline_of(run, log.entries), log.entries), encoding="utf-8")  # a log without times
+    async with browsing(devtools) as browser:
+        tab = await browser.tab(file.as_uri())
+        await tab.until_shown("A right one.")
+        assert await tab.text(".lane-name") == "Steps"
+        assert await tab.text(".scrub-time") == f"event {len(log.entries)} of {len(log.entries)}"
+        await scrub(tab, 0)
+        shown = []
+        for _ in log.entries:
+            await tab.press("Next event")
+            shown.append(await seen(tab))
+        assert any("A wrong" in text for text in shown)
+        assert "A wrong" not in shown[-1]
+        assert "finished" in shown[-1]
+        assert tab.complaints == []
 
 
 async def key(tab: Tab, name: str, **more: Any) -> None:
