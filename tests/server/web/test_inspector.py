@@ -10,6 +10,7 @@ import pytest
 
 from runs.timeline.sample_run import ANSWER, BEGAN, SampleLog, sample_log
 from server.web import chromium
+from server.web.axe import violations_everywhere
 from server.web.chromium import Tab, browsing
 from server.web.opened_page import page
 from tailrace.events import (
@@ -161,6 +162,18 @@ async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path
         assert tab.dialogs == []
         assert tab.complaints == []
         assert set(tab.requests) == {"about:blank", file.as_uri()} or set(tab.requests) == {file.as_uri()}
+
+
+async def test_nothing_stands_in_the_way_of_people(devtools: str, tmp_path: Path) -> None:
+    """axe-core, in light and dark, on a desktop and a phone, with every item open."""
+    log, file = sample_log(), tmp_path / "run.html"
+    file.write_text(export_html(log.timeline(reasoning=True), log.entries, reasoning=True), encoding="utf-8")
+    async with browsing(devtools) as browser:
+        tab = await browser.tab(file.as_uri())
+        await tab.until_shown("All three tests pass now.")
+        await tab.value(f"{ITEMS}.forEach((item) => {{ item.open = true; }})")
+        await tab.until('document.querySelector(".item[open] .diff")')
+        assert await violations_everywhere(tab, "inspector") == []
 
 
 async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path) -> None:

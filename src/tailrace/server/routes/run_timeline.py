@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from tailrace.app.provider_dialects import provider_dialects
+from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.timeline import Timeline
 from tailrace.runs.timeline.export_html import read_export
 from tailrace.runs.timeline.read import read_timeline
