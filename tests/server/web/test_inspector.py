@@ -136,6 +136,7 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
 
 
 async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path) -> None:
+    """What the run says stays text (J123), and no request leaves the file."""
     log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{ANSWER}")
     file = tmp_path / "run.html"
     file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
