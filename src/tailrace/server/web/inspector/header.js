@@ -9,7 +9,7 @@ export class RunHeader {
   /** `level` of its heading; `actions` are buttons and links for it. */
   constructor(level = "h1") {
     this.title = make(level, "run-title");
-    this.facts = make("dl", "run-facts");
+    this.facts = make("dl", "overview");
     this.error = make("p", "run-error");
     this.error.setAttribute("role", "alert");
     this.actions = make("div", "run-actions");
