@@ -57,7 +57,8 @@ class SampleLog:
 
     def say(self, text: str, *, every: Sequence[float] = (0.05,)) -> None:
         for place, word in enumerate(text.split(" ")):
-            self.add(MessageChunk(word if place == 0 else f" {word}"), after=every[place % len(every)])
+            if piece := word if place == 0 else f" {word}":
+                self.add(MessageChunk(piece), after=every[place % len(every)])
 
     def ask(self, provider: str, model: str, failure: str = "", *, first_token_s: float = 0.35) -> None:
         self.attempt += any(isinstance(entry.event, AttemptStarted) for entry in self.entries)

@@ -243,7 +243,7 @@ def test_a_tool_call_from_its_first_letter_to_its_exit_code() -> None:
         (0.7, 1, MessageRecorded(Message("assistant", (Text("Looking."), CALL)), "tools")),
         (0.7, 1, MessageStop()),
         (0.8, 1, ApprovalAsked("a1", "terminal", "ls", "d", "me", "c1", "why", "/src")),
-        (3.8, 1, ApprovalAnswered("a1", "once", "me")),
+        (3.8, 1, ApprovalAnswered("a1", "once", "me", "fine")),
         (3.9, 1, ToolCallChunk("terminal", "ls", {"command": "ls"}, 0)),
         (4.0, 1, LongToolHint("terminal", 31.0)),
         (5.0, 1, ToolOutputRecorded("c1", "terminal", "x\n[exit code 2]", ok=False)),
@@ -282,6 +282,7 @@ def test_a_tool_call_from_its_first_letter_to_its_exit_code() -> None:
             call_id="c1",
             decision="once",
             by="me",
+            answer_reason="fine",
             waited_s=3.0,
         ),
     ]

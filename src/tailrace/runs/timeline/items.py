@@ -144,7 +144,8 @@ class ToolCallItem(Item):
 
 
 class ApprovalItem(Item):
-    """A question to the user. `decision` is None while it waits; `by` is who answered."""
+    """A question to the user. `decision` is None while it waits. `by` is who answered: "timeout" and "nobody" where it
+    was no one. `reason` says why it was asked, `answer_reason` what the user said of a denial."""
 
     approval_id: str
     tool_name: str
@@ -155,6 +156,7 @@ class ApprovalItem(Item):
     call_id: str = ""
     decision: Decision | None = None
     by: str = ""
+    answer_reason: str = ""
     waited_s: float | None = None
 
 

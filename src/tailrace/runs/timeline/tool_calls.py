@@ -167,7 +167,7 @@ class ToolCalls:
             return
         item, now = self._board.items[place], self._board.now
         waited = round(now - item.start, 3) if now is not None and item.start is not None else None
-        self._board.end(place, decision=event.decision, by=event.by, waited_s=waited)
+        self._board.end(place, decision=event.decision, by=event.by, answer_reason=event.reason, waited_s=waited)
 
     # ── the run ends ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,10 +9,11 @@ export class RunHeader {
   /** `level` of its heading; `actions` are buttons and links for it. */
   constructor(level = "h1") {
     this.title = make(level, "run-title");
-    this.facts = make("dl", "run-facts");
+    this.facts = make("dl", "overview");
     this.error = make("p", "run-error");
     this.error.setAttribute("role", "alert");
     this.actions = make("div", "run-actions");
+    this.time = make("span");
     this.node = make("header", "run-header", this.title, this.facts, this.error, this.actions);
   }
 
@@ -22,10 +23,11 @@ export class RunHeader {
     const status = make("span", "status", timeline.status);
     status.dataset.status = timeline.status;
     const attempts = timeline.items.filter(({ kind }) => kind === "attempt").length;
+    this.tellTime(timeline.duration_s);
     this.facts.replaceChildren(
       ...fact("Status", status),
       ...fact("Model", timeline.model),
-      ...fact("Time", seconds(timeline.duration_s)),
+      ...fact("Time", this.time),
       ...fact("First token", seconds(timeline.first_token_s)),
       ...fact("Tokens", tokens(timeline.usage)),
       ...fact("Cost", dollars(timeline.cost_usd)),
@@ -35,6 +37,10 @@ export class RunHeader {
     );
     this.error.textContent = timeline.error?.message ?? "";
     this.error.hidden = !timeline.error;
+  }
+
+  tellTime(value) {
+    this.time.textContent = seconds(value);
   }
 
   offer(label, action) {

@@ -60,9 +60,10 @@ class Inspector {
   }
 
   draw(run, index) {
-    const { timeline } = run;
-    const now = LIVE.has(timeline.status) ? Math.max(timeline.duration_s ?? 0, Date.now() / 1000 - timeline.started_at) : null;
-    this.view.show(index, timeline, now);
+    this.view.show(index, run.timeline, lasted(run.timeline));
+    const live = LIVE.has(run.timeline.status);
+    if (live) run.growing ??= setInterval(() => this.view.grow(index, lasted(run.timeline)), REDRAW_MS);
+    else clearInterval(run.growing);
   }
 
   /** Reads the log to its end, from the last event again after the connection broke. */
@@ -157,6 +158,11 @@ class Inspector {
   complain(error) {
     this.say(error.status ? error.message : "The server cannot be reached.");
   }
+}
+
+/** How long a live run has lasted; null for one that has ended. */
+function lasted({ status, duration_s: known = 0, started_at: began }) {
+  return LIVE.has(status) ? Math.max(known, Date.now() / 1000 - began) : null;
 }
 
 const comparison = (one, other) => `/?run=${encodeURIComponent(one)}&with=${encodeURIComponent(other)}`;

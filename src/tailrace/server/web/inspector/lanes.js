@@ -49,7 +49,7 @@ export class Lanes {
     this.body.replaceChildren();
     for (const lane of lanes) {
       const drawn = make("div", `lane lane-${lane.id}`);
-      for (const row of lane.rows) drawn.append(make("div", "row", ...row.map((item) => this.bar(item, timeline, scale))));
+      for (const row of lane.rows) drawn.append(make("div", "lane-row", ...row.map((item) => this.bar(item, timeline, scale))));
       const name = make("div", "lane-name", lane.label);
       name.style.setProperty("--rows", lane.rows.length);
       this.names.append(name);

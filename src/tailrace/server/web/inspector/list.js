@@ -4,6 +4,7 @@ import { button, make } from "./dom.js";
 import { dollars, lengthOf, moment, nameOf, number, outcomeOf, seconds, titleOf, tokens, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
+const ABOVE_PX = 48; // of the list, over an item that it is scrolled to
 
 export class ItemList {
   /** `choose(place)` is called when an item is opened; `fork(item)` begins a fork after it, where that is possible. */
@@ -48,9 +49,12 @@ export class ItemList {
     if (tone(item)) outcome.dataset.tone = tone(item);
     const body = make("div", "item-body");
     const row = make("details", "item", summary, body);
+    row.fill = () => {
+      if (!body.childNodes.length) body.append(...this.details(item));
+    };
     row.addEventListener("toggle", () => {
       if (!row.open) return;
-      if (!body.childNodes.length) body.append(...this.details(item));
+      row.fill();
       this.choose(item.place);
     });
     return row;
@@ -69,8 +73,21 @@ export class ItemList {
     if (!row) return;
     row.classList.add("chosen");
     if (!show) return;
+    row.fill(); // before it is seen how much room it takes
     row.open = true;
-    row.scrollIntoView({ block: "nearest" });
+    this.reveal(row);
+  }
+
+  /** Where the list scrolls by itself, the page stays where it is. */
+  reveal(row) {
+    const { node } = this;
+    if (node.scrollHeight <= node.clientHeight + 1) {
+      row.scrollIntoView({ block: "nearest" });
+      return;
+    }
+    const [list, shown] = [node.getBoundingClientRect(), row.getBoundingClientRect()];
+    const inView = shown.top >= list.top && shown.bottom <= Math.min(list.bottom, innerHeight);
+    if (!inView) node.scrollTop += shown.top - list.top - ABOVE_PX;
   }
 }
 
@@ -125,6 +142,7 @@ function rowsOf(item) {
         ["Asked for", item.requester],
         ["Decision", outcomeOf(item)],
         ["By", item.by],
+        ["Said", item.answer_reason],
         ["Waited", seconds(item.waited_s)],
         place,
       ];
@@ -162,8 +180,8 @@ function texts(item) {
       return block("Output", pretty(item.output));
     case "tool_call":
       return [
-        ...block("Arguments", item.arguments ? pretty(item.arguments) : item.arguments_text),
         ...(item.diff ? [diffBlock(item)] : []),
+        ...block("Arguments", item.arguments ? pretty(item.arguments) : item.arguments_text),
         ...block("Output", item.output),
       ];
     default:

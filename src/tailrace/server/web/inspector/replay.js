@@ -10,6 +10,9 @@ export class Replay {
     this.panel = make("div", "replay-view");
     this.node = make("section", "replay", make("h2", "", label), this.panel);
     this.node.setAttribute("aria-label", label);
+    this.panel.tabIndex = 0; // it scrolls
+    this.panel.setAttribute("role", "group");
+    this.panel.setAttribute("aria-label", "The answer at this moment");
     this.events = [];
     this.moments = [];
     this.applied = 0;
@@ -46,6 +49,7 @@ export class Replay {
     if (wanted < this.applied) this.restart();
     for (; this.applied < wanted; this.applied++) this.view.apply(this.events[this.applied]);
     this.view.draw();
+    if (wanted < this.events.length) this.panel.scrollTop = this.panel.scrollHeight; // the newest is what was looked at
   }
 
   /** How many events had come by this moment. */

@@ -1,5 +1,6 @@
 // Where on the axis a moment stands. Long pauses in which nothing happened can be drawn short. Pure.
 
+const WORTH_CUTTING = 1.5; // times as long as what is left of it
 const SHORTEST = 0.5; // seconds: a shorter pause is never cut
 
 /** The moments at which something happened in placed timelines, in order. */
@@ -25,7 +26,7 @@ export class Scale {
     let cut = 0;
     for (let at = 1; at < moments.length; at++) {
       const pause = moments[at] - moments[at - 1];
-      if (pause <= limit) continue;
+      if (pause <= WORTH_CUTTING * limit) continue;
       this.knot(moments[at - 1], moments[at - 1] - cut);
       cut += pause - limit;
       this.knot(moments[at], moments[at] - cut);

@@ -101,6 +101,13 @@ export class InspectorView {
     pane.list.draw(timeline.items.map((item, place) => ({ ...item, place })));
   }
 
+  /** A live run has lasted so long: its lanes grow, although nothing new is known of it. */
+  grow(index, now) {
+    this.panes[index].now = now;
+    this.panes[index].header.tellTime(now);
+    this.draw();
+  }
+
   /** The run's events so far. */
   load(index, events) {
     const pane = this.panes[index];

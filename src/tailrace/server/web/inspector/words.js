@@ -50,6 +50,7 @@ const TOOL_STATES = {
   returned: "returned to the client",
 };
 const DECISIONS = { once: "approved once", session: "approved for the session", always: "always approved", deny: "denied" };
+const NO_ONE = { timeout: "denied: nobody answered", nobody: "denied: nobody to ask" };
 const NAMES = {
   question: "Question",
   attempt: "Attempt",
@@ -126,7 +127,7 @@ export function outcomeOf(item) {
     case "tool_call":
       return toolOutcome(item);
     case "approval":
-      return item.decision ? DECISIONS[item.decision] : "waits";
+      return item.decision ? (NO_ONE[item.by] ?? DECISIONS[item.decision]) : "waits";
     case "step":
       return item.state ?? "running";
     case "finish":
