@@ -359,7 +359,7 @@ def test_what_a_command_says_waits_below_the_answer_that_streams() -> None:
     assert drawn.settled == ["", "● First."]
     assert drawn.moving == ["", "    code", "", "❯ /help", "    /quit  leave"]
     drawn.see(MessageChunk("\n```\n\nLast."), MessageStop(final=True), done())
-    assert drawn.settled == ["", "● First.", "", "    code", "", "  Last.", "", "", "❯ /help", "    /quit  leave"]
+    assert drawn.settled == ["", "● First.", "", "    code", "", "  Last.", "", "❯ /help", "    /quit  leave"]
     drawn.transcript.add_command("/new")
     drawn.draw()
     assert drawn.settled[-1] == "❯ /new"  # without an answer at once

@@ -244,7 +244,7 @@ class Transcript:
 
     def _settle_apart(self, *pieces: Piece) -> None:
         """With a blank line before them where a message stands above."""
-        if pieces and self._after_text:
+        if pieces and self._after_text and not isinstance(pieces[0], UserMessage):  # that keeps its own
             self._settle(BLANK)
         self._settle(*pieces)
 
