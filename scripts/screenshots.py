@@ -153,7 +153,7 @@ async def main() -> None:
                 ),
                 reply("Done: `build/` is gone."),
             )
-            env = {**os.environ, "TAILRACE_HOME": directory}
+            env = {**os.environ, "TAILRACE_HOME": directory, "HOME": directory}
             env.pop("NO_COLOR", None)
             # The agent works in a directory of its own: it may remove what is there.
             (home / "work").mkdir()
