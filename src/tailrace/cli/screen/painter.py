@@ -241,7 +241,7 @@ class Painter:
             return self._render(text, width) or [[]]
         begins = min(len(text.plain) - len(text.plain.lstrip(" ")), width // 2)
         columns = _FIRST_COLUMN.match(text.plain)
-        if columns and columns.end() <= width // 2:
+        if columns and columns.end() <= 2 * width // 3:
             begins = hang = columns.end()
         else:
             hang = min(begins + 2, width // 2) if begins else 0
