@@ -25,7 +25,7 @@ from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # n
 pyte.graphics.TEXT.update({2: "+blink", 22: "-bold"})
 
 TARGET = ROOT / "docs" / "screenshots"
-COLUMNS, ROWS = 88, 30
+COLUMNS, ROWS = 88, 34
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 16
 BACKGROUND, FOREGROUND, DIM = "#14191f", "#d7dde4", "#79848f"
 FONT = 'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14"'
@@ -74,6 +74,14 @@ Nothing is lost on the way.
 """
 
 
+SCRIPT = """\
+#!/bin/sh
+set -eu
+rm -rf build
+mkdir build
+"""
+
+
 def svg(terminal: VirtualTerminal) -> str:
     """The window as it is, one text element for each run of equal style."""
     width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, ROWS * CELL_HEIGHT + 2 * MARGIN
@@ -89,9 +97,14 @@ def svg(terminal: VirtualTerminal) -> str:
             while end < COLUMNS and _style(cells[end]) == style:
                 end += 1
             text = "".join(cell.data for cell in cells[column:end])
+            x, y = MARGIN + column * CELL_WIDTH, MARGIN + (row + 0.75) * CELL_HEIGHT
+            length = (end - column) * CELL_WIDTH
+            if cells[column].reverse:
+                top = MARGIN + row * CELL_HEIGHT
+                out.append(
+                    f'<rect x="{x:.1f}" y="{top}" width="{length:.1f}" height="{CELL_HEIGHT}" fill="{FOREGROUND}"/>'
+                )
             if text.strip():
-                x, y = MARGIN + column * CELL_WIDTH, MARGIN + (row + 0.75) * CELL_HEIGHT
-                length = (end - column) * CELL_WIDTH
                 out.append(
                     f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}" xml:space="preserve" {style}>'
                     f"{escape(text)}</text>"
@@ -101,6 +114,8 @@ def svg(terminal: VirtualTerminal) -> str:
 
 
 def _style(cell: pyte.screens.Char) -> str:
+    if cell.reverse:
+        return f'fill="{BACKGROUND}" font-weight="bold"'
     color = DIM if cell.blink and cell.fg == "default" else PALETTE.get(cell.fg, f"#{cell.fg}")
     return (
         f'fill="{color}"'
@@ -131,16 +146,19 @@ async def main() -> None:
             )
             server.extend(
                 Scenario(reply=reply(ANSWER), pace_s=0.03),
-                reply("I will look what is there first.", call("terminal", {"command": "ls | wc -l"})),
+                reply("I will look what is there first.", call("terminal", {"command": "ls | wc -l; test -d build"})),
+                reply(call("write_file", {"path": "clean.sh", "content": SCRIPT})),
                 reply(
                     "The old build is in the way; I would remove it.", call("terminal", {"command": "rm -rf build/"})
                 ),
                 reply("Done: `build/` is gone."),
             )
-            env = {**os.environ, "TAILRACE_HOME": directory}
+            env = {**os.environ, "TAILRACE_HOME": directory, "HOME": directory}
             env.pop("NO_COLOR", None)
             # The agent works in a directory of its own: it may remove what is there.
             (home / "work").mkdir()
+            (home / "work" / "README.md").write_text("# A mill\n")
+            (home / "work" / "clean.sh").write_text(SCRIPT.replace("set -eu\n", "").replace("build", "out"))
             command = f"cd {home / 'work'} && exec {sys.executable} -m tailrace chat"
             async with VirtualTerminal(["/bin/sh", "-c", command], env, columns=COLUMNS, rows=ROWS) as terminal:
                 await session(terminal)
@@ -148,20 +166,28 @@ async def main() -> None:
 
 async def session(terminal: VirtualTerminal) -> None:
     await terminal.until(lambda: any(line.startswith("❯") for line in terminal.lines))
+    await terminal.until("/help lists the commands")
+    await shoot(terminal, "first")
     terminal.enter("What is a tailrace?")
     await terminal.until("async for batch")
     terminal.type("and now clean up the bu")
     await terminal.until(lambda: "❯ and now clean up the bu" in terminal.lines)
     await shoot(terminal, "streaming")
-    await terminal.until("╰")
+    await terminal.until("Nothing is lost on the way.")
+    await terminal.until(lambda: not any("answering " in line for line in terminal.lines))
     await shoot(terminal, "answer")
     terminal.enter("ild")
-    await terminal.until("once, session, always or deny?")
+    await terminal.until(lambda: any(_is_bright(row) for row in terminal.rows()))
     await shoot(terminal, "approval")
-    terminal.enter("once")
+    terminal.type("o")
     await terminal.until("is gone")
-    await terminal.until(lambda: terminal.text.count("╰") == 4)
+    await terminal.until(lambda: not any("answering " in line for line in terminal.lines))
     await shoot(terminal, "tools")
+
+
+def _is_bright(row: list[pyte.screens.Char]) -> bool:
+    """The first choice of the approval, once its key counts."""
+    return "".join(cell.data for cell in row).startswith("   o  once") and row[3].reverse
 
 
 if __name__ == "__main__":

@@ -359,10 +359,22 @@ def test_what_a_command_says_waits_below_the_answer_that_streams() -> None:
     assert drawn.settled == ["", "● First."]
     assert drawn.moving == ["", "    code", "", "❯ /help", "    /quit  leave"]
     drawn.see(MessageChunk("\n```\n\nLast."), MessageStop(final=True), done())
-    assert drawn.settled == ["", "● First.", "", "    code", "", "  Last.", "", "", "❯ /help", "    /quit  leave"]
+    assert drawn.settled == ["", "● First.", "", "    code", "", "  Last.", "", "❯ /help", "    /quit  leave"]
+    assert drawn.moving == []
     drawn.transcript.add_command("/new")
     drawn.draw()
     assert drawn.settled[-1] == "❯ /new"  # without an answer at once
+
+
+def test_a_long_text_that_waits_leaves_the_answer_to_be_seen() -> None:
+    drawn = Drawn().see(MessageChunk("Going"))
+    drawn.transcript.add_notice("\n".join(f"line {number}" for number in range(20)))
+    drawn.draw()
+    assert drawn.moving[:3] == ["", "● Going", "  line 0"]
+    assert drawn.moving[-1] == "    … 14 more lines, below the answer when it has ended"
+    drawn.see(MessageStop(final=True), done("stopped"))
+    assert drawn.settled[:4] == ["", "● Going", "", "  ◼ interrupted"]  # the end of the answer first
+    assert drawn.settled[-1] == "  line 19"
 
 
 def test_without_streaming_the_spinner_says_that_it_writes() -> None:

@@ -7,6 +7,7 @@ the window, so that nothing folds when the window gets narrower. Knows no termin
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from typing import ClassVar, Final, TypeAlias
 
@@ -32,6 +33,7 @@ INDENT: Final = 2
 MESSAGE_MARK: Final = "● "
 USER_MARK: Final = "❯ "
 CODE_THEME: Final = "ansi_dark"  # the terminal's own sixteen colours: right on any background
+_FIRST_COLUMN: Final = re.compile(r" *\S+(?: \S+)*(?:  +)(?=\S)")
 _THEME: Final = Theme(
     {
         "markdown.h1": "bold underline",
@@ -232,14 +234,19 @@ class Painter:
         return _indented(self._folded(Text.assemble(*row, tab_size=4), room), indent) or [[]]
 
     def _folded(self, text: Text, width: int) -> list[Line]:
-        """A line that is too long goes on below itself, a little to the right of where it begins."""
+        """A line that is too long goes on below itself: below its second column where it has two, else a little to the
+        right of where it begins."""
         text.expand_tabs()
         if text.cell_len <= width:
             return self._render(text, width) or [[]]
         begins = min(len(text.plain) - len(text.plain.lstrip(" ")), width // 2)
-        hang = min(begins + 2, width // 2) if begins else 0
+        columns = _FIRST_COLUMN.match(text.plain)
+        if columns and columns.end() <= 2 * width // 3:
+            begins = hang = columns.end()
+        else:
+            hang = min(begins + 2, width // 2) if begins else 0
         first, *rest = text[begins:].wrap(self._console, max(1, width - hang), overflow="fold")
-        pieces = [Text.assemble(" " * begins, first), *(Text.assemble(" " * hang, piece) for piece in rest)]
+        pieces = [Text.assemble(text[:begins], first), *(Text.assemble(" " * hang, piece) for piece in rest)]
         return [line for piece in pieces for line in self._render(piece, width)]
 
     def _block(self, block: Block, width: int, *, first: bool) -> list[Line]:

@@ -61,6 +61,7 @@ SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
 QUIET_S: Final = 0.4  # silence before the spinner appears
 CHARS_PER_TOKEN: Final = 4  # about
+HELD_LINES: Final = 6  # shown of what waits for the end of the answer
 BLANK: Final = Rows(((("", ""),),))
 # What the screen shows nothing of.
 _NotShown: TypeAlias = (
@@ -179,7 +180,7 @@ class Transcript:
             moving += [*([BLANK] if self._after_text else []), *self.tools.moving(now, mark)]
         if (waiting := self._waiting(now)) and self.approval is None:
             moving += [BLANK, NoticeLine(f"{mark} {waiting}", "cyan")]
-        moving += self._held
+        moving += map(_in_short, self._held)
         if self._command:
             moving.append(NoticeLine(f"{mark} {self._command}"))
         if self.approval is not None:
@@ -244,7 +245,7 @@ class Transcript:
 
     def _settle_apart(self, *pieces: Piece) -> None:
         """With a blank line before them where a message stands above."""
-        if pieces and self._after_text:
+        if pieces and self._after_text and not isinstance(pieces[0], UserMessage):  # that keeps its own
             self._settle(BLANK)
         self._settle(*pieces)
 
@@ -256,8 +257,10 @@ class Transcript:
         match event:
             case MessageChunk(text):
                 self._chunk(text, entry.attempt)
-            case MessageStop():
+            case MessageStop(final):
                 self._end_message()
+                if not final:  # the run's end is told first
+                    self._settle_held()
             case Commentary(text):
                 self._end_message()
                 self._chunk(text, entry.attempt)
@@ -291,6 +294,8 @@ class Transcript:
         if not self.streamed:
             self._settle(*message.feed(message.chunks.text))
         self._settle(*message.close())
+
+    def _settle_held(self) -> None:
         held, self._held = self._held, []
         self._settle_apart(*held)
 
@@ -325,6 +330,7 @@ class Transcript:
         match event:
             case ToolCallChunk():
                 self._end_message()
+                self._settle_held()
                 self.tools.begin(event, self._clock())
             case ToolOutputRecorded():
                 self._settle_apart(*self.tools.output(event))
@@ -332,6 +338,7 @@ class Transcript:
                 self._settle_apart(*self.tools.end(event))
             case ApprovalAsked(tool_name=name, reason=reason, command=command):
                 self._end_message()
+                self._settle_held()
                 if event.requester == self._requester:  # J110
                     self.menu.open(event)
                 shown = (sanitized_line(name, 60), sanitized_line(reason), sanitized(command), sanitized(event.scope))
@@ -363,6 +370,7 @@ class Transcript:
         """The run will not end by itself: nothing is waited for any more."""
         self._end_turn()
         self._settle_apart(NoticeLine(f"✗ {sanitized_line(reason, 2000)}", "red"))
+        self._settle_held()
 
     def _end_turn(self) -> None:
         self._end_message()
@@ -385,6 +393,7 @@ class Transcript:
         if self.tools.verbose:
             usage = finished.usage
             self._settle_apart(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
+        self._settle_held()
 
     def _catch_up(self, state: Snapshot) -> None:
         """A compacted run: its messages and tools in their last state."""
@@ -402,6 +411,15 @@ class Transcript:
                 self._chunk(piece, attempt)
             if last.stopped:
                 self._end_message()
+
+
+def _in_short(piece: Piece) -> Piece:
+    """A long text that waits for the end of the answer: its beginning, so that the answer is still seen."""
+    if not isinstance(piece, NoticeLine) or piece.text.count("\n") <= HELD_LINES:
+        return piece
+    lines = piece.text.split("\n")
+    more = f"  … {len(lines) - HELD_LINES} more lines, below the answer when it has ended"
+    return NoticeLine("\n".join([*lines[:HELD_LINES], more]), piece.style, piece.indent)
 
 
 def _advice(text: str) -> list[Piece]:
