@@ -133,11 +133,19 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         return DONE
     (overview,) = await overviews_of(journal, [found], now=time.time())
     console = console_for(sys.stdout)
-    head = TimelineHead(public_id(found), overview.state, found.owner)
+    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found))
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)
     return DONE
+
+
+def _origin(run: Run) -> str:
+    match run.new.input.get("forked_from"):
+        case {"run_id": str(run_id), "after": int(after)}:
+            return f"forked from {run_id} after its entry {after}"
+        case _:
+            return ""
 
 
 def _write_file(name: str, text: str) -> None:

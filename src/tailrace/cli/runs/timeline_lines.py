@@ -29,6 +29,7 @@ class TimelineHead(NamedTuple):
     name: str  # the id as people know it
     state: str
     owner: str = ""
+    origin: str = ""  # what it was forked from, in words
 
 
 def timeline_lines(timeline: Timeline, head: TimelineHead, *, width: int | None, full: bool = False) -> list[Text]:
@@ -52,9 +53,9 @@ def _head_lines(timeline: Timeline, head: TimelineHead, width: int | None) -> li
     about += [f"executed by {head.owner}" if head.owner else "", spent_words(timeline.usage, timeline.cost_usd)]
     if timeline.duration_s is not None:
         about.append(f"took {duration(timeline.duration_s)}")
-    if timeline.forked_from is not None:
-        about.append(f"forked from {timeline.forked_from.run_id} after {timeline.forked_from.after}")
     lines = [first, Text(sanitized_line(" · ".join(filter(None, about)), 400), style="dim")]
+    if head.origin:
+        lines.append(Text(sanitized_line(head.origin), style="dim"))
     if timeline.compacted:
         lines.append(Text("compacted: texts are whole and have no times of their own", style="dim"))
     elif not timeline.times:
