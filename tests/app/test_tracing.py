@@ -24,7 +24,7 @@ from server.http_server import config_for
 from tailrace import tool
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
-from tailrace.app.tracing import provider_name, usage_attributes
+from tailrace.app.telemetry.tracing import provider_name, usage_attributes
 from tailrace.events import RunFinished
 from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Tool
@@ -268,7 +268,7 @@ import os
 async def main():
     home = Path(sys.argv[1])
     async with open_app(load(os.environ, home), directory=home) as app:
-        print(len(app.caller._middleware), "opentelemetry.trace" in sys.modules, "tailrace.app.tracing" in sys.modules)
+        print(len(app.caller._middleware), "opentelemetry.trace" in sys.modules, "tailrace.app.telemetry.tracing" in sys.modules)
 
 asyncio.run(main())
 """

@@ -101,7 +101,7 @@ class App:
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._observer: Observer = UNOBSERVED
         if tracer_provider is not None:
-            from tailrace.app.tracing import TurnSpans, trace_attempts, tracer_of
+            from tailrace.app.telemetry.tracing import TurnSpans, trace_attempts, tracer_of
 
             tracer = tracer_of(tracer_provider)
             self._observer = TurnSpans(tracer, self._route_of)
@@ -245,7 +245,7 @@ class App:
     def _step_tools(self) -> Mapping[str, Tool]:
         if self._observer is UNOBSERVED:
             return self._tools
-        from tailrace.app.tracing import TracedTools
+        from tailrace.app.telemetry.tracing import TracedTools
 
         return TracedTools(self._tools, self._observer)
 

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
-from tailrace.app.logging_setup import PEERS
+from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.private_apis import new_http_connection
 
 SERVER_NAME = "tailrace"

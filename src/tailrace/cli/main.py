@@ -21,7 +21,7 @@ from tailrace import __version__
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
-    from tailrace.app.logging_setup import Level
+    from tailrace.app.telemetry.logging_setup import Level
     from tailrace.config.load import Config
 
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -185,7 +185,7 @@ def add_log_level(parser: argparse.ArgumentParser, *, default: str | None = None
 
 def _log_to_stderr(config: Config, level: Level) -> None:
     from tailrace.app.app import redactor_of
-    from tailrace.app.logging_setup import configure
+    from tailrace.app.telemetry.logging_setup import configure
 
     configure(redactor_of(config), level=level)
 

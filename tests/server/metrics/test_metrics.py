@@ -12,7 +12,7 @@ import pytest
 
 from server.http_server import RunningServer, running_server
 from tailrace.agent.safety.redact import Redactor
-from tailrace.app.logging_setup import configure
+from tailrace.app.telemetry.logging_setup import configure
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
 from tailrace.testing.provider import reply
 

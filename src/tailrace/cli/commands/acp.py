@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.system.extras import install_command
 
 if TYPE_CHECKING:
-    from tailrace.app.logging_setup import Level
+    from tailrace.app.telemetry.logging_setup import Level
     from tailrace.system.json_rpc.stdio import Pipes
 
 
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepare(config: Config, level: Level | None) -> None:
     from tailrace.app.app import redactor_of, secrets_of
-    from tailrace.app.logging_setup import configure
     from tailrace.app.own_environment import hide_secrets
+    from tailrace.app.telemetry.logging_setup import configure
 
     redactor = redactor_of(config)
     hide_secrets(secrets_of(config))

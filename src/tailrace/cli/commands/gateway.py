@@ -57,7 +57,7 @@ async def _pair(config: Config, code: str) -> int:
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
-    from tailrace.app.logging_setup import configure
+    from tailrace.app.telemetry.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.platforms.runtime.registry import enabled
     from tailrace.platforms.runtime.webhooks import listening

@@ -61,8 +61,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipes: Pipes) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
-    from tailrace.app.logging_setup import configure
     from tailrace.app.models import check_known, chosen
+    from tailrace.app.telemetry.logging_setup import configure
     from tailrace.mcp_server.run_tools import TurnDefaults
     from tailrace.mcp_server.server import serve_stdio
 

@@ -79,7 +79,7 @@ def _run_process(args: argparse.Namespace, config: Config, worker: _Worker | Non
 def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     """Everything is imported before the first fork, so that the workers share it."""
     from tailrace.app.app import redactor_of
-    from tailrace.app.logging_setup import configure
+    from tailrace.app.telemetry.logging_setup import configure
     from tailrace.platforms.runtime import conversations as _conversations  # noqa: F401 - imported for the workers
     from tailrace.platforms.runtime import gateway as _gateway  # noqa: F401
     from tailrace.server.app import address_of
@@ -130,7 +130,7 @@ def _check_shared(config: Config) -> None:
 async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | None) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
-    from tailrace.app.logging_setup import configure
+    from tailrace.app.telemetry.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.metrics.call_metrics import count_calls, count_runs

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.app.http_connection import connection_factory
-from tailrace.app.logging_setup import PEERS
+from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.private_apis import request_count
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.pipeline import RequestPipeline
