@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tailrace.delivery.consumer import GatewayStreamConsumer
-from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
+from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.errors import StaleEpoch
 from tailrace.events import RunFinished
+from tailrace.journal.fold import DELIVERY
 from tailrace.ports import Journal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import ClaimedRun, recover, take_over
@@ -34,6 +35,6 @@ async def begin(journal: Journal, spec: DeliverySpec, owner: str) -> Ledger | No
 async def orphaned(journal: Journal, platform: str, owner: str) -> AsyncIterator[Ledger]:
     """Deliveries to this platform that no living process has."""
     async for claimed in recover(
-        journal, owner, wanted=lambda run: run.new.kind == DELIVERY_KIND and platform_of(run) == platform
+        journal, owner, wanted=lambda run: run.new.kind == DELIVERY and platform_of(run) == platform
     ):
         yield Ledger(journal, claimed)

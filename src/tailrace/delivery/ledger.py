@@ -15,12 +15,11 @@ from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import Chrome
 from tailrace.delivery.port import Place
 from tailrace.events import Delivered, RunFailure, RunFinished
+from tailrace.journal.fold import DELIVERY
 from tailrace.messages import Value
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import listen
-
-DELIVERY_KIND = "delivery"
 
 
 class DeliverySpec(Value):
@@ -37,8 +36,8 @@ class DeliverySpec(Value):
 
 def new_delivery(spec: DeliverySpec) -> NewRun:
     """The same run is delivered to the same place once."""
-    key = f"{DELIVERY_KIND}:{spec.run_id}:{spec.place.key}"
-    return NewRun(kind=DELIVERY_KIND, input=msgspec.to_builtins(spec), idempotency_key=key)
+    key = f"{DELIVERY}:{spec.run_id}:{spec.place.key}"
+    return NewRun(kind=DELIVERY, input=msgspec.to_builtins(spec), idempotency_key=key)
 
 
 def platform_of(delivery: Run) -> str:

@@ -23,6 +23,7 @@ _SHOWN_ONLY = (
     *(events.ReasoningChunk, events.ToolArgumentsChunk, events.ProviderEvents, events.LlmDelta, events.Snapshot),
 )
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
+DELIVERY = "delivery"  # the kind of the runs that say what became of an answer in a chat
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _NO_TEXT = events.TextSoFar()
 _NO_STEP = events.StepSoFar("")

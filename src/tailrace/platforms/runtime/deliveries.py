@@ -11,7 +11,6 @@ import msgspec
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import (
-    DELIVERY_KIND,
     DeliverySpec,
     Ledger,
     account_of_delivery,
@@ -23,6 +22,7 @@ from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose
 from tailrace.errors import CursorAhead, JournalError, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
+from tailrace.journal.fold import DELIVERY
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.ports import Run
@@ -49,7 +49,7 @@ class Deliveries(RunHost["_Delivery"]):
     ) -> None:
         """With a `lease` runs are delivered only by the process that holds it: it alone knows what the platform's rate
         limits leave."""
-        super().__init__(app.journal, DELIVERY_KIND, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
+        super().__init__(app.journal, DELIVERY, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._processes = app.processes
         self._lease = lease
         self._platform = platform

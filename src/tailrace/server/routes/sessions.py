@@ -17,9 +17,9 @@ from tailrace.agent.client_thread import requester
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
-from tailrace.delivery.ledger import DELIVERY_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
+from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run, SessionRuns
 from tailrace.ports import RunState as State
 from tailrace.server.http.api_errors import ApiError
@@ -160,7 +160,7 @@ class Sessions:
         for kind in _DELETED_KINDS:
             for run in await self._journal.runs(session=session, kind=kind, states=_UNFINISHED, limit=1):
                 raise ApiError(409, f"run {run.id} has not ended; stop it first", code="session_busy")
-        for delivery in await self._journal.runs(kind=DELIVERY_KIND, states=_UNFINISHED, limit=_DELETED_AT_ONCE):
+        for delivery in await self._journal.runs(kind=DELIVERY, states=_UNFINISHED, limit=_DELETED_AT_ONCE):
             shown = await self._shown_in(delivery)
             if shown is not None and shown.new.session == session:
                 raise ApiError(409, f"run {shown.id} is still being shown in a chat", code="session_busy")
