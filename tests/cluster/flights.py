@@ -14,6 +14,7 @@ from cluster.nodes import PATIENCE_S, Cluster, Node, SeenEvent, events, has_ende
 from cluster.sequences import SEQUENCE
 from tailrace.journal.fold import fold
 from tailrace.ports import Journal
+from tailrace.runs.public_ids import run_id_of
 
 KINDS = {"unsafe": 40, "repeatable": 40, "response": 35, "sequence": 80}  # and about how many events each has
 
@@ -68,7 +69,8 @@ async def check(cluster: Cluster, node: Node, flight: Flight, seen: list[SeenEve
 
 
 async def check_fold(journal: Journal, run_id: str) -> None:
-    run, entries = await journal.get(run_id), await journal.read(run_id)
+    stored = run_id_of(run_id)
+    run, entries = await journal.get(stored), await journal.read(stored)
     assert run.finished is not None
     assert fold(entries).output == run.finished.output
 
