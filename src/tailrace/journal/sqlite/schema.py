@@ -119,10 +119,14 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. Pages
     that are in use are left for the next checkpoint, and nothing waits for a lock, unless the log has become long:
-    readers that follow upon each other keep it from starting over although everything in it was moved."""
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    readers that follow upon each other keep it from starting over although everything in it was moved. A reader that
+    stays (a backup, another program) is not waited for, because writers would wait too: the log starts over after it.
+    """
+    busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
-    if wal_bytes(Path(path)) > WAL_BYTES_LONG:
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    is_held = bool(busy) or (pages - moved) * page_bytes > WAL_BYTES  # by another checkpoint, or by a reader that stays
+    if wal_bytes(Path(path)) > WAL_BYTES_LONG and not is_held:
         connection.execute(f"PRAGMA busy_timeout = {int(RESTART_TIMEOUT_S * 1000)}")
         try:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
