@@ -50,6 +50,12 @@ def container() -> Any:
     return found
 
 
+def test_the_documents_name_every_file() -> None:
+    page = (DEPLOY.parent / "docs/operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(\.\./deploy/([^)]+)\)", page))
+    assert named | {"config.yaml"} == {str(file.relative_to(DEPLOY)) for file in FILES}
+
+
 # ── the config ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
