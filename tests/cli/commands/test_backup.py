@@ -112,12 +112,13 @@ def test_one_line_says_why_there_is_no_backup(home: Path, capsys: pytest.Capture
 def test_a_backup_that_takes_long_says_how_far_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = iter([0.0, 0.5, 1.2, 1.4, 2.3])
+    now = iter([0.0, 0.5, 1.2, 1.4, 2.3, 3.4])
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     show = backup._Progress()
     for number in range(1, 5):
         show("copied", number * 10_000_000, 40_000_000)
-    assert capsys.readouterr().err == "copied 20 of 40 MB\ncopied 40 of 40 MB\n"
+    show("verifying", 0, 40_000_000)
+    assert capsys.readouterr().err == "copied 20 of 40 MB\ncopied 40 of 40 MB\nverifying 40 MB\n"
 
 
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -109,6 +109,14 @@ def test_a_backup_leaves_the_database_as_it_was(filled: Path, kept: Path) -> Non
     assert filled.read_bytes() == before
 
 
+def test_long_counting_and_checking_are_said_too(filled: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "PROGRESS_OPCODES", 10)
+    said: list[str] = []
+    back_up(filled, kept / "copy.db", on_progress=lambda doing, _done, _total: said.append(doing))
+    assert list(dict.fromkeys(said)) == ["counting the rows of", "copied", "verifying"]
+    assert min(said.count("counting the rows of"), said.count("verifying")) > 2
+
+
 # ── one that is cut off ──────────────────────────────────────────────────────────────────────────────────────
 
 STOPS_HALFWAY = """
@@ -237,7 +245,7 @@ def test_a_copy_that_is_not_what_the_source_was_is_removed(
 ) -> None:
     def damage(done: str, copied: int, total: int) -> None:
         """As a disk does: when all is written, before it is read again."""
-        if (done, copied) == ("verified", 0):
+        if (done, copied) == ("verifying", 0):
             copy = bytearray((kept / "copy.db.partial").read_bytes())
             copy[4096 * 3 : 4096 * 4] = b"\0" * 4096
             (kept / "copy.db.partial").write_bytes(copy)
@@ -247,7 +255,7 @@ def test_a_copy_that_is_not_what_the_source_was_is_removed(
     assert left_in(kept) == []
 
     def lose(done: str, copied: int, total: int) -> None:
-        if (done, copied) == ("verified", 0):
+        if (done, copied) == ("verifying", 0):
             with closing(sqlite3.connect(kept / "copy.db.partial")) as connection, connection:
                 connection.execute("DELETE FROM signals")
 

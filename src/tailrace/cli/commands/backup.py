@@ -56,8 +56,9 @@ class _Progress:
     def __init__(self) -> None:
         self._shown_at = time.monotonic()
 
-    def __call__(self, done: str, number_bytes: int, total_bytes: int) -> None:
+    def __call__(self, doing: str, number_bytes: int, total_bytes: int) -> None:
         now = time.monotonic()
         if now - self._shown_at >= SHOWN_EVERY_S:
             self._shown_at = now
-            sys.stderr.write(f"{done} {number_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB\n")
+            so_far = f"{number_bytes / 1e6:.0f} of " if number_bytes else ""
+            sys.stderr.write(f"{doing} {so_far}{total_bytes / 1e6:.0f} MB\n")

@@ -22,6 +22,7 @@ from tailrace.journal.sqlite.schema import check_identity, wal_bytes
 from tailrace.journal.wakeup_pipe import has_living_process
 
 STEP_PAGES = 1024  # 4 MB: how much is copied between two calls of `on_progress`
+PROGRESS_OPCODES = 1_000_000  # of SQLite's machine, between two calls while it counts or checks: some milliseconds
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -39,7 +40,8 @@ def back_up(
     step_pages: int = STEP_PAGES,
 ) -> Backup:
     """Copies the database at `source` to the file `target`, which its owner alone may read. `force` replaces a target
-    that exists, once the copy is complete. `on_progress` is told what is being done, and how many bytes of how many.
+    that exists, once the copy is complete. `on_progress` is told what is being done, and how many bytes of how many; 0
+    where that is not known.
     Raises `JournalError` where that cannot be done: the target is then as it was before."""
     if not source.exists():
         raise JournalError(f"there is no journal at {source}")
@@ -137,6 +139,7 @@ def _copy(source: Path, partial: Path, on_progress: OnProgress, step_pages: int)
         check_identity(reader, source, known=None)
         if committed is not None:
             check_wal(source, committed)
+        _call_meanwhile(reader, lambda: on_progress("counting the rows of", 0, source.stat().st_size))
         reader.execute("BEGIN")
         rows = _count_rows(reader)  # the first read: from here on the transaction sees this state
         if "runs" not in rows:
@@ -164,14 +167,19 @@ def _count_rows(connection: sqlite3.Connection) -> dict[str, int]:
 
 def _verify(partial: Path, rows: dict[str, int], on_progress: OnProgress) -> None:
     size = partial.stat().st_size
-    on_progress("verified", 0, size)
+    on_progress("verifying", 0, size)
     with translated(partial), closing(sqlite3.connect(f"{partial.absolute().as_uri()}?mode=ro", uri=True)) as copy:
+        _call_meanwhile(copy, lambda: on_progress("verifying", 0, size))
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise JournalError(f"the backup is damaged ({found}) and was removed; tailrace doctor checks the database")
         if (there := _count_rows(copy)) != rows:
             raise JournalError(f"the backup has {there} rows where {rows} are due, and was removed")
-    on_progress("verified", size, size)
+
+
+def _call_meanwhile(connection: sqlite3.Connection, show: Callable[[], None]) -> None:
+    """Calls `show` from time to time while a statement of the connection runs."""
+    connection.set_progress_handler(show, PROGRESS_OPCODES)  # it returns None: the statement goes on
 
 
 def _sync(path: Path) -> None:
