@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,7 +19,7 @@ from tailrace.cli.main import parser_of
 from tailrace.config.load import Config, load
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-FILES = sorted(path for path in DEPLOY.iterdir() if path.is_file())
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 PROBE = re.compile(r'http://127\.0\.0\.1:8642(/\w+)"')
 
 
@@ -47,6 +48,12 @@ def by_kind() -> dict[str, Any]:
 def container() -> Any:
     [found] = by_kind()["Deployment"]["spec"]["template"]["spec"]["containers"]
     return found
+
+
+def test_the_documents_name_every_file() -> None:
+    page = (DEPLOY.parent / "docs/operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(\.\./deploy/([^)]+)\)", page))
+    assert named | {"config.yaml"} == {str(file.relative_to(DEPLOY)) for file in FILES}
 
 
 # ── the config ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,13 +107,29 @@ def test_the_unit_is_one_and_starts_a_command_that_exists(tmp_path: Path) -> Non
     assert float(unit["Service"]["TimeoutStopSec"]) > config_in("", tmp_path).server.drain_s + GRACE_S
 
 
+def test_the_backup_unit_starts_a_command_that_exists_and_has_a_timer() -> None:
+    text = text_of("tailrace-backup.service")
+    [command] = re.findall(r"ExecStart=/bin/sh -c 'exec /opt/tailrace/bin/tailrace (.*)'", text)
+    args = parsed(shlex.split(command))
+    assert (args.command, args.force) == ("backup", True)
+    for shared in ("Environment=TAILRACE_HOME=/var/lib/tailrace", "EnvironmentFile=-/etc/tailrace/environment"):
+        assert shared in text
+        assert shared in text_of("tailrace.service"), "the backup is of the home directory that is served"
+    assert (DEPLOY / "tailrace-backup.timer").is_file()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
-def test_systemd_finds_no_mistake_in_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / "tailrace.service"
-    unit.write_text(text_of("tailrace.service").replace("/opt/tailrace/bin/tailrace", "/bin/true"), encoding="utf-8")
-    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+def test_systemd_finds_no_mistake_in_the_units(tmp_path: Path) -> None:
+    units = []
+    for file in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")):
+        units.append(tmp_path / file.name)
+        units[-1].write_text(text_of(file.name).replace("/opt/tailrace/bin/tailrace", "/bin/true"), encoding="utf-8")
+    assert len(units) == 3
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, units)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert [line for line in done.stderr.splitlines() if "tailrace.service" in line] == []
+    assert [line for line in done.stderr.splitlines() if "tailrace" in line] == []
+    night = re.findall(r"OnCalendar=(.*)", text_of("tailrace-backup.timer"))
+    subprocess.run(["systemd-analyze", "calendar", *night], check=True, capture_output=True, timeout=60)
 
 
 # ── compose and Kubernetes ───────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +203,23 @@ def test_balancers_do_not_buffer_and_know_the_nodes(tmp_path: Path) -> None:
     assert "flush_interval -1" in caddy
     assert nginx.count("{") == nginx.count("}")
     assert caddy.count("{") == caddy.count("}")
+
+
+def test_traefik_does_not_buffer_and_knows_the_nodes(tmp_path: Path) -> None:
+    [compose] = documents("compose.yaml")
+    port = config_in(text_of("config.yaml"), tmp_path).server.port
+    [traefik] = documents("traefik.yaml")
+    [router], [service] = traefik["http"]["routers"].values(), traefik["http"]["services"].values()
+    balancer = service["loadBalancer"]
+    assert router["service"] in traefik["http"]["services"]
+    nodes = [f"http://{name}:{port}" for name in compose["services"] if name.startswith("node-")]
+    assert [server["url"] for server in balancer["servers"]] == nodes
+    assert balancer["responseForwarding"]["flushInterval"].startswith("-")
+    assert balancer["healthCheck"]["path"] == "/healthz"
+    transport = traefik["http"]["serversTransports"][balancer["serversTransport"]]
+    assert transport["forwardingTimeouts"]["responseHeaderTimeout"] == "0s"
+    assert "middlewares" not in router
+    assert "respondingTimeouts.readTimeout=0" in text_of("traefik.yaml")
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")

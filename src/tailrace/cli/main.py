@@ -77,6 +77,7 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
     "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
+    "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
     "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),

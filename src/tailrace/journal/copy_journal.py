@@ -20,6 +20,7 @@ from tailrace.journal.postgres.queries import is_text
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.integrity import check_file
 from tailrace.journal.sqlite.integrity import translated as sqlite_translated
+from tailrace.journal.stored.storage_format import check_version
 from tailrace.journal.wakeup_pipe import WakeupPipe
 
 BATCH_ROWS = 2_000
@@ -100,10 +101,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     known = len(sqlite_schema.MIGRATIONS)
     if application != sqlite_schema.APPLICATION_ID:
         raise JournalError(f"{path} is no journal of Tailrace")
-    if version > known:
-        raise JournalError(
-            f"{path} was written by a newer Tailrace (format {version}, this one knows {known}); upgrade Tailrace"
-        )
+    check_version(str(path), version, known)
     if version < known:
         raise JournalError(
             f"{path} is of format {version}, this Tailrace writes {known}; open it once, which brings it up to date:"

@@ -24,6 +24,29 @@ from pathlib import Path
 DEAD_KEPT_S = 600.0  # after the last wake-up of a process that is dead
 
 
+def _directory_of(database: Path) -> Path:
+    return database.with_name(database.name + "-bells")
+
+
+def has_living_process(database: Path) -> bool:
+    """Whether a process has the journal open, for one that only looks: it makes no pipe and wakes nobody. True where
+    that cannot be known."""
+    try:
+        pipes = [path for path in _directory_of(database).iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return True
+    return any(not _has_no_reader(pipe) for pipe in pipes)
+
+
+def _has_no_reader(pipe: Path) -> bool:
+    """False where that cannot be known."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as exc:
+        return exc.errno == errno.ENXIO  # it is there and has no reader
+    return False
+
+
 class WakeupPipe:
     """The pipe of this process and the writing ends of the others. Any thread may wake peers; the loop reads.
 
@@ -32,7 +55,7 @@ class WakeupPipe:
     """
 
     def __init__(self, database: Path) -> None:
-        self._directory = database.with_name(database.name + "-bells")
+        self._directory = _directory_of(database)
         self._lock = threading.Lock()
         self._peers: dict[str, int] = {}
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -98,11 +121,7 @@ class WakeupPipe:
         return not name or self.fd is None or name == self.name or not self._is_dead(name)
 
     def _is_dead(self, name: str) -> bool:
-        try:
-            os.close(os.open(self._directory / name, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError as exc:
-            return exc.errno == errno.ENXIO  # it is there and has no reader
-        return False
+        return _has_no_reader(self._directory / name)
 
     def remove_dead(self, keep: Collection[str]) -> None:
         """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead: a

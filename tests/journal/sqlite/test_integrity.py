@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.errors import CorruptLog, JournalError
 from tailrace.events import MessageChunk
-from tailrace.journal.sqlite.schema import MIGRATIONS, _check_identity, connect, prepare
+from tailrace.journal.sqlite.schema import MIGRATIONS, check_identity, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.testing.conformance.journal import finished_run, started, written
 
@@ -164,4 +164,4 @@ def test_a_file_whose_tables_another_process_makes_right_now_is_not_another_prog
             return super().execute(sql, parameters)
 
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=Reader)) as reader:
-        _check_identity(reader, path, len(MIGRATIONS))
+        check_identity(reader, path, known=len(MIGRATIONS))

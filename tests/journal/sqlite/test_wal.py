@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
-from tailrace.events import MessageChunk
-from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, connect, prepare, wal_bytes
+from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, checkpoint, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease
 from tailrace.testing.conformance.journal import started
@@ -61,6 +62,42 @@ async def test_the_log_shrinks_again_after_a_reader_that_stayed(tmp_path: Path) 
     assert wal_bytes(path) <= 2 * WAL_BYTES
     other.close()
     await journal.close()
+
+
+async def test_no_writer_waits_for_a_reader_that_stays(tmp_path: Path) -> None:
+    """A backup of a large file reads for minutes: a checkpoint that waited for it would hold the write lock."""
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    _, lease = await started(journal)
+    with closing(connect(path, writer=False)) as other, closing(connect(path, writer=False)) as checkpointing:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM runs").fetchone()
+        await write(journal, lease, path, 700)
+        assert wal_bytes(path) > WAL_BYTES_LONG
+        statements: list[str] = []
+        checkpointing.set_trace_callback(statements.append)
+        checkpoint(checkpointing)
+        assert [statement for statement in statements if "TRUNCATE" in statement] == []
+        other.execute("COMMIT")
+        checkpoint(checkpointing)
+        assert wal_bytes(path) == 0, "the first checkpoint after the reader clears the log"
+    await journal.close()
+
+
+async def test_the_log_stays_small_under_short_runs_of_two_processes(tmp_path: Path) -> None:
+    """Each commit writes a page at least: the log has started over several times."""
+    path = tmp_path / "runs.db"
+    journals = [await SqliteJournal.open(path), await SqliteJournal.open(path)]
+    most = 0
+    for number in range(150):
+        journal = journals[number % 2]
+        _, lease = await started(journal)
+        most = max(most, await write(journal, lease, path, 8))
+        await journal.seal(lease, RunFinished("completed", CHUNK.text * 8))
+    assert most <= 2 * WAL_BYTES
+    assert 2 * most < 150 * 8 * 4096
+    for journal in journals:
+        await journal.close()
 
 
 def test_processes_that_begin_on_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:

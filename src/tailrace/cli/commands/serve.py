@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
 from tailrace.cli.signals import loop_factory, stop_event
+from tailrace.cli.start_line import key_line, start_line
 from tailrace.config.load import Config
-from tailrace.config.sections import without_credentials
 from tailrace.errors import ConfigError, TailraceError
 
 if TYPE_CHECKING:
@@ -186,19 +186,8 @@ def _print_address(url: str) -> None:
 def _log_config(config: Config) -> None:
     """What this server was started with, in one line."""
     from tailrace.platforms.runtime.registry import enabled
-    from tailrace.server.http.auth import Authoriser
 
-    file = config.home / "config.yaml"
-    model = config.model
-    log.info(
-        "config %s; store %s; bus %s; model %s/%s; platforms: %s; %s",
-        file if file.exists() else f"none at {file}",
-        config.database or without_credentials(config.store.url),
-        "none" if config.bus.url in ("auto", "memory://") else without_credentials(config.bus.url),
-        *(model.provider, model.name),
-        ", ".join(enabled(config)) or "none",
-        "a key is required" if Authoriser.of(config).required else "no key is required",
-    )
+    log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
 
 
 async def _warm_up(app: App) -> None:

@@ -37,6 +37,7 @@ State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
+RESTORE: Final = "a backup is restored as docs/operations.md says, with every tailrace process stopped"
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
 # The module that is imported, and the extra that installs it.
 EXTRAS: Final = {
@@ -248,7 +249,7 @@ async def _store(config: Config) -> Finding:
         return Finding("ok", f"store {shown}: not there yet; the first run makes it")
     try:
         if file is not None and (damage := await asyncio.to_thread(_damage, file)):
-            return Finding("broken", f"store {shown}: {damage}", "stop every tailrace process and restore a copy")
+            return Finding("broken", f"store {shown}: {damage}", RESTORE)
         async with (
             asyncio.timeout(OPEN_TIMEOUT_S),
             open_journal(config.store.url, file, password=config.store_password) as journal,
@@ -264,7 +265,7 @@ async def _store(config: Config) -> Finding:
         if file is None:  # the message names the server itself
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
             return Finding("broken", f"store: {exc.message if isinstance(exc, ConfigError) else exc}", advice)
-        return Finding("broken", f"store {shown}: {exc}", "the message says what to do; nothing was changed")
+        return Finding("broken", f"store {shown}: {str(exc).removeprefix(f'{file} ')}", RESTORE)
     shown = f"store {shown}{f', format {version}' if version else ''}"
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")
@@ -274,8 +275,12 @@ async def _store(config: Config) -> Finding:
 
 
 def _damage(file: Path) -> str:
-    """The first problem that SQLite finds in the file; empty when there is none."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    """The first problem that SQLite finds in the file; empty when there is none. Raises `CorruptLog` for a file that is
+    no database: the message says how to recover what is in it."""
+    from tailrace.journal.sqlite.integrity import check_file, translated
+
+    check_file(file)
+    with translated(file), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     return "" if result == "ok" else str(result)
 

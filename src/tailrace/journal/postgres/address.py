@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -92,6 +94,17 @@ def parse_address(url: str, password: str | None = None) -> Address:
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     in_url = parts.password is not None or any(name == "password" for name, _ in pairs)
     return Address(dsn, schema, f"{port or host}{parts.path}", None if in_url else password)
+
+
+def dump_command(url: str, file: Path) -> str:
+    """The command line that writes the journal to a file. It names no password: `pg_dump` reads `PGPASSWORD` and
+    `~/.pgpass`, as Tailrace does. Raises `ConfigError` for a url that names no database."""
+    address = parse_address(url)
+    parts = urlsplit(address.dsn)
+    user, at, hosts = parts.netloc.rpartition("@")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name != "password"])
+    source = urlunsplit(("postgresql", f"{user.partition(':')[0]}{at}{hosts}", parts.path, query, ""))
+    return shlex.join(["pg_dump", "--format=custom", f"--schema={address.schema}", f"--file={file}", source])
 
 
 def _check_ports(hosts: str) -> None:

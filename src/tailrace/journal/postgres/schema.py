@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
+from tailrace.journal.stored.storage_format import check_version
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -109,11 +110,7 @@ async def prepare(connection: Connection, address: Address, migrations: Sequence
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
-            if version > len(migrations):
-                raise JournalError(
-                    f"the database at {address.shown} was written by a newer Tailrace (format {version}, this one knows"
-                    f" {len(migrations)}); upgrade Tailrace"
-                )
+            check_version(f"the database at {address.shown}", version, len(migrations))
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tailrace.errors import JournalError
 from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
+from tailrace.journal.stored.storage_format import check_version
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -125,10 +126,14 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. Pages
     that are in use are left for the next checkpoint, and nothing waits for a lock, unless the log has become long:
-    readers that follow upon each other keep it from starting over although everything in it was moved."""
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    readers that follow upon each other keep it from starting over although everything in it was moved. A reader that
+    stays (a backup, another program) is not waited for, because writers would wait too: the log starts over after it.
+    """
+    busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
-    if wal_bytes(Path(path)) > WAL_BYTES_LONG:
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    is_held = bool(busy) or (pages - moved) * page_bytes > WAL_BYTES  # by another checkpoint, or by a reader that stays
+    if wal_bytes(Path(path)) > WAL_BYTES_LONG and not is_held:
         connection.execute(f"PRAGMA busy_timeout = {int(RESTART_TIMEOUT_S * 1000)}")
         try:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -154,7 +159,7 @@ def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRA
         if path.exists():
             # Read-only: the last connection that may write removes the write-ahead log when it is closed.
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                _check_identity(connection, path, len(migrations))
+                check_identity(connection, path, known=len(migrations))
                 if committed is not None:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
@@ -176,7 +181,8 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
             return
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | None) -> None:
+    """Raises `JournalError` for another program's file, and for a format newer than `known`. None: any format."""
     connection.execute("BEGIN")  # one state of the file: another process may be making the tables right now
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -184,10 +190,8 @@ def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> 
     connection.execute("ROLLBACK")
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path} is another program's database; set store.url to a file of its own")
-    if version > newest:
-        raise JournalError(
-            f"{path} was written by a newer Tailrace (format {version}, this one knows {newest}); upgrade Tailrace"
-        )
+    if known is not None:
+        check_version(str(path), version, known)
 
 
 def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
