@@ -12,26 +12,24 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from model_checking.run_store import LEASE_TICKS, RunStore, StoredRun
+from model_checking.run_store import LEASE_TICKS, PARKED, RunStore, StoredRun
 from tailrace.errors import CorruptLog, RunOwned, RunParked, RunSealed
 from tailrace.events import (
     AnyEvent,
     Entry,
     GatewayNotice,
     MessageChunk,
-    RunFailure,
     RunFinished,
     ToolOutputRecorded,
     from_json,
     to_json,
 )
 from tailrace.journal.stored.group_commit import StoredLog
-from tailrace.ports import CRASH_LOOP, ENDED, Lease
+from tailrace.ports import ENDED, Lease
 from tailrace.testing.model_checking import Step
 
 Phase = Literal["idle", "claimed", "parking", "holding", "fenced"]
 HOLDS: frozenset[Phase] = frozenset({"claimed", "parking", "holding"})
-PARKED = RunFailure(CRASH_LOOP, "its owners died")
 
 
 class Process(NamedTuple):
@@ -186,7 +184,7 @@ class LeaseModel:
     def _park(self, state: LeaseState, at: int, process: Process) -> Step[LeaseState]:
         log = self._log(process)
         log.append([GatewayNotice("parked", PARKED.message)], 1)
-        outcome = self._store.park(state.stored, self._lease(process), log, PARKED)
+        outcome = self._store.park(state.stored, self._lease(process), log, self._bounds.max_kills)
         after = process._replace(phase="fenced") if outcome.refusal else process.left()
         return Step(f"{process.name} parks it", _with(state._replace(stored=outcome.stored), at, after))
 
@@ -322,7 +320,7 @@ class LeaseModel:
             return f"{kills} deaths are counted where {deaths} owners seem dead"
         if kills < deaths and not state.late:
             return f"{kills} deaths are counted where {deaths} owners are dead"
-        if state.stored.head.state == "parked" and not state.late and kills < self._bounds.max_kills:
+        if state.stored.head.state == "parked" and kills < self._bounds.max_kills:
             return f"it is parked after {kills} deaths"
         return ""
 

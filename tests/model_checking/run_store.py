@@ -21,7 +21,7 @@ from tailrace.journal.sqlite.commits import write_group
 from tailrace.journal.sqlite.schema import MIGRATIONS
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.group_commit import PendingAppend, PendingCall, StoredLog
-from tailrace.ports import Lease, NewRun, Run
+from tailrace.ports import CRASH_LOOP, Lease, NewRun, Run
 
 LEASE_TICKS = 2
 NOW = 1000.0
@@ -31,6 +31,7 @@ _HEAD = (
 _BATCH = "first_seq, last_seq, attempt, crc, events"
 
 
+PARKED = RunFailure(CRASH_LOOP, "its owners died")
 Batch = tuple[int, int, int, int, bytes]
 
 
@@ -166,8 +167,9 @@ class RunStore:
         pending = [] if log is None else [PendingAppend(log)]
         return self.write(stored, [*pending, partial(statements.release, lease=lease)])
 
-    def park(self, stored: StoredRun, lease: Lease, log: StoredLog, failure: RunFailure) -> Outcome:
-        return self.write(stored, [PendingAppend(log), partial(statements.park, lease=lease, failure=failure)])
+    def park(self, stored: StoredRun, lease: Lease, log: StoredLog, kills: int) -> Outcome:
+        park = partial(statements.park, lease=lease, failure=PARKED, kills=kills)
+        return self.write(stored, [PendingAppend(log), park])
 
     def unpark(self, stored: StoredRun) -> Outcome:
         return self.write(stored, [partial(statements.unpark, run_id=self.run_id)])

@@ -37,14 +37,15 @@ LONG = {
     "a lost reply, a death, a takeover": Faults(unknowns=1, crashes=1, stalls=1),
 }
 SLOW = {("edited, same key", "a lost reply, a takeover"), ("edited, look up", "a lost reply, a takeover")}
-WORLDS = [(platform, faults) for platform in PLATFORMS for faults in FAULTS | LONG]
-if SOAK <= 1:
-    WORLDS = [world for world in WORLDS if world[1] in FAULTS and world not in SLOW]
+ALL_FAULTS = FAULTS | LONG
+ALL_WORLDS = [(platform, faults) for platform in PLATFORMS for faults in ALL_FAULTS]
+QUICK_WORLDS = [world for world in ALL_WORLDS if world[1] in FAULTS and world not in SLOW]
+WORLDS = ALL_WORLDS if SOAK > 1 else QUICK_WORLDS
 
 
 @pytest.mark.parametrize(("platform", "faults"), WORLDS)
 def test_G80_an_answer_is_shown_once_whatever_is_lost(platform: str, faults: str) -> None:
-    explored = explore(DeliveryModel(Bounds(PLATFORMS[platform], faults=(FAULTS | LONG)[faults])))
+    explored = explore(DeliveryModel(Bounds(PLATFORMS[platform], faults=ALL_FAULTS[faults])))
     assert explored.complete
     assert explored.ends
 

@@ -93,6 +93,13 @@ class AcknowledgesBeforeTheCommit(RunStore):
         return Outcome(stored)
 
 
+class ParksByAnOldCount(RunStore):
+    """An owner that seemed dead has come back between the count and the park."""
+
+    def park(self, stored: StoredRun, lease: Lease, log: StoredLog, kills: int) -> Outcome:
+        return super().park(stored, lease, log, 0)
+
+
 class CountsNoDeaths(RunStore):
     def _claim(self, stored: StoredRun, owner: str, alive: frozenset[str], after: float) -> Outcome:
         outcome = super()._claim(stored, owner, alive, after)
@@ -125,6 +132,7 @@ def _newest(stored: StoredRun, lease: Lease) -> Lease:
         (SealsARunThatIsAnothers, "its log ends at", 9),
         (SealsInTwoTransactions, "its log ends at", 4),
         (AcknowledgesBeforeTheCommit, "was acknowledged and is lost", 5),
+        (ParksByAnOldCount, "is parked after 1 deaths", 13),
         (CountsNoDeaths, "deaths are counted", 3),
         (ClaimsUnderTheSameEpoch, "deaths are counted", 7),
     ],
