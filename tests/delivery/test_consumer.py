@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
 from delivery.by_hand import HeldConsumer, begin, orphaned
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import DeliverySpec
+from tailrace.delivery.ledger import DeliverySpec, Ledger
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
 from tailrace.delivery.text.split import CURSOR
-from tailrace.events import AnyEvent, ApprovalAsked, MessageChunk, MessageStop, RunFinished
+from tailrace.events import AnyEvent, ApprovalAsked, Delivered, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
@@ -195,6 +195,51 @@ async def test_a_send_is_on_record_before_it_is_made() -> None:
     assert recorded == [2], "committed, right after the run's first entry"
     facts = [entry.event for entry in await scene.journal.facts(delivery.id)]
     assert [getattr(fact, "state", "") for fact in facts[1:4]] == ["unknown", "sent", "confirmed"]
+
+
+class SlowLedger(Ledger):
+    """Its storage is slow: nothing is durable before a commit has waited for it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        vars(self).update(vars(ledger))
+        self.waiting: list[Delivered] = []
+
+    def write(self, facts: Iterable[Delivered]) -> None:
+        self.waiting += facts
+
+    async def commit(self) -> None:
+        super().write(self.waiting)
+        self.waiting.clear()
+        await super().commit()
+
+    async def close(self, *, error: str = "") -> RunFinished:
+        super().write(self.waiting)
+        return await super().close(error=error)
+
+
+@driven
+async def test_G80_the_id_of_a_message_is_on_record_before_the_message_is_edited() -> None:
+    """A process that dies after the edit, with the id in its memory alone, would show the answer twice: the next one
+    takes the message for a stray and sends another."""
+    scene = Scene()
+    lease = await scene.start_run()
+    ledger = await begin(scene.journal, DeliverySpec(lease.run_id, PLACE, Showing(streaming=True)), "gateway")
+    assert ledger is not None
+    slow = SlowLedger(ledger)
+    edits: list[int] = []
+
+    def look(_place: Place, action: AnyAction) -> Fault:
+        if isinstance(action, Edit):
+            edits.append(len(slow.waiting))
+        return None
+
+    scene.platform.fault = look
+    async with asyncio.TaskGroup() as group:
+        group.create_task(scene._consumer(slow).run())
+        await scene.say(lease, WORDS)
+        await scene.end(lease)
+    assert edits
+    assert set(edits) == {0}
 
 
 @driven

@@ -110,8 +110,11 @@ class _Driver:
                 if not isinstance(step, Wait | Done):
                     if not self._may_send():
                         raise StaleEpoch(f"{self._platform.name} is another process's to send to")
-                    if self._ledger is not None and (ahead := self.planner.write_ahead):
-                        self._ledger.write([ahead])
+                    if self._ledger is not None:
+                        if ahead := self.planner.write_ahead:
+                            self._ledger.write([ahead])
+                        # Also before an edit: a process that dies after it must leave the message's id behind, or the
+                        # next one sends the text in another message.
                         await self._ledger.commit()
                     reply = await self._perform(step)
                     facts = self.planner.replied(reply, _now())

@@ -168,12 +168,15 @@ class MemoryJournal:
             if known.run.parked is not None and known.run.parked.kind == CRASH_LOOP:
                 known.set(state="pending", parked=None)
 
-    async def park(self, lease: Lease, failure: RunFailure) -> None:
+    async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         known = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
         self._publish()
         known.log.epoch = -1
-        known.set(state="parked", owner="", parked=failure)
+        if known.run.kills < kills:
+            known.set(state="pending", owner="")
+        else:
+            known.set(state="parked", owner="", parked=failure)
         known.signalled.wake()
 
     async def unpark(self, run_id: str) -> Run:

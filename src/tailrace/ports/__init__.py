@@ -319,8 +319,9 @@ class Journal(Protocol):
         that death is no longer counted, and a run that was parked for it (`CRASH_LOOP`) is pending again: a process
         that was only too busy to renew its lease has not died of the run."""
 
-    async def park(self, lease: Lease, failure: RunFailure) -> None:
-        """Puts the run aside: its log says so, and it cannot be claimed until `unpark`."""
+    async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
+        """Puts the run aside: its log says so, and it cannot be claimed until `unpark`. Where fewer than `kills` deaths
+        are counted by now, because an owner that seemed dead has come back, it is pending instead."""
 
     async def unpark(self, run_id: str) -> Run:
         """Makes a parked run pending again and resets its `kills`. A no-op for any other run."""

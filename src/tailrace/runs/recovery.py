@@ -85,7 +85,7 @@ async def take_over(
                 f"the process died {run.kills} times while it executed this run, which got no further meanwhile, so it "
                 f"is set aside; find out why before you let it go on, or end it: tailrace stop {run.id}"
             )
-            await journal.park(lease, RunFailure(CRASH_LOOP, message))
+            await journal.park(lease, RunFailure(CRASH_LOOP, message), kills=max_kills)
             return None
         return ClaimedRun(run, lease, await journal.read(run_id))
     except BaseException:

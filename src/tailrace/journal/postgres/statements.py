@@ -255,12 +255,14 @@ async def _clear_suspicion(connection: Connection, lease: Lease) -> None:
         await connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = $1", num)
 
 
-async def park(connection: Connection, lease: Lease, failure: RunFailure) -> None:
+async def park(connection: Connection, lease: Lease, failure: RunFailure, kills: int) -> None:
     head = await _held(connection, lease)
+    parks = head.kills >= kills
     await connection.execute(
-        "UPDATE heads SET state = 'parked', owner = '', lease_until = 0, outcome = $2 WHERE num = $1",
+        "UPDATE heads SET state = $2, owner = '', lease_until = 0, outcome = $3 WHERE num = $1",
         head.num,
-        encode(failure),
+        "parked" if parks else "pending",
+        encode(failure) if parks else None,
     )
 
 

@@ -164,8 +164,8 @@ class PostgresJournal(StoredJournal):
                 with contextlib.suppress(JournalError):
                     await self._release_run(lease, fsync=False)
 
-    async def _park_run(self, lease: Lease, failure: RunFailure, *, fsync: bool) -> None:
-        await self._commits.call(partial(statements.park, lease=lease, failure=failure), fsync=fsync)
+    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
+        await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
 
     async def unpark(self, run_id: str) -> Run:
         return await self._commits.call(partial(statements.unpark, run_id=run_id))

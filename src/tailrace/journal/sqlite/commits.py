@@ -59,6 +59,36 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
     return inserted
 
 
+def write_group(connection: sqlite3.Connection, group: _Group) -> None:
+    """Writes the group in one transaction. What the database refuses of it is the error of that part."""
+    appends = [part for part in group if isinstance(part, PendingAppend)]
+    if len(appends) == len(group) and sum(len(part.rows) for part in appends) <= MAX_ROWS:
+        _insert(connection, appends)  # its own transaction
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    appends.clear()
+    for part in group:
+        if isinstance(part, PendingAppend):
+            appends.append(part)
+            continue
+        _insert(connection, appends)
+        appends.clear()
+        try:
+            part.result = part.work(connection)
+        except TailraceError as error:
+            part.error = error
+    _insert(connection, appends)
+    connection.execute("COMMIT")
+
+
+def _insert(connection: sqlite3.Connection, appends: list[PendingAppend]) -> None:
+    rows = [row for part in appends for row in part.rows]
+    if rows and insert_rows(connection, rows) != len(rows):
+        for part in appends:
+            row = connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)).fetchone()
+            part.error = part.error or part.stale(*(row or (None, "")))
+
+
 class Commits(GroupCommit[_Work]):
     """The loop's side: hands groups to the writer's thread."""
 
@@ -175,36 +205,10 @@ class _Writer(threading.Thread):
 
     def _write(self, group: _Group) -> None:
         self._set_synchronous(full=any(part.fsync for part in group))
-        appends = [part for part in group if isinstance(part, PendingAppend)]
-        if len(appends) == len(group) and sum(len(part.rows) for part in appends) <= MAX_ROWS:
-            self._insert(appends)  # its own transaction
-            return
-        self._connection.execute("BEGIN IMMEDIATE")
-        appends.clear()
-        for part in group:
-            if isinstance(part, PendingAppend):
-                appends.append(part)
-                continue
-            self._insert(appends)
-            appends.clear()
-            try:
-                part.result = part.work(self._connection)
-            except TailraceError as error:
-                part.error = error
-        self._insert(appends)
-        self._connection.execute("COMMIT")
+        write_group(self._connection, group)
 
     def _set_synchronous(self, *, full: bool) -> None:
         wanted = "FULL" if full else "NORMAL"
         if wanted != self._synchronous:
             self._connection.execute(f"PRAGMA synchronous = {wanted}")
             self._synchronous = wanted
-
-    def _insert(self, appends: list[PendingAppend]) -> None:
-        rows = [row for part in appends for row in part.rows]
-        if rows and insert_rows(self._connection, rows) != len(rows):
-            for part in appends:
-                row = self._connection.execute(
-                    "SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)
-                ).fetchone()
-                part.error = part.error or part.stale(*(row or (None, "")))

@@ -173,11 +173,12 @@ def _clear_suspicion(connection: sqlite3.Connection, lease: Lease) -> None:
         connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = ?", (num,))
 
 
-def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure) -> None:
+def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure, kills: int) -> None:
     head = _held(connection, lease)
+    parks = head.kills >= kills
     connection.execute(
-        "UPDATE heads SET state = 'parked', owner = '', bell = '', lease_until = 0, outcome = ? WHERE num = ?",
-        (encode(failure), head.num),
+        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, outcome = ? WHERE num = ?",
+        ("parked" if parks else "pending", encode(failure) if parks else None, head.num),
     )
 
 

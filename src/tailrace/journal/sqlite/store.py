@@ -121,8 +121,8 @@ class SqliteJournal(StoredJournal):
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
 
-    async def _park_run(self, lease: Lease, failure: RunFailure, *, fsync: bool) -> None:
-        await self._commits.call(partial(statements.park, lease=lease, failure=failure), fsync=fsync)
+    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
+        await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
 
     async def unpark(self, run_id: str) -> Run:
         return await self._commits.call(partial(statements.unpark, run_id=run_id))

@@ -56,7 +56,7 @@ class Database(ABC):
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None: ...
 
     @abstractmethod
-    async def _park_run(self, lease: Lease, failure: RunFailure, *, fsync: bool) -> None: ...
+    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None: ...
 
     @abstractmethod
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
@@ -202,11 +202,11 @@ class StoredJournal(Database):
             await self._release_run(lease, fsync=False)
             self._refuse_later(lease.run_id, lease.epoch, given_back)
 
-    async def park(self, lease: Lease, failure: RunFailure) -> None:
+    async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
         log.refusal = _GivenBack(f"run {lease.run_id} was parked")
-        await self._park_run(lease, failure, fsync=log.fsync)
+        await self._park_run(lease, failure, kills, fsync=log.fsync)
         self._drop(log, log.refusal)
 
     # ── writing ──

@@ -10,6 +10,21 @@ from tailrace.testing.conformance.wall_clock import WallClock
 class ClaimsConformance:
     """Needs the fixtures of `JournalConformance`."""
 
+    async def test_I102_a_run_is_not_parked_by_an_old_count(self, journal: Journal, wall_clock: WallClock) -> None:
+        """An owner that seemed dead comes back between the count and the park."""
+        run, first = await journal.start(NewRun("agent"), "0")
+        assert first is not None
+        wall_clock.now += 31.0
+        await journal.claim(run.id, "1")
+        wall_clock.now += 31.0
+        last = await journal.claim(run.id, "2")
+        counted = (await journal.get(run.id)).kills
+        await journal.release(first)
+        await journal.park(last, RunFailure(CRASH_LOOP, "it kept crashing"), kills=counted)
+        run = await journal.get(run.id)
+        assert (counted, run.state, run.parked, run.kills) == (2, "pending", None, 1)
+        await journal.claim(run.id, "3")
+
     async def test_I102_an_owner_that_comes_back_has_not_died(self, journal: Journal, wall_clock: WallClock) -> None:
         """A busy machine renews its leases too late: whoever is refused and gives back has lived all the time."""
         run, first = await journal.start(NewRun("agent"), "0")
