@@ -257,3 +257,15 @@ async def test_a_session_is_deleted_by_whoever_began_it(tmp_path: Path) -> None:
     assert (shown[0], done, by_admin, left) == (409, [204, 204], ("telegram", 204), [])
     assert (kept[0].state, kept[1]) == ("completed", None)
     assert [run["id"] for run in anew["data"]] == [again]
+
+
+async def test_J110_a_conversation_of_raw_calls_is_deleted_by_whoever_began_it(tmp_path: Path) -> None:
+    body = {"model": "faulty/ok", "input": "mine", "conversation": "conv"}
+    async with running_server(tmp_path, reply("ok"), config=KEYS, env=ENV) as server:
+        asked, answer = await server.json("POST", "/v1/responses", body, headers=ANN)
+        theirs = await server.json("DELETE", "/sessions/conv", headers=BOB)
+        kept, _ = await server.json("GET", f"/v1/responses/{answer['id']}", headers=ANN)
+        own, _ = await server.json("DELETE", "/sessions/conv", headers=ANN)
+        gone, _ = await server.json("GET", f"/v1/responses/{answer['id']}", headers=ANN)
+    assert (asked, theirs[0], theirs[1]["error"]["kind"]) == (200, 403, "not_your_session")
+    assert (kept, own, gone) == (200, 204, 404)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.client_thread import requester
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
+from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
 from tailrace.journal.fold import DELIVERY
@@ -26,7 +27,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.http.session_access import check_name, check_session
+from tailrace.server.http.session_access import check_name, check_session, owner_of
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, state_of, summary_of
 from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (
@@ -38,7 +39,7 @@ from tailrace.server.routes.sessions_schemas import (
     session_summary,
 )
 
-_DELETED_KINDS = (TURN_KIND, "call")  # a conversation of `/v1/responses` has calls of raw models too
+_DELETED_KINDS = (TURN_KIND, CALL_KIND)  # a conversation of `/v1/responses` has calls of raw models too
 _DELETED_AT_ONCE = 200
 
 
@@ -89,8 +90,9 @@ class Sessions:
         under way or still being shown in a chat."""
         name, caller = request.match_info["id"], request[IDENTITY]
         check_session(name, caller, "id")
-        session = await self._journal.session(name, TURN_KIND)
-        if session is not None and not caller.owns(requester(session.first)):
+        sessions = [await self._journal.session(name, kind) for kind in _DELETED_KINDS]
+        begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
+        if begun is not None and not caller.owns(owner_of(begun)):
             raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
         await self._check_idle(name)
         await self._pipeline.run_to_end(self._delete(name))
