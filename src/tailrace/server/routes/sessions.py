@@ -36,6 +36,7 @@ from tailrace.server.routes.sessions_schemas import (
     SessionsQuery,
     SessionState,
     SessionStreamQuery,
+    SessionSummary,
     session_summary,
 )
 
@@ -58,10 +59,8 @@ class Sessions:
         query = query_of(request, SessionsQuery)
         page = await self._journal.sessions(TURN_KIND, search=query.q, before=query.before, limit=query.limit)
         await self._costs.load(each for session in page.sessions for each in session.spent or ())
-        data = [
-            session_summary(session, self._costs, waiting=await self._is_waiting(session)) for session in page.sessions
-        ]
-        return json_response(SessionList(tuple(data), Page(page.next is not None, page.next)))
+        data = await self._summaries(page.sessions)
+        return json_response(SessionList(data, Page(page.next is not None, page.next)))
 
     async def show(self, request: web.Request) -> web.Response:
         """One conversation, with the state of its latest runs, oldest first: all that a page needs to show it again."""
@@ -74,7 +73,7 @@ class Sessions:
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]
         more = len(runs) > query.limit
-        summary = session_summary(session, self._costs, waiting=await self._is_waiting(session))
+        (summary,) = await self._summaries([session])
         return json_response(
             SessionState(
                 **msgspec.structs.asdict(summary),
@@ -134,16 +133,14 @@ class Sessions:
         await self._costs.load(run.finished.spent or () if run.finished is not None else ())
         return summary_of(run, self._costs)
 
-    async def _is_waiting(self, session: SessionRuns) -> bool:
-        """Whether one of its runs asks for an approval."""
-        for run_id in session.under_way:
-            try:
-                state = (await self._journal.snapshot(run_id)).event
-            except RunNotFound:
-                continue
-            if isinstance(state, Snapshot) and any(approval.decision is None for approval in state.approvals):
-                return state.status == "running"
-        return False
+    async def _summaries(self, sessions: Sequence[SessionRuns]) -> tuple[SessionSummary, ...]:
+        """What waits for an approval is listed once for all of them: no log of a run under way is folded for it."""
+        under_way = any(session.under_way for session in sessions)
+        asking = {each.run.id for each in await self._pipeline.app.waiting.listed()} if under_way else set()
+        return tuple(
+            session_summary(session, self._costs, waiting=not asking.isdisjoint(session.under_way))
+            for session in sessions
+        )
 
     async def _check_cursor(self, session: str, run_id: str, seq: int) -> None:
         """Raises `ApiError` 400 for a run of another session, 409 for an entry that is not there (H98). A run that is
