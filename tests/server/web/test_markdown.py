@@ -64,10 +64,11 @@ ALLOWED = {
 
 
 async def node(home: Path, script: str, *args: str) -> Any:
-    """What the script logs as JSON. The modules are beside it."""
-    shutil.copytree(WEB / "answer", home, dirs_exist_ok=True)
+    """What the script logs as JSON. It runs among the page's modules, beside those of an answer."""
+    shutil.copytree(WEB, home / "web", dirs_exist_ok=True)
+    home = home / "web" / "answer"
     shutil.copy(Path(__file__).with_name("page_dom.mjs"), home)
-    (home / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (home.parent / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (home / "test.mjs").write_text('import { Node } from "./page_dom.mjs";\n' + script, encoding="utf-8")
     assert NODE is not None
     child = await asyncio.create_subprocess_exec(
