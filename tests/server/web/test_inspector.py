@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium
 TEXT = "One two three four five six seven eight nine ten"
 CUT = Scenario(reply=reply(TEXT), broken=Break("reset", Offset(60, per_cent=True)))
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+WIDE = f"```\n{'wide ' * 100}\n```\n"  # scrolls in its own box
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
 ITEMS = '[...document.querySelectorAll(".item")]'
 
@@ -129,7 +130,7 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
 
 async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path) -> None:
     """What the run says stays text (J123), and no request leaves the file."""
-    log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{ANSWER}")
+    log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{WIDE}\n{ANSWER}")
     file = tmp_path / "run.html"
     file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
     async with browsing(devtools) as browser:
