@@ -58,7 +58,7 @@ async def fits(tab: Tab) -> bool:
 
 
 async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_path: Path) -> None:
-    script = (CUT, reply(" eight nine ten"), reply("One two, and so on."))
+    script = (CUT, reply(" eight nine ten"), reply("One two thirty, and so on."))
     async with page(devtools, tmp_path, *script, store="sqlite:///t.db") as (server, _, tab):
         run_id = await server.start("Count.")
         await server.events(f"/runs/{run_id}/stream")
@@ -89,7 +89,7 @@ async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_pat
         await tab.value(f'{ITEMS}[0].querySelector(".quiet-button").click()')
         await tab.write("Message (may stay empty)", "Count otherwise.")
         await tab.follow(tab.press("Begin the fork"))
-        await tab.until_shown("One two, and so on.")
+        await tab.until_shown("One two thirty, and so on.")
         await tab.until_shown("The answers part after “One two”.")
         assert await tab.value('document.querySelectorAll(".lanes").length') == 2
         assert "forked here" in await tab.value('document.querySelector(".lanes").textContent')

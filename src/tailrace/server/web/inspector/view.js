@@ -229,6 +229,8 @@ function placeOf({ times = [], timed }, seq) {
 }
 
 const WORDS = 60;
+const LETTER = /[\p{L}\p{N}]/u;
+const LETTERS_AT_END = /[\p{L}\p{N}]*$/u; // a word that is begun in both is said in neither
 
 function partingWords(one, other) {
   const [first, second] = [one.output ?? "", other.output ?? ""];
@@ -236,6 +238,7 @@ function partingWords(one, other) {
   if (first === second) return "Both answers are the same.";
   let at = 0;
   while (at < first.length && first[at] === second[at]) at++;
+  if ([first[at], second[at]].some((next) => LETTER.test(next ?? ""))) at = first.slice(0, at).search(LETTERS_AT_END);
   const common = first.slice(0, at).trim();
   if (!common) return "The answers differ from the first word on.";
   return `The answers part after “${common.length > WORDS ? `… ${common.slice(-WORDS)}` : common}”.`;
