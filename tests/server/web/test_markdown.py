@@ -173,7 +173,8 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_whole(tm
 const text = process.argv[2];
 const long = "a *long* paragraph of `words` ".repeat(500) + "\\n- " + "an item ".repeat(1000)
   + "\\n" + "x".repeat(13000);
-const texts = [[text, 1], [text, 7], [long, 701]];
+// Each block by itself, letter by letter; all of them in a row, and what is long, in larger pieces.
+const texts = [...text.split("\\n\\n").map((block) => [block, 1]), [text, 7], [long, 701]];
 for (const [text, size] of texts) {
   const target = new Node("div");
   const growing = new GrowingMarkdown(target);
