@@ -43,7 +43,7 @@ async def violations(tab: Tab, view: str) -> list[str]:
 
 
 async def violations_everywhere(tab: Tab, view: str) -> list[str]:
-    """In light colours at the size of a desktop, and in dark ones at that of a phone: no colour depends on the width."""
+    """In light colours at the size of a desktop, and in dark ones at that of a phone. No colour depends on width."""
     found: list[str] = []
     for width, height, scheme in ((1280, 800, "light"), (390, 844, "dark")):
         await tab.size(width, height)

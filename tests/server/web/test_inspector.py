@@ -36,6 +36,7 @@ CUT = Scenario(reply=reply(TEXT), broken=Break("reset", Offset(60, per_cent=True
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
 WIDE = f"```\n{'wide ' * 100}\n```\n"  # scrolls in its own box
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
+TICKS = 'document.querySelectorAll(".tick")'
 ITEMS = '[...document.querySelectorAll(".item")]'
 
 
@@ -156,7 +157,9 @@ async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path
         assert "All three tests pass now." in await seen(tab)
         await tab.value('document.querySelector(".bar-tool_call[title*=patch]").click()')
         await tab.until('document.querySelector(".item[open] .diff .plus")')
+        moments = await tab.value(f"{TICKS}.length")
         await tab.size(390, 844)
+        await tab.until(f"{TICKS}.length < {moments}")
         assert await fits(tab)
         assert await tab.value('document.querySelectorAll("img, iframe, object").length') == 0
         assert tab.dialogs == []

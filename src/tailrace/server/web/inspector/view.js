@@ -32,6 +32,14 @@ export class InspectorView {
     this.parting.hidden = true;
     this.build(count);
     root.addEventListener("keydown", (event) => this.press(event));
+    new ResizeObserver(() => this.fit()).observe(root);
+  }
+
+  /** The window has another width, and room for more or fewer moments on the axis. */
+  fit() {
+    if (this.root.clientWidth === this.width) return;
+    this.width = this.root.clientWidth;
+    this.widen(this.zoom);
   }
 
   pane(index, count, fork) {
