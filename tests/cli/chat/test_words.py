@@ -242,7 +242,7 @@ def test_the_menu_counts_down_and_says_what_each_key_means() -> None:
     clock.now += 12
     lines = drawn(menu.rows())
     assert lines[1] == "   o  once     this time only"
-    assert lines[3] == "   a  always   exactly this, here, in every session from now on"
+    assert lines[3] == "   a  always   exactly this, here, from now on"
     assert lines[-1] == "  30 s left, then it is denied"
     stand(menu, clock)
     assert menu.press("w") == "why"

@@ -20,7 +20,7 @@ WHY_KEY: Final = "w"
 CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
     ("o", "once", "this time only"),
     ("s", "session", "exactly this, here, until this session ends"),
-    ("a", "always", "exactly this, here, in every session from now on"),
+    ("a", "always", "exactly this, here, from now on"),
     ("d", "deny", "not now; the model is told"),
 )
 _BY_KEY: Final = {key: decision for key, decision, _ in CHOICES}
