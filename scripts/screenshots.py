@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -131,10 +134,20 @@ async def shoot(terminal: VirtualTerminal, name: str) -> None:
     print(f"· docs/screenshots/{name}.svg")
 
 
+@contextmanager
+def quiet_home() -> Iterator[Path]:
+    """A home directory whose name is no distraction in a picture. It must not be there yet."""
+    home = Path(tempfile.gettempdir()) / "mill"
+    home.mkdir()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home)
+
+
 async def main() -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with quiet_home() as home:
         async with FaultyProvider() as server:
-            home = Path(directory)
             (home / "config.yaml").write_text(
                 json.dumps(
                     {
@@ -153,7 +166,7 @@ async def main() -> None:
                 ),
                 reply("Done: `build/` is gone."),
             )
-            env = {**os.environ, "TAILRACE_HOME": directory, "HOME": directory}
+            env = {**os.environ, "TAILRACE_HOME": str(home), "HOME": str(home)}
             env.pop("NO_COLOR", None)
             # The agent works in a directory of its own: it may remove what is there.
             (home / "work").mkdir()

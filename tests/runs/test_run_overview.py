@@ -35,6 +35,15 @@ def log(*events: AnyEvent) -> list[Entry]:
     return [Entry(seq, event) for seq, event in enumerate(events, 1)]
 
 
+def test_the_question_is_what_its_user_typed() -> None:
+    whole = user("Fix @a.py\n\n<file path='a.py'>\nx = 1\n</file>")
+    given = NewRun(
+        "agent", {"message": msgspec.to_builtins(whole), "shown": "Fix @a.py\n  + a.py, 1 line"}, "fake/small"
+    )
+    assert overview_of(a_run(new=given), [], now=101.0).question == "Fix @a.py\n  + a.py, 1 line"
+    assert overview_of(a_run(), [], now=101.0).question == "Why?"
+
+
 ASKED = ApprovalAsked("apr_1", "terminal", "rm -r build", "digest")
 
 

@@ -24,7 +24,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import Run, RunState
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.timeline.question import question_of
+from tailrace.runs.timeline.question import shown_question_of
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
@@ -82,7 +82,7 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
         public_id=public_id(run),
         kind=run.new.kind,
         state=_shown_state(run, instance, orphaned=orphaned, asking=bool(open_approvals)),
-        question=question_of(run),
+        question=shown_question_of(run),
         models=tuple(filter(None, models)) or tuple(filter(None, [run.new.model])),
         created_at=run.created_at,
         duration_s=_duration_s(run, now),

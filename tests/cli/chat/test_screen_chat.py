@@ -86,6 +86,12 @@ async def answered(terminal: VirtualTerminal, messages: int = 1) -> None:
     await terminal.until(there)
 
 
+def last_word(terminal: VirtualTerminal) -> int:
+    """The number of the last word of a long answer that is on the screen. One frame may show hundreds of new words: a
+    test waits for the last one before a stall, or for any later one."""
+    return max((int(number) for number in re.findall(r"word(\d+)", terminal.text)), default=-1)
+
+
 def body(text: str) -> list[str]:
     """From the first question to the words of farewell."""
     lines = text.split("\n")
@@ -130,14 +136,15 @@ async def test_a_long_answer_in_2000_chunks_scrolls_by_whole(home: Home) -> None
 
 
 async def test_typing_while_the_answer_streams(home: Home) -> None:
-    home.server.extend("long+pace@0.005", reply("Second."))
+    home.server.extend("long+pace@0.02", reply("Second."))
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("Go on and on.")
-        await terminal.until("word50")
+        await terminal.until("word2")
         terminal.type("My next question")
         await terminal.until(lambda: "❯ My next question" in terminal.lines)
-        await terminal.until("word90")  # it goes on meanwhile
+        before = last_word(terminal)
+        await terminal.until(lambda: last_word(terminal) > before)  # it goes on meanwhile
         terminal.type("?\r")  # a new message takes over
         await terminal.until("Second.")
         await answered(terminal, 2)
@@ -151,7 +158,7 @@ async def test_ctrl_c_interrupts_in_mid_stream_and_twice_leaves(home: Home) -> N
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("Go.")
-        await terminal.until("word50")
+        await terminal.until("word599")
         terminal.type("\x03")
         await terminal.until("interrupted")
         await home.server.requests[0].over.wait()
@@ -240,7 +247,7 @@ async def test_reasoning_is_shown_when_asked_for(home: Home) -> None:
 # ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("keys", "runs"), [("o", True), ("d", False), ("once\r", True)])
+@pytest.mark.parametrize(("keys", "runs"), [("once\r", True), ("d", False)])
 async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Home, keys: str, runs: bool) -> None:
     victim = home.path / "victim"
     victim.mkdir()
@@ -280,9 +287,7 @@ async def test_what_was_being_typed_approves_nothing_and_comes_back(home: Home) 
     )
     async with home.terminal(rows=40) as terminal:
         await ready(terminal)
-        terminal.type("Remove it.\rand then al")
-        await terminal.until("o  once")
-        terminal.type("so do")  # at once: still the message
+        terminal.type("Remove it.\rand then also do")  # an "a", an "s", an "o" and a "d"
         await armed(terminal)
         terminal.type("d")
         await terminal.until(lambda: "❯ and then also do" in terminal.lines)
@@ -337,7 +342,9 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         terminal.enter("/stop")
         await terminal.until("nothing is running")
         terminal.enter("/frobnicate")
-        await terminal.until("no command /frobnicate")
+        await terminal.until("no command /frobnicate; /help lists them")
+        terminal.enter("/modle faulty/blocks")
+        await terminal.until("no command /modle; did you mean /model?")
         terminal.enter("/model faulty/blocks")
         await terminal.until("model: faulty/blocks")
         terminal.enter("Hello?")
@@ -437,7 +444,7 @@ async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
     async with home.terminal() as terminal:
         await ready(terminal)
         terminal.enter("Go.")
-        await terminal.until("word150")
+        await terminal.until("word198")
         assert terminal.process is not None
         terminal.process.send_signal(signal.SIGKILL)
         await terminal.exit_code()

@@ -191,19 +191,46 @@ def asked_menu() -> tuple[ApprovalMenu, Clock]:
     return menu, clock
 
 
+def stand(menu: ApprovalMenu, clock: Clock) -> None:
+    """A frame with the menu, and one when it has stood."""
+    draw(menu)
+    clock.now += ARMED_AFTER_S
+    draw(menu)
+
+
+def draw(menu: ApprovalMenu) -> None:
+    menu.rows()
+    menu.was_drawn()
+
+
+def test_no_key_counts_before_the_screen_says_so() -> None:
+    menu, clock = asked_menu()
+    clock.now += 10 * ARMED_AFTER_S  # a busy machine draws late
+    assert menu.press("s") == "draft"
+    clock.now += 10 * ARMED_AFTER_S
+    draw(menu)
+    assert menu.press("s") == "draft"  # it appeared just now
+    clock.now += 10 * ARMED_AFTER_S
+    assert menu.press("s") == "draft"  # what is on the screen is still dim
+    stand(menu, clock)
+    assert menu.press("s") == "answer"
+
+
 def test_keys_count_once_the_menu_has_stood_and_nobody_was_typing() -> None:
     menu, clock = asked_menu()
+    draw(menu)
     assert menu.press("o") == "draft"  # meant for the message that was being typed
     clock.now += ARMED_AFTER_S / 2
+    draw(menu)
     assert menu.press("s") == "draft"
-    clock.now += ARMED_AFTER_S
+    stand(menu, clock)
     assert menu.press("x") == "nothing"
     assert (menu.press("s"), menu.decision) == ("answer", "session")
 
 
 def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
     menu, clock = asked_menu()
-    clock.now += ARMED_AFTER_S
+    stand(menu, clock)
     assert [menu.press(key) for key in "once"] == ["answer", "nothing", "nothing", "nothing"]
     menu.close()
     assert menu.swallows("\r")
@@ -215,8 +242,9 @@ def test_the_menu_counts_down_and_says_what_each_key_means() -> None:
     clock.now += 12
     lines = drawn(menu.rows())
     assert lines[1] == "   o  once     this time only"
-    assert lines[3] == "   a  always   exactly this, here, in every session from now on"
+    assert lines[3] == "   a  always   exactly this, here, from now on"
     assert lines[-1] == "  30 s left, then it is denied"
+    stand(menu, clock)
     assert menu.press("w") == "why"
     assert drawn(menu.rows())[1].startswith("  Why not?")
 

@@ -15,6 +15,7 @@ import pytest
 
 from cli.screen.vt import VirtualTerminal
 from flows.stages import ask, step
+from tailrace.cli.main import main
 from tailrace.messages import JsonObject
 from tailrace.providers.local.weights import SMOLLM2
 from tailrace.testing.provider import REPLIES, FaultyProvider, reply
@@ -58,6 +59,25 @@ def written(directory: Path, *blocks: JsonObject) -> str:
     path = directory / "flow.json"
     path.write_bytes(msgspec.json.encode({"name": "test", "blocks": list(blocks)}))
     return str(path)
+
+
+class Here:
+    """The command in this process: the exit code, what it printed, and what it said on stderr."""
+
+    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+        self._captured = captured
+
+    def __call__(self, *args: str) -> tuple[int, str, str]:
+        code = main(["flow", *args])
+        out, err = self._captured.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    configure(tmp_path / "home", None)
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "home"))
+    return Here(capsys)
 
 
 async def test_the_answer_goes_to_stdout_and_a_line_per_step_to_stderr(tmp_path: Path) -> None:
@@ -140,8 +160,8 @@ async def test_a_failed_instance_goes_on_where_it_failed(tmp_path: Path) -> None
     assert out.count(REPLIES["ok"].reply.text) == 2
 
 
-async def test_a_missing_input_says_how_it_is_given(tmp_path: Path) -> None:
-    code, out, err = await ended(await flow(tmp_path / "home", "run", str(EXAMPLES / "outline.yaml")))
+def test_a_missing_input_says_how_it_is_given(here: Here) -> None:
+    code, out, err = here("run", str(EXAMPLES / "outline.yaml"))
     assert (code, out) == (1, "")
     assert err == f"error: {EXAMPLES / 'outline.yaml'}: needs --input topic=…\n"
 
@@ -196,26 +216,30 @@ async def test_an_interrupted_instance_can_be_gone_on_with(tmp_path: Path) -> No
         ("name: [", "not YAML"),
     ],
 )
-async def test_check_names_the_file_the_line_and_the_mistake(text: str, words: str, tmp_path: Path) -> None:
+def test_check_names_the_file_the_line_and_the_mistake(text: str, words: str, tmp_path: Path, here: Here) -> None:
     (tmp_path / "flow.yaml").write_text(text)
-    code, out, err = await ended(await flow(tmp_path / "home", "check", str(tmp_path / "flow.yaml")))
+    code, out, err = here("check", str(tmp_path / "flow.yaml"))
     assert (code, out) == (1, "")
     assert words in err
     assert not (tmp_path / "home" / "tailrace.db").exists()
 
 
-async def test_wrong_use_says_what_is_right(tmp_path: Path) -> None:
-    code, _, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), "--input", "x"))
+def test_wrong_use_says_what_is_right(tmp_path: Path, here: Here) -> None:
+    code, _, err = here("run", written(tmp_path, ask("a")), "--input", "x")
     assert code == 1
     assert "expected K=V" in err
-    assert (await ended(await flow(tmp_path / "home", "check", str(tmp_path / "none.yaml"))))[0] == 1
+    assert here("check", str(tmp_path / "none.yaml"))[0] == 1
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_the_examples_are_without_mistakes_and_run(name: str, tmp_path: Path) -> None:
-    file = str(EXAMPLES / name)
-    code, _, err = await ended(await flow(tmp_path / "home", "check", file))
+def test_the_examples_are_without_mistakes(name: str, here: Here) -> None:
+    code, _, err = here("check", str(EXAMPLES / name))
     assert code == 0, err
+
+
+@pytest.mark.parametrize("name", INPUTS)
+async def test_the_examples_run(name: str, tmp_path: Path) -> None:
+    file = str(EXAMPLES / name)
     script = [reply(CLASSED)] if name == "triage.json" else []
     async with FaultyProvider(script=script) as server:
         code, out, err = await ended(await flow(tmp_path / "home", "run", file, *INPUTS[name], server=server))

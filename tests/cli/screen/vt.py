@@ -32,6 +32,7 @@ class VirtualTerminal:
         self._stream = pyte.Stream(self._screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._drawn = asyncio.Condition()
+        self._closed = asyncio.Event()  # the program's side: all that it wrote has been read
         self._master = -1
         self.process: Process | None = None
         self.written = ""  # everything the program has written
@@ -110,9 +111,12 @@ class VirtualTerminal:
             raise AssertionError(f"never seen: {seen!r}\n{self.text}") from None
 
     async def exit_code(self) -> int:
+        """Returns when the program has ended and its last words are on the screen."""
         assert self.process is not None
         async with asyncio.timeout(PATIENCE_S):
-            return await self.process.wait()
+            code = await self.process.wait()
+            await self._closed.wait()
+            return code
 
     def _read(self) -> None:
         try:
@@ -121,6 +125,7 @@ class VirtualTerminal:
             return
         except OSError:  # nobody has the other side open any more
             asyncio.get_running_loop().remove_reader(self._master)
+            self._closed.set()
             return
         text = self._decoder.decode(data)
         self.written += text

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
@@ -27,6 +27,7 @@ from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now
 from tailrace.cli.chat.go_on import go_on_command
+from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, files_for
@@ -48,7 +49,6 @@ from tailrace.runs.recovery import follow
 from tailrace.runs.timeline.question import question_of
 from tailrace.system.private_files import make_private_directory, make_private_file
 
-AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
 _EXAMPLES: Final = ("README.md", "README.rst", "README", "pyproject.toml")  # files to try "@" with
 _STOP: Final = TypedLine("/stop", "")
 
@@ -72,7 +72,7 @@ class ScreenChat:
         self._run_id = ""
         self._turns = 0
         self._turn_s: float | None = None  # how long the last turn took
-        self._interrupted_at = -AGAIN_S
+        self._interrupt_key = InterruptKey()
         self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
@@ -151,7 +151,7 @@ class ScreenChat:
     # ── the listener of the screen ───────────────────────────────────────────────────────────────────────────
 
     def entered(self, line: TypedLine) -> None:
-        self._interrupted_at = -AGAIN_S
+        self._interrupt_key.forget()
         self._lines.put_nowait(line)
 
     def left(self) -> None:
@@ -159,20 +159,24 @@ class ScreenChat:
 
     def interrupted(self) -> None:
         """Once: stops the command or the turn, or clears the input. Twice in a row: leaves."""
-        at = time.monotonic()
-        again = at - self._interrupted_at < AGAIN_S
-        self._interrupted_at = at
-        if again:
-            self._screen.leave(INTERRUPTED)
-        elif self._command is not None:
-            self._command.cancel()
-        elif self._turn is not None and not self._turn.done():
-            self._lines.put_nowait(_STOP)
-        elif self._screen.typed:
-            self._screen.clear_input()
-            self._interrupted_at = -AGAIN_S
-        else:
-            self.notify("Ctrl-C again leaves")
+        turn_runs = self._turn is not None and not self._turn.done()
+        pressed = self._interrupt_key.press(
+            command_runs=self._command is not None, turn_runs=turn_runs, typed=bool(self._screen.typed)
+        )
+        match pressed:
+            case "leave":
+                self._screen.leave(INTERRUPTED)
+            case "end command":
+                if self._command is not None:
+                    self._command.cancel()
+            case "stop turn":
+                self._lines.put_nowait(_STOP)
+            case "clear input":
+                self._screen.clear_input()
+            case "warn":
+                self.notify("Ctrl-C again leaves")
+            case _:
+                assert_never(pressed)
 
     def approval_answered(self, decision: Decision, reason: str) -> None:
         if (asked := self._transcript.approval) is not None:
@@ -209,7 +213,7 @@ class ScreenChat:
         return "answering" if running_s is not None else ""
 
     def _interrupt_means(self) -> str:
-        if time.monotonic() - self._interrupted_at < AGAIN_S:
+        if self._interrupt_key.leaves_next:
             return "Ctrl-C again leaves"
         return "Ctrl-C ends it" if self._command is not None else "Ctrl-C stops"
 
@@ -326,7 +330,7 @@ class ScreenChat:
     def _note(self, event: AnyEvent) -> None:
         self._conversation.spending.note(event)
         if isinstance(event, RunFinished):
-            self._interrupted_at = -AGAIN_S
+            self._interrupt_key.forget()
             self._turn_s = self._transcript.running_s
 
     async def _settle_turn(self) -> None:
@@ -360,7 +364,7 @@ class ScreenChat:
             ran = await run_own_command(command, app.directory, app.config.environment.without(app.secrets), progress)
         finally:  # also when Ctrl-C has ended it
             self._command = None
-            self._interrupted_at = -AGAIN_S
+            self._interrupt_key.forget()
             self._transcript.command_runs("")
             self._conversation.outputs.append(ran)
             self._transcript.add_pieces(*command_pieces(ran.output, ran.code, time.monotonic() - began))

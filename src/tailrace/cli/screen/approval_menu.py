@@ -1,7 +1,8 @@
 """The answer to an approval, by one key: what each key means, how long there is, and which keys count.
 
 Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
-count when the menu has stood for a moment and no key was pressed in that time.
+count when the menu has stood on the screen for a moment, no key was pressed in that time, and the screen shows that
+they count. The time until it is drawn is no part of that moment: a busy machine may draw late.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WHY_KEY: Final = "w"
 CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
     ("o", "once", "this time only"),
     ("s", "session", "exactly this, here, until this session ends"),
-    ("a", "always", "exactly this, here, in every session from now on"),
+    ("a", "always", "exactly this, here, from now on"),
     ("d", "deny", "not now; the model is told"),
 )
 _BY_KEY: Final = {key: decision for key, decision, _ in CHOICES}
@@ -41,6 +42,9 @@ class ApprovalMenu:
         self.decision: Decision | None = None  # the key that was pressed, until the log has the answer
         self._ends_at = 0.0
         self._quiet_since = 0.0
+        self._drawn_at: float | None = None  # when it first stood on the screen
+        self._painted_bright = False  # the last rows say that the keys count
+        self._bright = False  # and they are on the screen
         self._rest = ""  # of the word whose first letter was the answer: who types it out means no message by it
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -48,7 +52,7 @@ class ApprovalMenu:
     def open(self, asked: ApprovalAsked) -> None:
         self.asked, self.gives_reason, self.decision = asked, False, None
         now = self._clock()
-        self._quiet_since = max(self._quiet_since, now)
+        self._drawn_at, self._bright = None, False
         left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
         self._ends_at = now + left_s
 
@@ -60,10 +64,17 @@ class ApprovalMenu:
     def key_was_pressed(self) -> None:
         """Any key, whether or not the menu is open."""
         self._quiet_since = self._clock()
+        self._bright = False
 
     @property
     def is_armed(self) -> bool:
-        return self._clock() - self._quiet_since >= ARMED_AFTER_S
+        return self._bright and self._has_stood
+
+    @property
+    def _has_stood(self) -> bool:
+        if self._drawn_at is None:
+            return False
+        return self._clock() - max(self._drawn_at, self._quiet_since) >= ARMED_AFTER_S
 
     def press(self, key: str) -> Pressed:
         """What this key does while the menu is open. "draft": it belongs to the message that was being typed."""
@@ -105,14 +116,20 @@ class ApprovalMenu:
     def seconds_left(self) -> int:
         return max(0, round(self._ends_at - self._clock()))
 
+    def was_drawn(self) -> None:
+        """The frame with the last `rows` is on the screen."""
+        if self.asked is not None:
+            self._drawn_at = self._clock() if self._drawn_at is None else self._drawn_at
+            self._bright = self._painted_bright
+
     def rows(self) -> Rows:
+        self._painted_bright = bright = self._has_stood
         left = f"{self.seconds_left} s left, then it is denied"
         if self.decision is not None:
             return Rows(((("", ""),), ((f"{self.decision} …", "yellow"),)))
         if self.gives_reason:
             said = "Why not? The model is told what you write. Enter denies, Esc goes back."
             return Rows(((("", ""),), ((said, "yellow"),), ((left, "dim"),)))
-        bright = self.is_armed
         rows = [
             (
                 (f" {key} ", "bold reverse" if bright else "dim"),

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import select
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import lru_cache
@@ -137,6 +138,9 @@ class TerminalScreen:
 
     def draw(self) -> None:
         width = self._size.columns
+        menu = self._transcript.menu
+        if menu.asked is not None and not menu.is_armed and _has_input(self.app.input):
+            menu.key_was_pressed()  # before the frame that says that keys count
         update = self._transcript.next_update()
         settled = self._painter.lines(update.settled, width)
         moving = self._painter.lines(update.moving, width)
@@ -153,6 +157,7 @@ class TerminalScreen:
                 self.app.renderer.erase(leave_alternate_screen=False)
                 self._output.write_raw(self._painter.ansi(settled))
             redraw(self.app)
+        menu.was_drawn()
 
     def _resized(self) -> None:
         with self._output.frame():
@@ -260,6 +265,14 @@ def _reflows(environment: Callable[[str], str | None]) -> bool:
     if environment("TMUX"):
         return True
     return not ((environment("TERM") or "").startswith(("linux", "screen")) or environment("XTERM_VERSION"))
+
+
+def _has_input(source: Input) -> bool:
+    """Whether keys were pressed that have not been read."""
+    try:
+        return bool(select.select([source.fileno()], [], [], 0)[0])
+    except (OSError, ValueError, NotImplementedError):  # closed, or a console of Windows
+        return False
 
 
 def _size_of(target: TextIO) -> Size:

@@ -28,6 +28,12 @@ def question_of(run: Run) -> str:
         return _asked_of_model(body) if isinstance(body, dict) else ""
 
 
+def shown_question_of(run: Run) -> str:
+    """As its user sees it: without the files and the outputs of commands that went along."""
+    shown = run.new.input.get("shown")
+    return shown if isinstance(shown, str) and shown else question_of(run)
+
+
 def _asked_of_model(body: JsonObject) -> str:
     """The last thing that the user says in a client's request, in whichever dialect."""
     said = body.get("input", body.get("messages"))

@@ -6,6 +6,7 @@ Each command acts on the conversation and notifies the surface of what it did.
 from __future__ import annotations
 
 import asyncio
+from difflib import get_close_matches
 from typing import Final
 
 from tailrace.agent.session import new_session
@@ -47,7 +48,9 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
         elif ":" in word and conversation.app.mcp is not None:
             await _ask_prompt(call, word.removeprefix("/"))
         else:
-            surface.notify(f"no command {word}; /help lists them")
+            close = get_close_matches(word, SLASH_COMMANDS, n=1)
+            hint = f"did you mean {close[0]}?" if close else "/help lists them"
+            surface.notify(f"no command {word}; {hint}")
     except TailraceError as exc:
         surface.notify(f"error: {exc}")
 
