@@ -128,7 +128,7 @@ class RunStore:
         parts: list[PendingAppend | PendingCall[Work]] = []
         for part in group:
             if isinstance(part, PendingAppend):
-                part.freeze()
+                part.freeze(0.0)
                 parts.append(part)
             else:
                 parts.append(PendingCall(part, self._future, fsync=False))

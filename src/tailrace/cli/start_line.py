@@ -12,13 +12,14 @@ from tailrace.config.sections import without_credentials
 def start_line(config: Config, platforms: Iterable[str]) -> str:
     """The config, the store, the bus, the models in the order in which they are asked, and the platforms."""
     file = config.home / "config.yaml"
-    models = [config.model, *config.model.fallbacks]
+    models = [(model.provider, model.name) for model in config.model.fallbacks]
+    models.insert(0, (config.model.provider, config.model.name))
     parts = [
         f"config {file if file.exists() else f'none at {file}'}",
         *([f"variables also from {config.home / ENV_FILE}"] if (config.home / ENV_FILE).exists() else []),
         f"store {config.database or without_credentials(config.store.url)}",
         f"bus {'none' if config.bus.url in ('auto', 'memory://') else without_credentials(config.bus.url)}",
-        f"model {', then '.join(f'{model.provider}/{model.name}' for model in models)}",
+        f"model {', then '.join('/'.join(model) for model in models)}",
         f"platforms: {', '.join(platforms) or 'none'}",
     ]
     return "; ".join(parts)

@@ -424,6 +424,20 @@ def test_the_steps_of_a_sequence_with_their_tries() -> None:
     ]
 
 
+def test_a_step_that_goes_on_after_a_pause_was_not_taken_over() -> None:
+    shown = timeline(
+        (0.0, 1, StepStarted("a", 1, BEGAN)),
+        (1.0, 1, StateChanged("paused")),
+        (2.0, 1, StateChanged("running")),
+        (2.0, 1, StepStarted("a", 1, BEGAN + 2.0)),
+        (3.0, 1, StepFinished("a", {})),
+        (3.0, 1, RunFinished("completed", '{"a":{}}', at=BEGAN + 3.0)),
+        kind="sequence",
+    )
+    assert [item.state for item in shown.items if isinstance(item, StepItem)] == ["paused", "finished"]
+    assert only(shown, TakeoverItem) == []
+
+
 def test_a_failed_run_says_why_its_last_attempt_failed() -> None:
     failure = RunFailure("retryable", "the provider is gone", status=503)
     shown = timeline(

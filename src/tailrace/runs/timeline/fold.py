@@ -248,6 +248,8 @@ class _TimelineFold:
         match event:
             case events.StateChanged(state):
                 board.add(StateItem(seq=board.seq, end_seq=board.seq, start=board.now, end=board.now, state=state))
+                if state == "paused":
+                    steps.pause()
             case events.StepStarted():
                 steps.start(event)
             case events.StepFailed():

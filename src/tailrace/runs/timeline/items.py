@@ -181,7 +181,7 @@ class ForkItem(Item):
     after: int
 
 
-StepItemState = Literal["running", "finished", "failed", "retrying", "cancelled", "interrupted"]
+StepItemState = Literal["running", "finished", "failed", "retrying", "cancelled", "interrupted", "paused"]
 
 
 class StepItem(Item):

@@ -13,13 +13,21 @@ class Steps:
         self._board = board
         self._attempts = attempts
         self._open: dict[str, int] = {}  # places of the tries under way
+        self._paused: set[str] = set()  # steps whose try a pause has ended: it goes on when the instance does
+
+    def pause(self) -> None:
+        self._paused.update(self._open)
 
     def start(self, event: StepStarted) -> None:
         board = self._board
         if (before := self._open.get(event.block_id)) is not None:  # the same try, resumed after an interruption
             self._attempts.end("interrupted", block_id=event.block_id)
-            board.end(before, state="interrupted")
-            self._attempts.taken_over(board.items[before].end, event.block_id)
+            if event.block_id in self._paused:
+                board.end(before, state="paused")
+            else:
+                board.end(before, state="interrupted")
+                self._attempts.taken_over(board.items[before].end, event.block_id)
+        self._paused.discard(event.block_id)
         at = board.since_start(event.at)
         self._open[event.block_id] = board.add(
             StepItem(

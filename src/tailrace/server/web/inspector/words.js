@@ -37,6 +37,7 @@ const OUTCOMES = {
   failed: "failed",
   discarded: "withdrawn",
   interrupted: "interrupted",
+  paused: "paused",
   stopped: "stopped",
 };
 const TOOL_STATES = {
