@@ -49,6 +49,7 @@ async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) 
             telegram.write(ada, code)
             assert await terminal.exit_code() == 0
             assert telegram.token not in terminal.text
+            assert code not in str(telegram._unconfirmed()), "the code is no question to the model"
     config = load({}, tmp_path)
     assert config.platforms.telegram is not None
     assert config.platforms.telegram.allow == ("7",)

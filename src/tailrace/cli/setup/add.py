@@ -37,6 +37,7 @@ from tailrace.errors import ConfigError, PlatformError
 
 CHECK_TIMEOUT_S = 20.0
 PAIRING_TIMEOUT_S = 180.0
+CONFIRM_S = 1.0  # the adapter confirms the code's message with its next request: else it would be a question
 
 
 class PlatformQuestions(NamedTuple):
@@ -120,7 +121,10 @@ class _Addition:
 
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
+        from tailrace.platforms.runtime.registry import adapter_of
+
         config = load(os.environ)
+        adapter_of(self._name)  # before a token is typed
         if getattr(config.platforms, self._name) is not None:
             print_error(f"platforms.{self._name} is in the config already; tailrace doctor says whether it works")
             return FAILED
@@ -133,7 +137,8 @@ class _Addition:
         try:
             sender = asyncio.run(self._connect(trial))
         except (PlatformError, TimeoutError) as exc:
-            print_error(f"{self._name}: {str(exc) or 'no answer in time'}; nothing was changed")
+            reason = str(exc).removeprefix(f"{self._name}: ") or "no answer in time"
+            print_error(f"{self._name}: {reason}; nothing was changed")
             return FAILED
         self._allow(sender)
         self._write()
@@ -257,12 +262,14 @@ async def _paired(platform: Platform, account: str) -> Sender | None:
     """Who sends the code to the bot; None where nobody does in time. Raises `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
     inbox = _PairingInbox(code)
-    sys.stderr.write(f"send {code} to {account}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
+    bot = account.partition(",")[0]  # what follows are its rights
+    sys.stderr.write(f"send {code} to {bot}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
     listening = asyncio.get_running_loop().create_task(platform.run(inbox))
     try:
         async with asyncio.timeout(PAIRING_TIMEOUT_S):
             both: list[asyncio.Future[Any]] = [listening, inbox.sender]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([listening], timeout=CONFIRM_S)
     except TimeoutError:
         return None
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 from importlib import import_module
+from types import ModuleType
 
 from tailrace.config.load import Config
 from tailrace.config.sections import Platforms, PlatformSettings
@@ -44,13 +45,17 @@ def account_of(config: Config, name: str) -> str:
     return f"{name}:{digest}"
 
 
-def make_platform(config: Config, name: str) -> Platform:
-    """The adapter, unconnected. Raises `ConfigError` for what is missing in the config or is not installed."""
+def adapter_of(name: str) -> ModuleType:
+    """The module of a platform's adapter. Raises `ConfigError` where its library is not installed."""
     try:
-        module = import_module(f"tailrace.platforms.{name}.adapter")
+        return import_module(f"tailrace.platforms.{name}.adapter")
     except ImportError as exc:
         raise ConfigError(
             f"its library is not installed ({exc}); {install_command(name)}", key=f"platforms.{name}"
         ) from exc
-    platform: Platform = module.make(config)
+
+
+def make_platform(config: Config, name: str) -> Platform:
+    """The adapter, unconnected. Raises `ConfigError` for what is missing in the config or is not installed."""
+    platform: Platform = adapter_of(name).make(config)
     return platform
