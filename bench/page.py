@@ -88,7 +88,6 @@ async def measure(devtools: str, home: Path) -> dict[str, Any]:
         for name, text in TEXTS.items():
             tab = await browser.tab(server.url + "/")
             arguments = json.dumps([text[:CHARACTERS], TOKENS_PER_S, CHARACTERS_PER_TOKEN, SECONDS])
-            await tab.call("Accessibility.disable")  # it costs more than the page, and is there for tests alone
             await tab.call("Performance.enable", timeDomain="threadTicks")  # processor time, not the clock
             await tab.value(PREPARE % arguments)
             before = await busy_s(tab)

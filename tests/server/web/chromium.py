@@ -1,7 +1,8 @@
 """A real browser over the DevTools protocol: pages that are used as people use them, by what they see and press.
 
-One browser process serves many tests; each takes a context of its own, which shares nothing with the others. Waiting is
-the page's own: a promise that a mutation of the document resolves.
+One browser process serves many tests, in one window: another one costs a second of the processor. What a test stores it
+stores for the address of its own server, and that is removed at its end. Waiting is the page's own: a promise that a
+mutation of the document resolves.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0"),
+    *(
+        "--disable-extensions",
+        "--disable-default-apps",
+        "--mute-audio",
+        "--disable-breakpad",
+        "--metrics-recording-only",
+    ),
+    "--force-prefers-reduced-motion",  # a mark that blinks draws the whole page sixty times a second
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # whatever a page names, nothing leaves this machine
 )
 PATIENCE_S = 30.0
@@ -69,14 +78,15 @@ def started(directory: Path) -> Iterator[str]:
 
 
 class Browser:
-    """One context of a browser: its tabs share cookies and nothing else with those of other contexts."""
+    """The tabs of one test."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._ids = count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._tabs: dict[str, Tab] = {}
-        self.context = ""
+        self._targets: list[str] = []
+        self.origins: set[str] = set()
 
     async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         number = next(self._ids)
@@ -102,15 +112,24 @@ class Browser:
 
     async def tab(self, url: str, *, script: str = "") -> Tab:
         """A new tab that has loaded this page. `script` runs in every page of it, before the page's own."""
-        target = await self.call("Target.createTarget", url="about:blank", browserContextId=self.context)
+        target = await self.call("Target.createTarget", url="about:blank")
+        self._targets.append(target["targetId"])
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"])
-        for domain in ("Page", "Runtime", "Network", "Log", "Accessibility"):
+        for domain in ("Page", "Runtime", "Network", "Log"):  # Accessibility answers without, and costs each change
             await tab.call(f"{domain}.enable")
         if script:
             await tab.call("Page.addScriptToEvaluateOnNewDocument", source=script)
         await tab.go(url)
         return tab
+
+    async def close(self) -> None:
+        for origin in self.origins:  # the next server may get the same port
+            await next(iter(self._tabs.values())).call(
+                "Storage.clearDataForOrigin", origin=origin, storageTypes="local_storage,cookies,cache_storage"
+            )
+        for target in self._targets:
+            await self.call("Target.closeTarget", targetId=target)
 
 
 class Tab:
@@ -147,6 +166,8 @@ class Tab:
 
     async def go(self, url: str) -> None:
         self._loaded.clear()
+        if url.startswith("http"):
+            self._browser.origins.add("/".join(url.split("/")[:3]))
         await self.call("Page.navigate", url=url)
         await self._load()
 
@@ -244,14 +265,13 @@ class Tab:
 
 @asynccontextmanager
 async def browsing(devtools: str) -> AsyncGenerator[Browser, None]:
-    """A context of its own in the browser at this address."""
+    """Tabs in the browser at this address, and no trace of them afterwards."""
     async with aiohttp.ClientSession() as client, client.ws_connect(devtools, max_msg_size=0) as socket:
         browser = Browser(socket)
         listening = asyncio.ensure_future(browser.listen())
         try:
-            browser.context = (await browser.call("Target.createBrowserContext"))["browserContextId"]
             yield browser
-            await browser.call("Target.disposeBrowserContext", browserContextId=browser.context)
+            await browser.close()
         finally:
             listening.cancel()
             await asyncio.wait({listening})

@@ -1,4 +1,5 @@
-"""Every view of the page under axe-core, light and dark, phone and desktop. Skipped where there is no browser."""
+"""Every view of the page under axe-core, in light colours on a desktop and in dark ones on a phone. Skipped where there
+is no browser."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pytest
 
 from server.web import axe, chromium
 from server.web.opened_page import ENDED, SETTLED, Launch, page
+from server.web.test_instance import started
 from tailrace.testing.provider import call, reply, say
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
@@ -23,11 +25,17 @@ print("a line that is much longer than the window of a phone, so that it has to 
 
 > It carries the stream on.
 """
+REFUSED = ("status-401", "status-401")  # by the model, and by the one that stands in for it
+NAP = {"type": "step", "handler": "sleep", "params": {"seconds": 0}}
+SEQUENCE = {
+    "name": "naps",
+    "blocks": [{"type": "parallel", "id": "both", "branches": [[{**NAP, "id": "one"}], [{**NAP, "id": "two"}]]}],
+}
 
 
 async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path: Path) -> None:
     axe.source()
-    script = (reply(ANSWER), reply(say("I will."), call("launch", {"what": "it"})), reply("Done."), "status-401")
+    script = (reply(ANSWER), reply(say("I will."), call("launch", {"what": "it"})), reply("Done."), *REFUSED)
     async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
         await tab.until_shown("What shall I do?")
         found = await axe.violations_everywhere(tab, "empty")
@@ -42,6 +50,9 @@ async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path:
         await tab.until("document.title.includes('Approval needed')")
         await tab.until("document.querySelector('.row[data-status=waiting]')")
         found += await axe.violations_everywhere(tab, "answer and approval")
+        await tab.press("1 waiting")
+        found += await axe.violations_everywhere(tab, "inbox")
+        await tab.key("Escape", 27)
         await tab.press("Approve once")
         await tab.until_shown("Done.")
         await tab.size(1280, 800)
@@ -49,6 +60,12 @@ async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path:
         await tab.value("document.querySelector('#conversations button').click()")
         found += await axe.violations_everywhere(tab, "deleting")
         await tab.press("Cancel")
+        await tab.send("And now?")
+        await tab.until("document.querySelector('.failure .advice')?.textContent")
+        found += await axe.violations_everywhere(tab, "failure")
+        await tab.go(f"{server.url}/?instance={await started(server, SEQUENCE)}")
+        await tab.until("document.querySelector('.instance-badge')?.textContent === 'completed'")
+        found += await axe.violations_everywhere(tab, "instance")
         await tab.go(server.url + "/?session=nothing")
         await tab.until_shown("This conversation is not here")
         found += await axe.violations(tab, "no such conversation")

@@ -19,7 +19,7 @@ CARDS = """[...document.querySelectorAll('.tool')].map((card) => [
 TOLD = f"JSON.stringify({CARDS})"
 OPENED = "document.querySelector('.tool[data-state={state}] .tool-body').textContent"
 HEAD = ("River", "Kilometres", "Liechtenstein", "Bratislava", "Regensburg", "Klosterneuburg")
-WIDE = f"| {' | '.join(HEAD)} |\n|:--|--:|{':-:|' * 4}\n| Danube | 2,850 | {'yes | ' * 4}\n"
+WIDE = f"| {' | '.join(HEAD)} |\n|:--|--:|{':-:|' * 4}\n| Danube | 2,850 | {'yes | ' * 3}{'no, by far ' * 4}|\n"
 CODE = "```python\ndef f(x):\n    return x  # why\n```\n"
 
 
@@ -104,12 +104,13 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
         for width, height in ((390, 844), (1280, 800)):
             await tab.size(width, height)
             assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+            assert await tab.value("document.querySelector('.table td').offsetHeight") < 120, "a sentence has room"
             words = "[...document.querySelectorAll('.table td, .table th')].map((cell) => cell.getClientRects().length)"
             assert set(await tab.value(words)) == {1}
         await tab.size(390, 844)
         assert await tab.value("{ const box = document.querySelector('.table'); box.scrollWidth > box.clientWidth; }")
-        line = "parseFloat(getComputedStyle(document.querySelector('td')).lineHeight)"
-        assert await tab.value(f"document.querySelector('td').clientHeight < 2 * {line}"), "no word is broken"
+        line = "parseFloat(getComputedStyle(document.querySelector('th')).lineHeight)"
+        assert await tab.value(f"document.querySelector('th').clientHeight < 2 * {line}"), "no word is broken"
     assert tab.complaints == []
 
 

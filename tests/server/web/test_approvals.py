@@ -192,9 +192,9 @@ HIDDEN = """{
 }"""
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+@pytest.mark.parametrize(("size", "inspected"), [(PHONE, True), (DESKTOP, False)])
 async def test_what_waits_anywhere_is_decided_from_any_view(
-    devtools: str, tmp_path: Path, size: tuple[int, int]
+    devtools: str, tmp_path: Path, size: tuple[int, int], inspected: bool
 ) -> None:
     async with page(devtools, tmp_path, LAUNCH, LAUNCH, reply("Done."), reply("Done."), tools=(Launch(),)) as (
         server,
@@ -207,6 +207,8 @@ async def test_what_waits_anywhere_is_decided_from_any_view(
         assert await tab.value("document.title.startsWith('(1) ')")
         assert await tab.value("document.querySelectorAll('#waiting button').length") == 0, "of another conversation"
         await server.json("POST", "/runs", {"input": "And once more.", "session": "a third"})
+        if inspected:
+            await tab.go(f"{server.url}/?run={run['id']}")
         await tab.until("document.querySelector('.inbox-badge')?.textContent === '2 waiting'")
         await tab.press("2 waiting")
         shown = await tab.text("#inbox")

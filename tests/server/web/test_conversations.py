@@ -168,7 +168,7 @@ async def test_more_is_loaded_where_it_is_looked_for(devtools: str, tmp_path: Pa
         await tab.until_shown("Part 31?")
         assert "Part 1?" not in await tab.text("#log")
         await tab.press("Earlier messages")
-        await tab.until_shown("Part 0?")
+        await tab.until("document.querySelector('.question').textContent === 'Part 0?'")
         questions = await tab.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
         assert questions == [f"Part {number}?" for number in range(32)]
         assert await tab.value("document.querySelectorAll('#conversations li').length") == 30

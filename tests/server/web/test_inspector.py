@@ -34,7 +34,9 @@ pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium
 TEXT = "One two three four five six seven eight nine ten"
 CUT = Scenario(reply=reply(TEXT), broken=Break("reset", Offset(60, per_cent=True)))
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+WIDE = f"```\n{'wide ' * 100}\n```\n"  # scrolls in its own box
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
+TICKS = 'document.querySelectorAll(".tick")'
 ITEMS = '[...document.querySelectorAll(".item")]'
 
 
@@ -57,7 +59,7 @@ async def fits(tab: Tab) -> bool:
 
 
 async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_path: Path) -> None:
-    script = (CUT, reply(" eight nine ten"), reply("One two, and so on."))
+    script = (CUT, reply(" eight nine ten"), reply("One two thirty, and so on."))
     async with page(devtools, tmp_path, *script, store="sqlite:///t.db") as (server, _, tab):
         run_id = await server.start("Count.")
         await server.events(f"/runs/{run_id}/stream")
@@ -88,7 +90,7 @@ async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_pat
         await tab.value(f'{ITEMS}[0].querySelector(".quiet-button").click()')
         await tab.write("Message (may stay empty)", "Count otherwise.")
         await tab.follow(tab.press("Begin the fork"))
-        await tab.until_shown("One two, and so on.")
+        await tab.until_shown("One two thirty, and so on.")
         await tab.until_shown("The answers part after “One two”.")
         assert await tab.value('document.querySelectorAll(".lanes").length') == 2
         assert "forked here" in await tab.value('document.querySelector(".lanes").textContent')
@@ -129,7 +131,7 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
 
 async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path) -> None:
     """What the run says stays text (J123), and no request leaves the file."""
-    log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{ANSWER}")
+    log = sample_log(question=HOSTILE, answer=f"{HOSTILE}\n\n{WIDE}\n{ANSWER}")
     file = tmp_path / "run.html"
     file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
     async with browsing(devtools) as browser:
@@ -155,7 +157,9 @@ async def test_an_exported_file_needs_nothing_else(devtools: str, tmp_path: Path
         assert "All three tests pass now." in await seen(tab)
         await tab.value('document.querySelector(".bar-tool_call[title*=patch]").click()')
         await tab.until('document.querySelector(".item[open] .diff .plus")')
+        moments = await tab.value(f"{TICKS}.length")
         await tab.size(390, 844)
+        await tab.until(f"{TICKS}.length < {moments}")
         assert await fits(tab)
         assert await tab.value('document.querySelectorAll("img, iframe, object").length') == 0
         assert tab.dialogs == []

@@ -14,6 +14,8 @@ from tailrace.testing.provider import Reply, Scenario, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
+COLOURED = "getComputedStyle(document.querySelector('.t-comment')).color !== getComputedStyle(document.body).color"
+
 
 def ask(step: str, prompt: str, **more: object) -> dict[str, Any]:
     params = {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": prompt}], "stream": True}
@@ -56,7 +58,7 @@ async def started(server: RunningServer, sequence: dict[str, Any], **body: objec
 
 async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Path) -> None:
     words: list[Reply | Scenario] = [
-        reply("**A card** from Bern."),
+        reply("**A card** from Bern.\n\n```python\nx = 1  # one\n```"),
         reply("A card from Thun."),
         Scenario(reply=reply("All is sent."), pace_s=0.05),
     ]
@@ -68,6 +70,9 @@ async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Pat
         assert await tab.value(f"{card}.dataset.state") == "finished"
         assert await tab.value(f"{card}.querySelector('strong').textContent") == "A card"
         assert await tab.value("document.querySelector('[aria-label=\"step summary\"]').dataset.state") == "pending"
+        assert await tab.value(COLOURED), "code is coloured as in a conversation"
+        assert await tab.text(".graph-iteration-key") == "iteration 1"
+        assert await tab.value("document.querySelectorAll('.instance-bar .inbox-badge').length") == 1
         assert await tab.value("document.querySelector('[aria-label=\"step gate\"]').dataset.state") == "running"
         await tab.press("Pause")
         await tab.until("document.querySelector('.instance-badge').textContent === 'paused'")
@@ -94,7 +99,11 @@ async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path
         await tab.until("document.querySelector('.instance-badge').textContent === 'completed'")
 
 
-async def test_an_instance_that_is_not_there_is_told(devtools: str, tmp_path: Path) -> None:
+async def test_an_instance_or_a_run_that_is_not_there_is_told(devtools: str, tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, browsing(devtools) as browser:
         tab = await browser.tab(f"{server.url}/?instance=ins_nothing")
         await tab.until("document.querySelector('#instance [role=alert]')?.textContent.includes('ins_nothing')")
+        assert not await tab.value("document.querySelector('#instance header').checkVisibility()"), "no empty badge"
+        await tab.go(f"{server.url}/?run=run_nothing")
+        await tab.until("document.querySelector('#inspector [role=alert]')?.textContent.includes('run_nothing')")
+        assert await tab.text(".inspector-body") == "there is no run run_nothing", "no empty timeline"

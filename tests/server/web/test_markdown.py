@@ -64,10 +64,11 @@ ALLOWED = {
 
 
 async def node(home: Path, script: str, *args: str) -> Any:
-    """What the script logs as JSON. The modules are beside it."""
-    shutil.copytree(WEB / "answer", home, dirs_exist_ok=True)
+    """What the script logs as JSON. It runs among the page's modules, beside those of an answer."""
+    shutil.copytree(WEB, home / "web", dirs_exist_ok=True)
+    home = home / "web" / "answer"
     shutil.copy(Path(__file__).with_name("page_dom.mjs"), home)
-    (home / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (home.parent / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (home / "test.mjs").write_text('import { Node } from "./page_dom.mjs";\n' + script, encoding="utf-8")
     assert NODE is not None
     child = await asyncio.create_subprocess_exec(
@@ -172,7 +173,8 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_whole(tm
 const text = process.argv[2];
 const long = "a *long* paragraph of `words` ".repeat(500) + "\\n- " + "an item ".repeat(1000)
   + "\\n" + "x".repeat(13000);
-const texts = [[text, 1], [text, 7], [long, 701]];
+// Each block by itself, letter by letter; all of them in a row, and what is long, in larger pieces.
+const texts = [...text.split("\\n\\n").map((block) => [block, 1]), [text, 7], [long, 701]];
 for (const [text, size] of texts) {
   const target = new Node("div");
   const growing = new GrowingMarkdown(target);

@@ -38,3 +38,16 @@ async def test_every_file_that_the_page_names_is_served(tmp_path: Path) -> None:
 def test_the_whole_page_stays_small() -> None:
     sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in WEB.rglob("*") if file.is_file()}
     assert sum(sizes.values()) < MOST_BYTES, sizes
+
+
+def test_the_rules_of_a_view_hold_in_that_view_alone() -> None:
+    """Names such as `bar`, `status` and `item` mean something else elsewhere on the page."""
+    roots = {"inspector": ("#inspector", ":where(#inspector)", ".fork-dialog"), "instance": ("#instance",)}
+    for view, own in roots.items():
+        style = re.sub(r"/\*.*?\*/", "", (WEB / f"style/{view}.css").read_text(encoding="utf-8"), flags=re.DOTALL)
+        style = re.sub(r"@keyframes [\w-]+ \{.*?\}\s*\}", "", style, flags=re.DOTALL)
+        rules = re.findall(r"(?:^|(?<=[{}]))\s*([^{}@;]+?)\s*\{", style)
+        selectors = [each.strip() for rule in rules for each in rule.split(",\n")]
+        assert len(selectors) > 30
+        others = [each for each in selectors if not each.startswith((*own, f'body[data-view="{view}"]'))]
+        assert others == [], view

@@ -9,8 +9,7 @@ from typing import Any
 from server.web.test_markdown import needs_node, node
 
 VIEW = """
-import { mkdirSync, writeFileSync } from "node:fs";
-mkdirSync("../approvals", { recursive: true });
+import { writeFileSync } from "node:fs";
 writeFileSync("../approvals/run_approvals.js", "export class RunApprovals { forget() {} end() {} }");
 const { RunView } = await import("./runview.js");
 let clock = 1000;
@@ -28,9 +27,7 @@ console.log(JSON.stringify(told));
 
 
 async def told(home: Path, *events: tuple[float, dict[str, Any]]) -> list[list[str]]:
-    directory = home / "answer"
-    directory.mkdir()
-    shown: list[list[str]] = await node(directory, VIEW, json.dumps(events))
+    shown: list[list[str]] = await node(home, VIEW, json.dumps(events))
     return shown
 
 
@@ -103,8 +100,6 @@ const settled = view.body.childNodes.filter((node) => node.className === "messag
 console.log(JSON.stringify([view.body.childNodes.length, settled, Node.made - before]));
 """
     )
-    directory = tmp_path / "answer"
-    directory.mkdir()
-    nodes, settled, made = await node(directory, script)
+    nodes, settled, made = await node(tmp_path, script)
     assert (nodes, settled) == (6001, 3000), "off the screen they are not laid out"
     assert made < 6

@@ -133,7 +133,7 @@ async function openConversations() {
   await meetServer();
   new ModelPicker(byId("model"), about?.model);
   sidebar.start();
-  startInbox();
+  startInbox(document.querySelector("#stage > header"));
   await openAddress();
 }
 

@@ -327,6 +327,8 @@ function taskBox(done) {
   return box;
 }
 
+const LONG_CELL = 24; // characters; a sentence beside other columns is not squeezed to one word in a line
+
 /** A box of its own, in which a wide table scrolls. Rows have the cells that were written: none are added. */
 function showTable(box, block) {
   const [head, divider, ...rows] = block.split("\n");
@@ -349,7 +351,10 @@ function showTable(box, block) {
 function rowNode(tag, line, sides) {
   return element(
     "tr",
-    rowOf(line).map((cell, at) => element(tag, inline(cell.replaceAll("\\|", "|")), sides[at] ?? "")),
+    rowOf(line).map((cell, at) => {
+      const long = cell.length > LONG_CELL && "long";
+      return element(tag, inline(cell.replaceAll("\\|", "|")), [sides[at], long].filter(Boolean).join(" "));
+    }),
   );
 }
 

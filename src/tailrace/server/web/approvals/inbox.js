@@ -32,8 +32,8 @@ class Inbox {
     this.drawBell();
   }
 
-  start() {
-    document.querySelector("header")?.append(this.badge);
+  start(bar) {
+    bar.append(this.badge);
     document.body.append(this.dialog);
     const title = document.querySelector("title");
     new MutationObserver(() => this.tellTitle()).observe(title, { childList: true });
@@ -101,6 +101,7 @@ class Inbox {
   }
 }
 
-export function startInbox() {
-  new Inbox().start();
+/** `bar` is where the view has its badge. */
+export function startInbox(bar) {
+  new Inbox().start(bar);
 }

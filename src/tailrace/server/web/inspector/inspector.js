@@ -1,6 +1,7 @@
 // The inspector of the page: `/?run=ID` shows a run, `/?run=A&with=B` two of them. Live runs are followed.
 
-import { ask } from "../net/api.js";
+import { startInbox } from "../approvals/inbox.js";
+import { ask, wordsOf } from "../net/api.js";
 import { make } from "./dom.js";
 import { askForFork } from "./fork_form.js";
 import { followEvents, loadTimeline, saveExport } from "./source.js";
@@ -39,7 +40,8 @@ class Inspector {
 
   async open() {
     this.offerThinking();
-    await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.complain(error))));
+    await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.fail(error))));
+    startInbox(this.bar);
   }
 
   async openRun(run, index) {
@@ -155,8 +157,15 @@ class Inspector {
     this.status.textContent = words;
   }
 
+  /** A run that cannot be shown: that is said in the place of an empty timeline. */
+  fail(error) {
+    const words = make("p", "run-error", wordsOf(error));
+    words.setAttribute("role", "alert");
+    this.view.root.replaceChildren(words);
+  }
+
   complain(error) {
-    this.say(error.status ? error.message : "The server cannot be reached.");
+    this.say(wordsOf(error));
   }
 }
 

@@ -32,6 +32,14 @@ export class InspectorView {
     this.parting.hidden = true;
     this.build(count);
     root.addEventListener("keydown", (event) => this.press(event));
+    new ResizeObserver(() => this.fit()).observe(root);
+  }
+
+  /** The window has another width, and room for more or fewer moments on the axis. */
+  fit() {
+    if (this.root.clientWidth === this.width) return;
+    this.width = this.root.clientWidth;
+    this.widen(this.zoom);
   }
 
   pane(index, count, fork) {
@@ -229,6 +237,8 @@ function placeOf({ times = [], timed }, seq) {
 }
 
 const WORDS = 60;
+const LETTER = /[\p{L}\p{N}]/u;
+const LETTERS_AT_END = /[\p{L}\p{N}]*$/u; // a word that is begun in both is said in neither
 
 function partingWords(one, other) {
   const [first, second] = [one.output ?? "", other.output ?? ""];
@@ -236,6 +246,7 @@ function partingWords(one, other) {
   if (first === second) return "Both answers are the same.";
   let at = 0;
   while (at < first.length && first[at] === second[at]) at++;
+  if ([first[at], second[at]].some((next) => LETTER.test(next ?? ""))) at = first.slice(0, at).search(LETTERS_AT_END);
   const common = first.slice(0, at).trim();
   if (!common) return "The answers differ from the first word on.";
   return `The answers part after “${common.length > WORDS ? `… ${common.slice(-WORDS)}` : common}”.`;

@@ -2,6 +2,7 @@
 // breaks is taken up again after the last event that was seen.
 
 import { button, element, make } from "../answer/dom.js";
+import { startInbox } from "../approvals/inbox.js";
 import { post, read, ask, wordsOf } from "../net/api.js";
 import { events } from "../net/sse.js";
 import { GraphView } from "./graph_view.js";
@@ -38,6 +39,7 @@ class InstanceView {
     const head = element("header", [element("div", [this.heading, this.badge, this.time], "instance-title"), this.controls]);
     this.body = make("div", "instance-graph");
     root.append(bar, head, this.failure, this.body);
+    this.bar = bar;
   }
 
   async open() {
@@ -49,6 +51,8 @@ class InstanceView {
       this.graph = new GraphView(graph);
       this.body.append(this.graph.node);
       this.become(instance.state);
+      startInbox(this.bar);
+      this.tick();
       this.ticking = setInterval(() => this.tick(), 1000);
       await this.follow();
     } catch (error) {
@@ -112,8 +116,8 @@ class InstanceView {
     this.become(state);
     this.graph.end();
     if (error) this.failure.textContent = error.message;
-    const tokens = usage ? `${usage.input_tokens} tokens in, ${usage.output_tokens} out` : "";
-    this.tokens = tokens;
+    const spent = usage && usage.input_tokens + usage.output_tokens;
+    this.tokens = spent ? `${usage.input_tokens} tokens in, ${usage.output_tokens} out` : "";
   }
 
   /** What an ended instance says of itself beyond its events. */
@@ -166,7 +170,7 @@ class InstanceView {
   }
 
   inspect() {
-    const link = element("a", ["Inspect"], "button");
+    const link = element("a", ["Inspect"]);
     link.href = `/?run=${encodeURIComponent(this.instance.id)}`;
     return link;
   }

@@ -62,7 +62,7 @@ class Iteration {
     this.text = null;
     this.note = make("p", "note");
     this.said = make("div", "graph-said");
-    const label = key ? [element("span", [key], "graph-iteration-key")] : [];
+    const label = key ? [element("span", [nameOf(key)], "graph-iteration-key")] : [];
     this.node = element("div", [...label, this.said, this.note], "graph-iteration");
   }
 
@@ -102,6 +102,9 @@ class Iteration {
     this.text?.draw();
   }
 }
+
+/** People count from one: `[0][2]` is iteration 1.3. */
+const nameOf = (key) => `iteration ${key.match(/\d+/g).map((index) => Number(index) + 1).join(".")}`;
 
 const tokens = (usage) => usage && `${usage.input_tokens ?? 0} tokens in, ${usage.output_tokens ?? 0} out`;
 
