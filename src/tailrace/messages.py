@@ -21,13 +21,16 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(Value):
-    """Tokens as the provider counted them. In Anthropic's dialect `input_tokens` excludes the cached ones."""
+    """Tokens as the provider counted them. In Anthropic's dialect `input_tokens` excludes the cached ones. Of an answer
+    that was interrupted before its provider had counted them they are an estimate, and `estimated_tokens` says of how
+    many of the input's and the output's tokens together that is so."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))

@@ -35,6 +35,7 @@ from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
 _NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
+RETRIES_LOOKED_AT = 50
 
 
 class Unfetched(Value):
@@ -81,6 +82,7 @@ class TurnSpec(Value):
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
     unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
     shown: str = ""  # the question as its user sees it, where `message` has more than they typed
+    retry_of: str = ""  # the run whose question is asked again
     forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
 
 
@@ -234,7 +236,15 @@ class AgentService(RunHost["_TurnExecution"]):
             max_turns=spec.max_turns,
             tools=spec.tools,
             unfetched=spec.unfetched,
+            shown=spec.shown,
+            retry_of=run.id,
         )
+
+    async def retry_with_key(self, run_id: str, session: str, idempotency_key: str) -> Run | None:
+        """The turn that this key has begun after that run in its session. Not found among more than `RETRIES_LOOKED_AT`
+        later ones: whoever asks again for want of an answer does so soon."""
+        later = await self._journal.runs(session=session, kind=TURN_KIND, limit=RETRIES_LOOKED_AT) if session else []
+        return next((run for run in later if run.id > run_id and run.new.idempotency_key == idempotency_key), None)
 
     async def start_fork(
         self, spec: TurnSpec, *, idempotency_key: str = "", durability: Durability | None = None

@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError, ProviderError
-from tailrace.messages import Dialect
 from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
@@ -91,13 +90,6 @@ def check_known(config: Config, provider: str) -> None:
 
 def _known(config: Config) -> set[str]:
     return {LOCAL, *PRESETS, *config.providers}
-
-
-def dialect_of(config: Config, provider: str) -> Dialect | None:
-    """The dialect in which this provider is asked; None where the config does not know it any more."""
-    if provider not in _known(config):
-        return None
-    return config.providers.get(provider, ProviderSettings()).dialect or PRESETS.get(provider, Preset("")).dialect
 
 
 def endpoint_of(config: Config, name: str) -> Endpoint:

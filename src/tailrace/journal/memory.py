@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Unpack
@@ -268,15 +269,16 @@ class MemoryJournal:
     async def sessions(
         self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
     ) -> SessionPage:
-        wanted, found = TextSearch(search), list[SessionRuns]()
-        names = {known.run.new.session for known in self._runs.values() if known.run.new.kind == kind} - {""}
-        for name in names:
-            runs = sorted(await self.runs(session=name, kind=kind, limit=len(self._runs)), key=attrgetter("id"))
-            if (before is None or runs[-1].id < before) and any(
+        wanted, found, by_name = TextSearch(search), list[SessionRuns](), defaultdict[str, list[Run]](list)
+        for run in await self.runs(kind=kind, limit=len(self._runs)):  # one pass, whatever number of sessions
+            by_name[run.new.session].append(run)
+        by_name.pop("", None)
+        for name, runs in by_name.items():
+            if (before is None or runs[0].id < before) and any(
                 wanted.is_in(question_text(run.new.input)) or (run.finished and wanted.is_in(run.finished.output))
                 for run in runs
             ):
-                found.append(session_of(name, runs))
+                found.append(session_of(name, reversed(runs)))
         found.sort(key=lambda session: session.newest.id, reverse=True)
         more = len(found) > limit
         return SessionPage(found[:limit], found[limit - 1].newest.id if more else None)

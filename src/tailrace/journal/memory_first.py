@@ -154,7 +154,13 @@ class MemoryFirst:
         wanted = {session.id for session in found} | {session.id for session in stored.sessions}
         whole = [await self.session(name, kind) if name in in_memory else None for name in wanted]
         listed = [session for session in stored.sessions if session.id not in in_memory]
-        listed += [each for each in whole if each is not None and (before is None or each.newest.id < before)]
+        listed += [
+            each
+            for each in whole
+            if each is not None
+            and (before is None or each.newest.id < before)
+            and (stored.next is None or each.newest.id >= stored.next)  # an older one comes with the next page
+        ]
         listed.sort(key=lambda session: session.newest.id, reverse=True)
         last = listed[limit - 1].newest.id if len(listed) > limit else stored.next
         return SessionPage(listed[:limit], last)

@@ -32,6 +32,7 @@ from tailrace.providers.recovery_log import (
 )
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
+from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
 CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a kept answer is no longer wanted
@@ -257,9 +258,12 @@ class _CallInProgress:
         self._silent_s = attempt.silent_s
         ended = msgspec.structs.replace(outcome, streamed=attempt.streamed, error=error, interrupted=interrupted)
         if received is not None:
+            usage = received.usage
+            if interrupted and not attempt.kept_id:  # a kept answer goes on at its provider, who counts it
+                usage = with_estimate(usage, self._request, received.message)
             ended = msgspec.structs.replace(
                 ended,
-                usage=received.usage,
+                usage=usage,
                 answer_id=received.id,
                 answer_model=received.model,
                 finish_reason=received.finish_reason,

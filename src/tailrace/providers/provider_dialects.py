@@ -8,9 +8,15 @@ from tailrace.messages import Dialect
 from tailrace.providers.presets import PRESETS, Preset
 
 
+def dialect_of(config: Config, provider: str) -> Dialect | None:
+    """The dialect in which this provider is asked; None where neither the config nor a preset knows it any more."""
+    settings, preset = config.providers.get(provider), PRESETS.get(provider)
+    if settings is None and preset is None:
+        return None
+    return (settings or ProviderSettings()).dialect or (preset or Preset("")).dialect
+
+
 def provider_dialects(config: Config) -> dict[str, Dialect]:
     """By the providers' names."""
-    return {
-        name: config.providers.get(name, ProviderSettings()).dialect or PRESETS.get(name, Preset("")).dialect
-        for name in (*PRESETS, *config.providers)
-    }
+    names = (*PRESETS, *config.providers)
+    return {name: dialect for name in names if (dialect := dialect_of(config, name)) is not None}

@@ -20,6 +20,7 @@ from tailrace.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Usage,
 )
 
 CHARS_PER_TOKEN: Final = 4
@@ -40,6 +41,17 @@ def input_tokens(request: ModelRequest) -> int:
 
 def message_tokens(messages: Iterable[Message]) -> int:
     return sum(sum(map(_chars, message.parts)) // CHARS_PER_TOKEN + _MESSAGE_TOKENS for message in messages)
+
+
+def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage:
+    """The usage of an answer that was interrupted: what its provider has said of it, and an estimate of what it has
+    not. Nothing of a provider that had not begun to answer."""
+    if not answer.parts:
+        return known
+    said = known.input_tokens or known.cache_read_tokens or known.cache_write_tokens
+    asked = 0 if said else input_tokens(request)
+    answered = max(0, message_tokens((answer,)) - _MESSAGE_TOKENS - known.output_tokens)
+    return known + Usage(asked, answered, estimated_tokens=asked + answered)
 
 
 def _chars(part: Part) -> int:

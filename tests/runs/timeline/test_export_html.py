@@ -8,7 +8,10 @@ import re
 import pytest
 
 from runs.timeline.sample_run import sample_log
-from tailrace.runs.timeline.export_html import export_html
+from tailrace.events import MessageChunk
+from tailrace.journal.memory import MemoryJournal
+from tailrace.ports import Batch, Lease, NewRun
+from tailrace.runs.timeline.export_html import export_html, read_export
 from tailrace.runs.timeline.web_bundle import NotBundled, bundled
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028"
@@ -83,3 +86,26 @@ def test_modules_become_one_script_in_the_order_of_their_imports() -> None:
 def test_what_cannot_be_bundled_is_refused(source: str) -> None:
     with pytest.raises(NotBundled):
         bundled("a.js", {"a.js": source, "b.js": ""}.__getitem__)
+
+
+class GrowingJournal(MemoryJournal):
+    """Its run goes on whenever its log is read."""
+
+    lease: Lease
+
+    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        entries = await super().read(run_id, after=after, limit=limit)
+        self.append(self.lease, [MessageChunk("more ")])
+        await self.commit(self.lease)
+        return entries
+
+
+async def test_the_timeline_and_the_events_of_a_live_run_are_of_one_moment() -> None:
+    journal = GrowingJournal()
+    run, lease = await journal.start(NewRun("agent"), "me")
+    assert lease is not None
+    journal.lease = lease
+    data = re.search(r'id="runs">(.*?)</script>', await read_export(journal, run.id), re.DOTALL)
+    assert data is not None
+    (exported,) = json.loads(data[1])["runs"]
+    assert exported["events"][-1]["seq"] == exported["timeline"]["last_seq"]

@@ -70,7 +70,7 @@ async def test_every_key_sees_what_waits_and_its_own_alone_can_answer(tmp_path: 
         "run_id": of_ann,
         "session": "telegram-like",
         "title": "Launch it, please.",
-        "place": "api",
+        "place": "web",
         "command": "launch it",
         "requester": "ann",
     }

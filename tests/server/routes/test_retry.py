@@ -26,14 +26,18 @@ async def test_the_model_is_not_told_of_the_first_try(tmp_path: Path) -> None:
         body = {"idempotency_key": "k"}
         status, again = await server.json("POST", f"/runs/{failed}/retry", body)
         finished = await server.app.agents.finished(again["id"])
+        repeated = await server.json("POST", f"/runs/{failed}/retry", body)
         earlier, _ = await server.json("POST", f"/runs/{first}/retry", {})
         unknown, _ = await server.json("POST", "/runs/run_of_nobody/retry", {})
         third = await ask(server, "Third?")
         await server.app.agents.finished(third)
+        later = await server.json("POST", f"/runs/{failed}/retry", body)
+        other, _ = await server.json("POST", f"/runs/{again['id']}/retry", {"idempotency_key": "k"})
         seen = [[each["content"] for each in request.json()["messages"][1:]] for request in server.provider.requests]
     assert (state["status"], state["error"]["status"]) == ("failed", 401)
     assert (status, finished.output) == (201, "Two.")
-    assert (earlier, unknown) == (400, 404)
+    assert [(each[0], each[1]["id"]) for each in (repeated, later)] == [(201, again["id"])] * 2
+    assert (earlier, unknown, other) == (400, 404, 400)
     assert seen[-2] == ["First?", "One.", "Second?"]
     assert seen[-1] == ["First?", "One.", "Second?", "Two.", "Third?"]
 

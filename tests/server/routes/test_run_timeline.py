@@ -84,7 +84,12 @@ async def test_a_sequence_has_its_steps(tmp_path: Path) -> None:
         _, instance = await server.json("POST", "/instances", {"sequence_id": sequence["id"]})
         await server.events(f"/instances/{instance['id']}/stream")
         shown = await timeline(server, instance["id"])
-    assert shown["question"] == "greet"
+        async with server.client.get(f"{server.url}/runs/{instance['id']}/export") as response:
+            exported = response.status, response.headers["Content-Disposition"]
+        _, run = await server.json("GET", f"/runs/{instance['id']}")
+    assert (shown["id"], shown["question"]) == (instance["id"], "greet")
+    assert exported == (200, f'attachment; filename="{instance["id"]}.html"')
+    assert (run["status"], run["state"]) == ("completed", "completed")
     assert [(item["block_id"], item["state"]) for item in shown["items"] if item["kind"] == "step"] == [
         ("ask", "finished")
     ]

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import STALLED, Launch
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.port import Place
-from tailrace.events import MessageChunk, RunFailure, RunFinished, UsageRecorded
+from tailrace.events import Entry, MessageChunk, RunFailure, RunFinished, UsageRecorded
 from tailrace.messages import Usage
 from tailrace.ports import NewRun
 from tailrace.server.routes.session_stream import NOW
@@ -199,7 +201,10 @@ async def test_a_parked_run_holds_nothing_up(tmp_path: Path) -> None:
         assert (listed["data"][0]["status"], (await server.json("DELETE", "/sessions/s"))[0]) == ("idle", 409)
 
 
-async def test_a_session_that_waits_for_an_approval_says_so(tmp_path: Path) -> None:
+async def test_a_session_that_waits_for_an_approval_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fold_of_a_log(run_id: str) -> Entry:
+        raise AssertionError(f"the log of {run_id} was folded for a list")
+
     async with running_server(
         tmp_path, reply(call("launch", {"what": "it"})), reply("ok"), tools=(Launch(),)
     ) as server:
@@ -207,6 +212,9 @@ async def test_a_session_that_waits_for_an_approval_says_so(tmp_path: Path) -> N
         async with following(server, "/sessions/s/stream") as events:
             asked = (await until(events, "approval_asked"))[-1]
             _, waiting = await server.json("GET", "/sessions/s")
+            with monkeypatch.context() as context:
+                context.setattr(server.app.journal, "snapshot", fold_of_a_log)
+                _, listed = await server.json("GET", "/sessions")
             answer = {"approval_id": asked["approval_id"], "decision": "once"}
             await server.json("POST", f"/runs/{asked['run_id']}/approval", answer)
             await until(events, "run_finished")
@@ -215,7 +223,7 @@ async def test_a_session_that_waits_for_an_approval_says_so(tmp_path: Path) -> N
         "waiting",
         asked["approval_id"],
     )
-    assert idle["status"] == "idle"
+    assert ([session["status"] for session in listed["data"]], idle["status"]) == (["waiting"], "idle")
 
 
 async def test_a_stream_without_an_end_does_not_hold_the_server_up(tmp_path: Path) -> None:
@@ -257,3 +265,15 @@ async def test_a_session_is_deleted_by_whoever_began_it(tmp_path: Path) -> None:
     assert (shown[0], done, by_admin, left) == (409, [204, 204], ("telegram", 204), [])
     assert (kept[0].state, kept[1]) == ("completed", None)
     assert [run["id"] for run in anew["data"]] == [again]
+
+
+async def test_J110_a_conversation_of_raw_calls_is_deleted_by_whoever_began_it(tmp_path: Path) -> None:
+    body = {"model": "faulty/ok", "input": "mine", "conversation": "conv"}
+    async with running_server(tmp_path, reply("ok"), config=KEYS, env=ENV) as server:
+        asked, answer = await server.json("POST", "/v1/responses", body, headers=ANN)
+        theirs = await server.json("DELETE", "/sessions/conv", headers=BOB)
+        kept, _ = await server.json("GET", f"/v1/responses/{answer['id']}", headers=ANN)
+        own, _ = await server.json("DELETE", "/sessions/conv", headers=ANN)
+        gone, _ = await server.json("GET", f"/v1/responses/{answer['id']}", headers=ANN)
+    assert (asked, theirs[0], theirs[1]["error"]["kind"]) == (200, 403, "not_your_session")
+    assert (kept, own, gone) == (200, 204, 404)

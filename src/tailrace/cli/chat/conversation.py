@@ -15,6 +15,7 @@ from tailrace.agent.context import SUMMARY_PROMPT, with_summary
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
+from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
@@ -22,10 +23,10 @@ from tailrace.cli.chat.spending import Spending
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError, RunParked, TailraceError
-from tailrace.messages import Dialect, Message, Usage, user
+from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Run
-from tailrace.providers.presets import PRESETS
-from tailrace.providers.prices import context_window, cost_usd, prices_are_loaded
+from tailrace.providers.prices import context_window, prices_are_loaded
+from tailrace.runs.timeline.question import question_of
 
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
 COMPACT = "/compact"  # what a run is shown as that summarises the session
@@ -42,15 +43,6 @@ def turn_of(options: Options, question: Question | str) -> TurnSpec:
         checkpoints=options.checkpoints,
         max_turns=options.max_turns,
     )
-
-
-def question_of(run: Run) -> str:
-    """The user's message of that run, as the user saw it."""
-    try:
-        spec = msgspec.convert(run.new.input, TurnSpec)
-    except msgspec.ValidationError:  # written by another version
-        return ""
-    return spec.shown or spec.message.text
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -126,13 +118,7 @@ class Conversation:
     # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────
 
     def _price(self, provider: str, model: str, usage: Usage) -> float | None:
-        if provider == LOCAL or not prices_are_loaded():
-            return None
-        return cost_usd(model, usage, self._dialect_of(provider))
-
-    def _dialect_of(self, provider: str) -> Dialect:
-        settings, preset = self.app.config.providers.get(provider), PRESETS.get(provider)
-        return (settings.dialect if settings else None) or (preset.dialect if preset else None) or "chat"
+        return Costs(self.app.config).price(SpentTokens(provider, model, usage)) if prices_are_loaded() else None
 
     @property
     def context_window(self) -> int | None:

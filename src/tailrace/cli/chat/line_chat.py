@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, question_of
+from tailrace.cli.chat.conversation import Conversation, SessionSummary
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.slash.commands import run_slash_command
@@ -18,6 +18,7 @@ from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.ports import Run
+from tailrace.runs.timeline.question import question_of
 
 PROMPT: Final = "> "
 _INTERRUPTED: Final = object()

@@ -25,7 +25,7 @@ from tailrace import __version__
 from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now, question_of
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now
 from tailrace.cli.chat.go_on import go_on_command
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
@@ -45,6 +45,7 @@ from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
+from tailrace.runs.timeline.question import question_of
 from tailrace.system.private_files import make_private_directory, make_private_file
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves

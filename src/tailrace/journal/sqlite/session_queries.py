@@ -57,14 +57,13 @@ class _Searching:
         return self._runs >= MAX_RUNS or time.monotonic() > self._until
 
     def is_in(self, session: str) -> bool:
+        """A session that is begun is looked through to its end: the next page goes on with the one after it."""
         return any(self._text.is_in_run(new, outcome) for new, outcome in self._texts(session))
 
     def _texts(self, session: str) -> Iterator[tuple[bytes, bytes | None]]:
         for row in self._connection.execute(_TEXTS, (self._kind, session)):
             self._runs += 1
             yield row
-            if self.is_over:
-                return
 
 
 def session_of(connection: sqlite3.Connection, session: str, kind: str) -> SessionRuns | None:

@@ -278,8 +278,10 @@ class SqliteJournal(StoredJournal):
             loop.call_at(self._look_at_sessions_at, self._woken.set)
             return
         self._look_at_sessions_at = loop.time() + VALUES_INTERVAL_S
-        with contextlib.suppress(JournalError):  # the next look finds them
+        try:
             self._sessions.looked(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
+        except JournalError:  # no later write may come that would have it looked at again
+            loop.call_later(RETRY_FIRST_S, self._woken.set)
 
     # ── small state ──
 

@@ -6,6 +6,7 @@ their hashes, and no connection. What the run says stands in it as data, in whic
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.messages import Dialect
 from tailrace.ports import Journal
 from tailrace.runs.timeline.items import Timeline
-from tailrace.runs.timeline.read import read_log, read_timeline
+from tailrace.runs.timeline.read import read_log, timeline_in
 from tailrace.runs.timeline.web_bundle import bundled
 
 _ENTRY: Final = "inspector/exported.js"
@@ -69,8 +70,10 @@ async def read_export(
     journal: Journal, run_id: str, *, reasoning: bool = False, dialects: Mapping[str, Dialect] | None = None
 ) -> str:
     """The file of a run in a journal. Raises `RunNotFound`. `dialects` as of `timeline_of`."""
-    timeline = await read_timeline(journal, run_id, reasoning=reasoning, dialects=dialects)
-    return export_html(timeline, await read_log(journal, await journal.get(run_id)), reasoning=reasoning)
+    run = await journal.get(run_id)
+    entries = await read_log(journal, run)  # once: the timeline and the events are of the same moment
+    timeline = await timeline_in(journal, run, entries, reasoning=reasoning, dialects=dialects)
+    return await asyncio.to_thread(export_html, timeline, entries, reasoning=reasoning)
 
 
 def _inert(json: str) -> str:

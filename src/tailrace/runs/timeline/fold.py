@@ -12,6 +12,7 @@ from tailrace import events
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import Dialect, Message, Reasoning
 from tailrace.ports import Run
+from tailrace.runs.public_ids import public_id
 from tailrace.runs.timeline.attempts import Attempts
 from tailrace.runs.timeline.board import Board
 from tailrace.runs.timeline.items import (
@@ -296,7 +297,7 @@ class _TimelineFold:
         run, finished, board = self._run, self._finished or self._run.finished, self._board
         ended = board.since_start(finished.at) if finished is not None else None
         return Timeline(
-            id=run.id,
+            id=public_id(run),
             kind=run.new.kind,
             question=question_of(run) or self._question,
             status=finished.status if finished is not None else run.state,

@@ -1,4 +1,5 @@
-"""What a run was asked, in one text: the user's message, a client's input, or the name of a sequence."""
+"""What a run was asked, in one text: the user's message, a client's input, or the name of a sequence. The one place for
+every surface."""
 
 from __future__ import annotations
 
@@ -12,11 +13,14 @@ from tailrace.ports import Run
 
 
 def question_of(run: Run) -> str:
-    """Empty where the run keeps no question, as a fork does that goes on with another run's."""
+    """As its user saw it: without the files that a terminal has put into the message. Empty where the run keeps no
+    question, as a fork does that goes on with another run's."""
     given = run.new.input
     if run.new.kind == SEQUENCE:
         definition = given.get("definition")
         return str(definition.get("name", "")) if isinstance(definition, dict) else ""
+    if isinstance(shown := given.get("shown"), str) and shown:
+        return shown
     try:
         return msgspec.convert(given.get("message"), Message).text
     except msgspec.ValidationError:

@@ -26,7 +26,18 @@ async def read_timeline(
 ) -> Timeline:
     """Raises `RunNotFound`. `reasoning` and `dialects` as of `timeline_of`."""
     run = await journal.get(run_id)
-    entries = await read_log(journal, run)
+    return await timeline_in(journal, run, await read_log(journal, run), reasoning=reasoning, dialects=dialects)
+
+
+async def timeline_in(
+    journal: Journal,
+    run: Run,
+    entries: Sequence[Entry],
+    *,
+    reasoning: bool = False,
+    dialects: Mapping[str, Dialect] | None = None,
+) -> Timeline:
+    """The timeline of a log that `read_log` has read."""
     times = await journal.times(run.id)
     await load_prices()
     # A long log takes a while: meanwhile the loop serves others.

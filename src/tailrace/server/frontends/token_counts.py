@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.app.models import dialect_of
 from tailrace.config.load import Config
 from tailrace.messages import JsonObject, Usage
+from tailrace.providers.provider_dialects import dialect_of
 
 
 def counts_cache_apart(config: Config, provider: str) -> bool:

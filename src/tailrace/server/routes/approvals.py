@@ -16,21 +16,19 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.safety.waiting_approvals import WaitingApproval
-from tailrace.agent.service import TurnSpec
-from tailrace.config.sections import Platforms
+from tailrace.runs.run_summary import title_of
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
-from tailrace.tools.typed import preview_line
+from tailrace.server.routes.sessions_schemas import place_of
 from tailrace.wire.sse import encode_event
 
 LOOK_AGAIN_S: Final = 30.0  # while something waits: the process that would tell of its end may have died
-_SURFACES: Final = {"cli": "terminal", "editor": "editor", "mcp": "mcp", "python": "python"}  # by requester
 
 
 class WaitingBody(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. `title`: what the run was asked. `place`: where, `api` for a key. `may_answer`: with this key."""
+    """One question. `title`: what the run was asked. `place`: where, as of a session. `may_answer`: with this key."""
 
     approval_id: str
     run_id: str
@@ -108,8 +106,8 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         approval_id=asked.approval_id,
         run_id=run.id,
         session=run.new.session,
-        title=preview_line(msgspec.convert(run.new.input, TurnSpec).message.text),
-        place=_place(run.new.session, asked.requester),
+        title=title_of(run),
+        place=place_of(run.new.session, asked.requester),
         tool_name=asked.tool_name,
         command=asked.command,
         directory=asked.directory,
@@ -119,13 +117,6 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         expires_at=asked.expires_at,
         may_answer=asked.requester == identity.name,
     )
-
-
-def _place(session: str, requester: str) -> str:
-    platform, _, chat = session.partition(":")
-    if chat and platform in Platforms.__struct_fields__:
-        return platform
-    return _SURFACES.get(requester, "api")
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from tailrace.providers.provider_dialects import provider_dialects
+from tailrace.runs.public_ids import run_id_of
 from tailrace.runs.timeline import Timeline
 from tailrace.runs.timeline.export_html import read_export
 from tailrace.runs.timeline.read import read_timeline
@@ -33,14 +34,14 @@ class RunTimelines:
         """The timeline of a run: its attempts, texts, tools, approvals and notices, with their times."""
         query = query_of(request, RunQuery)
         timeline = await read_timeline(
-            self._journal, request.match_info["id"], reasoning=query.reasoning, dialects=self._dialects
+            self._journal, run_id_of(request.match_info["id"]), reasoning=query.reasoning, dialects=self._dialects
         )
         return json_response(timeline)
 
     async def export(self, request: web.Request) -> web.Response:
         """The run as one HTML file that needs nothing else: its timeline, and a replay of what its viewers saw."""
         query, run_id = query_of(request, RunQuery), request.match_info["id"]
-        page = await read_export(self._journal, run_id, reasoning=query.reasoning, dialects=self._dialects)
+        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, dialects=self._dialects)
         headers = {"Content-Disposition": f'attachment; filename="{_file_name(run_id)}"', **_HEADERS}
         return web.Response(text=page, content_type="text/html", charset="utf-8", headers=headers)
 

@@ -121,17 +121,20 @@ class Runs:
         201, also for the run that already has this idempotency key. Raises 400 where another message follows the run
         and for a fork, 403 for the session of a platform's chat, 409 for a run that has not ended."""
         body = await read_as(request, RetryBody)
-        identity, run_id = request[IDENTITY], request.match_info["id"]
+        identity, run_id, agents = request[IDENTITY], _run_id(request), self._app.agents
         check_name(body.idempotency_key, "idempotency_key")
         session = (await self._journal.get(run_id)).new.session
         check_session(session, identity, "session")
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
-        spec = await self._app.agents.retried_turn(run_id, requester=identity.name)
-        run = await self._pipeline.run_to_end(
-            self._app.agents.submit(
-                spec, session=session, idempotency_key=key, durability=self._app.config.store.durability
+        run = await agents.retry_with_key(run_id, session, key) if key else None
+        if run is None:
+            spec = await agents.retried_turn(run_id, requester=identity.name)
+            durability = self._app.config.store.durability
+            run = await self._pipeline.run_to_end(
+                agents.submit(spec, session=session, idempotency_key=key, durability=durability)
             )
-        )
+        if key and run.new.input.get("retry_of") != run_id:
+            raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(RunStatusBody(run.id, run.state), status=201)
 
     def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:

@@ -23,6 +23,8 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
+from tailrace.flows.engine.instance_events import ENDINGS
+from tailrace.flows.engine.instance_state import instance_state
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
@@ -263,7 +265,8 @@ def state_of(
 ) -> RunState:
     summary = msgspec.structs.asdict(summary_of(run, costs))
     if run.new.kind == SEQUENCE:
-        summary.update(state="paused" if run.state == "parked" else state.state or "scheduled")
+        ended = ENDINGS[state.status] if state.status != "running" else None
+        summary.update(state=ended or instance_state(run, state.state))
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
     summary.update(cost_usd=costs.of(state.spent))
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.client_thread import requester
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
+from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
 from tailrace.journal.fold import DELIVERY
@@ -26,7 +27,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.http.session_access import check_name, check_session
+from tailrace.server.http.session_access import check_name, check_session, owner_of
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, state_of, summary_of
 from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (
@@ -35,10 +36,11 @@ from tailrace.server.routes.sessions_schemas import (
     SessionsQuery,
     SessionState,
     SessionStreamQuery,
+    SessionSummary,
     session_summary,
 )
 
-_DELETED_KINDS = (TURN_KIND, "call")  # a conversation of `/v1/responses` has calls of raw models too
+_DELETED_KINDS = (TURN_KIND, CALL_KIND)  # a conversation of `/v1/responses` has calls of raw models too
 _DELETED_AT_ONCE = 200
 
 
@@ -57,10 +59,8 @@ class Sessions:
         query = query_of(request, SessionsQuery)
         page = await self._journal.sessions(TURN_KIND, search=query.q, before=query.before, limit=query.limit)
         await self._costs.load(each for session in page.sessions for each in session.spent or ())
-        data = [
-            session_summary(session, self._costs, waiting=await self._is_waiting(session)) for session in page.sessions
-        ]
-        return json_response(SessionList(tuple(data), Page(page.next is not None, page.next)))
+        data = await self._summaries(page.sessions)
+        return json_response(SessionList(data, Page(page.next is not None, page.next)))
 
     async def show(self, request: web.Request) -> web.Response:
         """One conversation, with the state of its latest runs, oldest first: all that a page needs to show it again."""
@@ -73,7 +73,7 @@ class Sessions:
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]
         more = len(runs) > query.limit
-        summary = session_summary(session, self._costs, waiting=await self._is_waiting(session))
+        (summary,) = await self._summaries([session])
         return json_response(
             SessionState(
                 **msgspec.structs.asdict(summary),
@@ -89,8 +89,9 @@ class Sessions:
         under way or still being shown in a chat."""
         name, caller = request.match_info["id"], request[IDENTITY]
         check_session(name, caller, "id")
-        session = await self._journal.session(name, TURN_KIND)
-        if session is not None and not caller.owns(requester(session.first)):
+        sessions = [await self._journal.session(name, kind) for kind in _DELETED_KINDS]
+        begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
+        if begun is not None and not caller.owns(owner_of(begun)):
             raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
         await self._check_idle(name)
         await self._pipeline.run_to_end(self._delete(name))
@@ -132,16 +133,14 @@ class Sessions:
         await self._costs.load(run.finished.spent or () if run.finished is not None else ())
         return summary_of(run, self._costs)
 
-    async def _is_waiting(self, session: SessionRuns) -> bool:
-        """Whether one of its runs asks for an approval."""
-        for run_id in session.under_way:
-            try:
-                state = (await self._journal.snapshot(run_id)).event
-            except RunNotFound:
-                continue
-            if isinstance(state, Snapshot) and any(approval.decision is None for approval in state.approvals):
-                return state.status == "running"
-        return False
+    async def _summaries(self, sessions: Sequence[SessionRuns]) -> tuple[SessionSummary, ...]:
+        """What waits for an approval is listed once for all of them: no log of a run under way is folded for it."""
+        under_way = any(session.under_way for session in sessions)
+        asking = {each.run.id for each in await self._pipeline.app.waiting.listed()} if under_way else set()
+        return tuple(
+            session_summary(session, self._costs, waiting=not asking.isdisjoint(session.under_way))
+            for session in sessions
+        )
 
     async def _check_cursor(self, session: str, run_id: str, seq: int) -> None:
         """Raises `ApiError` 400 for a run of another session, 409 for an entry that is not there (H98). A run that is

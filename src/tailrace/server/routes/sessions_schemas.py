@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.client_thread import requester
 from tailrace.app.costs import Costs
 from tailrace.config.sections import Platforms
 from tailrace.messages import Usage
@@ -76,15 +77,15 @@ def session_summary(session: SessionRuns, costs: Costs, *, waiting: bool) -> Ses
         status="waiting" if waiting else "running" if session.under_way else "idle",
         last_status=newest.state,
         model=answering_model(newest),
-        place=_place(session),
+        place=place_of(session.id, requester(newest)),
         usage=session.usage,
         cost_usd=costs.of(session.spent),
     )
 
 
-def _place(session: SessionRuns) -> str:
-    platform, colon, _ = session.id.partition(":")
+def place_of(session: str, asked_by: str) -> str:
+    """Where a run of this session was asked for by this requester; empty where that is not known."""
+    platform, colon, _ = session.partition(":")
     if colon and platform in Platforms.__struct_fields__:
         return platform
-    requester = session.newest.new.input.get("requester")
-    return _PLACES.get(requester, "web") if isinstance(requester, str) and requester else ""
+    return _PLACES.get(asked_by, "web") if asked_by else ""

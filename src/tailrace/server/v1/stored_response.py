@@ -22,6 +22,7 @@ from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.http.session_access import owner_of
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
@@ -58,16 +59,9 @@ async def response_run(journal: Journal, response_id: str, caller: Identity) -> 
         run = await journal.get(run_id)
     except RunNotFound as exc:
         raise no_such_response(response_id) from exc
-    if not run.new.input.get("origin") or not caller.owns(_owner_of(run)):
+    if not run.new.input.get("origin") or not caller.owns(owner_of(run)):
         raise no_such_response(response_id)
     return run
-
-
-def _owner_of(run: Run) -> str:
-    """The name of the key that started the run; empty where it is not known."""
-    origin: JsonObject = run.new.input.get("origin") or {}
-    owner: str = origin.get("owner") or run.new.input.get("requester") or ""
-    return owner
 
 
 class StoredResponse:
@@ -253,7 +247,7 @@ class _KnownItems:
         before: str | None = None
         for _ in range(SEARCHED_PAGES):
             page = await self._journal.runs(kind=CALL_KIND, states=ENDED, before=before, limit=SEARCHED_RUNS)
-            own += [run for run in page if run.new.input.get("origin") and self._caller.owns(_owner_of(run))]
+            own += [run for run in page if run.new.input.get("origin") and self._caller.owns(owner_of(run))]
             if len(own) >= SEARCHED_RUNS or len(page) < SEARCHED_RUNS:
                 break
             before = page[-1].id
@@ -296,7 +290,7 @@ async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[
     """The messages of this conversation: those up to the end of its newest run. Keys with the scope `runs` share their
     conversations; for any other key, another's is 404."""
     for run in await journal.runs(session=session, limit=1):
-        if not caller.may("runs") and not caller.owns(_owner_of(run)):
+        if not caller.may("runs") and not caller.owns(owner_of(run)):
             raise ApiError(404, f"no such conversation: {session[:80]!r}", param="conversation")
         if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)

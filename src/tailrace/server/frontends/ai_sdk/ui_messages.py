@@ -23,8 +23,7 @@ class UiMessageBuilder:
         self._id = ""
         self._metadata: JsonObject = {}
         self._parts: list[JsonObject] = []
-        self._texts: dict[str, JsonObject] = {}  # that grow, by the chunk's id
-        self._written: dict[str, str] = {}  # arguments of calls that are being written
+        self._texts: dict[str, tuple[JsonObject, list[str]]] = {}  # that grow, and their pieces, by the chunk's id
 
     def feed(self, data: bytes) -> None:
         """The next server-sent events of the stream, whole."""
@@ -34,6 +33,8 @@ class UiMessageBuilder:
 
     @property
     def message(self) -> JsonObject:
+        for part, pieces in self._texts.values():
+            part["text"] = "".join(pieces)
         return {"id": self._id, "role": "assistant", "metadata": self._metadata, "parts": self._parts}
 
     def _take(self, chunk: JsonObject) -> None:
@@ -58,23 +59,29 @@ class UiMessageBuilder:
     def _take_text(self, kind: str, chunk: JsonObject) -> None:
         name, _, what = kind.partition("-")
         if what == "start":
-            part = {"type": name, "text": "", "state": "streaming"}
-            self._texts[chunk["id"]] = part
-            self._parts.append(part)
-        part = self._texts[chunk["id"]]
-        part["text"] += chunk.get("delta", "")
+            begun = {"type": name, "text": "", "state": "streaming"}
+            self._close(chunk["id"])
+            self._texts[chunk["id"]] = begun, []
+            self._parts.append(begun)
+        part, pieces = self._texts[chunk["id"]]
+        pieces.append(chunk.get("delta", ""))
         if "providerMetadata" in chunk:
             part["providerMetadata"] = chunk["providerMetadata"]
         if what == "end":
             part["state"] = "done"
 
+    def _close(self, text_id: str) -> None:
+        """A later text may have the same id."""
+        if text_id in self._texts:
+            part, pieces = self._texts.pop(text_id)
+            part["text"] = "".join(pieces)
+
     def _take_tool(self, kind: str, chunk: JsonObject) -> None:
         call_id: str = chunk["toolCallId"]
         if kind == "tool-input-start":
-            self._written[call_id] = ""
             self._tool_part(chunk).update(state="input-streaming")
         elif kind == "tool-input-delta":
-            self._written[call_id] += chunk["inputTextDelta"]
+            pass  # the whole input follows
         elif kind == "tool-input-available":
             self._tool_part(chunk).update(state="input-available", input=chunk["input"])
         elif kind == "tool-input-error":

@@ -6,7 +6,7 @@ import { ApprovalCard } from "./card.js";
 import { InboxFeed } from "./inbox_feed.js";
 import { canNotify, notify, switchNotifications, wantsNotifications } from "./notify.js";
 
-const PLACES = { api: "", python: "a Python program", mcp: "an MCP host", terminal: "the terminal", editor: "an editor" };
+const PLACES = { web: "", python: "a Python program", mcp: "an MCP host", terminal: "the terminal", editor: "an editor" };
 
 class Inbox {
   constructor() {

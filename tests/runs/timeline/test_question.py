@@ -1,0 +1,28 @@
+"""What a run was asked, as every list tells it."""
+
+from __future__ import annotations
+
+from tailrace.messages import JsonObject
+from tailrace.ports import NewRun, Run
+from tailrace.runs.run_summary import title_of
+from tailrace.runs.timeline.question import question_of
+
+MESSAGE: JsonObject = {"role": "user", "parts": [{"type": "text", "text": "Sum up\n\n<file>\n" + "x" * 9000}]}
+
+
+def asked(given: JsonObject, kind: str = "agent") -> Run:
+    return Run("run_1", NewRun(kind, given), "running", last_seq=1, first_seq=1, created_at=0.0, claims=1)
+
+
+def test_a_question_is_told_as_its_user_typed_it() -> None:
+    run = asked({"message": MESSAGE, "shown": "Sum up @notes.md"})
+    assert (question_of(run), title_of(run)) == ("Sum up @notes.md", "Sum up @notes.md")
+    assert question_of(asked({"message": MESSAGE})).startswith("Sum up\n\n<file>")
+
+
+def test_what_a_client_asks_and_the_name_of_a_sequence() -> None:
+    said = [{"role": "user", "content": "first"}, {"role": "assistant", "content": "no"}]
+    assert question_of(asked({"body": {"messages": said}}, "call")) == "first"
+    assert question_of(asked({"body": {"input": "whole"}}, "call")) == "whole"
+    assert question_of(asked({"definition": {"name": "greet"}}, "sequence")) == "greet"
+    assert question_of(asked({})) == ""
