@@ -190,6 +190,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     seq: int
     messages: tuple[TextSoFar, ...] = ()
     reasoning: str | None = None
+    reasoning_pieces: tuple[tuple[int, int], ...] | None = None  # (attempt, characters) of `reasoning`, in order
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
@@ -276,6 +277,7 @@ def state_of(
         seq=seq,
         messages=state.messages,
         reasoning=state.reasoning.text if reasoning else None,
+        reasoning_pieces=state.reasoning.pieces if reasoning else None,
         tools=state.tools,
         approvals=state.approvals,
         outputs=outputs,
