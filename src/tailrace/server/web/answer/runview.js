@@ -38,6 +38,8 @@ export class RunView {
     this.facts = new RunFacts();
     this.actions = make("div", "choices actions");
     this.actions.hidden = true;
+    this.hasThoughts = false; // as far as is known
+    this.thoughtsButton = null;
     this.node.append(this.body, this.activity.node, this.note, this.ending.node, this.facts.node, this.actions);
     this.reset();
   }
@@ -207,6 +209,8 @@ export class RunView {
 
   think(piece) {
     if (!this.thought || this.thought.ended) {
+      if (!piece.trim()) return; // some models send blank thoughts
+      this.knowThoughts(true);
       this.thought = new Thought(this.now);
       this.body.append(this.thought.node);
       this.open = null;
@@ -219,13 +223,24 @@ export class RunView {
     this.thought?.end(known);
   }
 
+  /** `button` shows and hides what the model thought: it is there once the model is known to have thought. */
+  offerThoughts(button) {
+    this.thoughtsButton = button;
+    this.knowThoughts(this.hasThoughts);
+  }
+
+  knowThoughts(some) {
+    this.hasThoughts ||= Boolean(some);
+    if (this.thoughtsButton) this.thoughtsButton.hidden = !this.hasThoughts;
+  }
+
   /** What the model thought, above its answer: as the server tells it, or gone. */
   async showReasoning(wanted) {
     for (const shown of [...this.body.childNodes]) if (shown.className === "thought") shown.remove();
     this.thought = null;
     const state = wanted && this.load ? await this.load("reasoning=true").catch(() => null) : null;
     if (!state) return;
-    this.restoreReasoning(state.reasoning || "There is none on record.", state.reasoning_pieces);
+    this.restoreReasoning(state.reasoning, state.reasoning_pieces);
     this.draw();
   }
 
@@ -233,6 +248,7 @@ export class RunView {
   restoreReasoning(text, pieces) {
     const source = typeof text === "string" ? text : (text?.text ?? "");
     for (const [attempt, thought] of byAttempt(source, pieces ?? text?.pieces)) {
+      if (!thought.trim()) continue;
       this.think(thought);
       this.endThought(false);
       const after = [...this.body.childNodes].find((node) => this.attempts.get(node) >= attempt);
@@ -308,6 +324,7 @@ export class RunView {
     for (const approval of asked.get(null)) this.restoreApproval(approval, Infinity);
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
     this.restoreReasoning(state.reasoning, state.reasoning_pieces);
+    this.knowThoughts(state.has_reasoning);
     this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
@@ -337,14 +354,16 @@ export class RunView {
 
   restoreEnding(state) {
     this.finish(state.status, state.error);
-    if (state.status === "failed") this.loadSummary();
+    if (state.status === "failed" || state.has_reasoning === undefined) this.loadSummary();
   }
 
-  /** What only the server can tell of a run that has ended: its cost, and what to do about a failure. */
+  /** What only the server can tell of a run that has ended: its cost, whether its model thought, and what to do about a failure. */
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
-    if (state) this.ending.learn(state);
-    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
+    if (!state) return;
+    this.ending.learn(state);
+    this.knowThoughts(state.has_reasoning);
+    this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
   }
 }
 
