@@ -392,12 +392,14 @@ class CallSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`decision` is None while the question is open."""
+    """`decision` is None while the question is open; `index` is that of the call that was asked about, None until it
+    begins, which it does after the answer."""
 
     asked: ApprovalAsked
     decision: Decision | None = None
     by: str = ""
     reason: str = ""
+    index: int | None = None
 
 
 StepState = Literal["running", "finished", "failed", "cancelled"]

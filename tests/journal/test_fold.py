@@ -94,6 +94,34 @@ def test_a_whole_run() -> None:
     assert state.seq == 21
 
 
+def test_an_approval_knows_the_call_that_it_was_asked_about_wherever_the_log_is_cut() -> None:
+    def question(approval_id: str) -> ApprovalAsked:
+        return ApprovalAsked(approval_id, "terminal", "rm x", "digest")
+
+    log = numbered(
+        ToolCallChunk("terminal", "ls", index=0),
+        ToolCallFinished("terminal", index=0),
+        question("a1"),
+        ApprovalAnswered("a1", "once", "me"),
+        ToolCallChunk("terminal", "rm x", index=1),
+        ToolCallFinished("terminal", index=1),
+        ToolCallChunk("read_file", "x", index=2),
+        ToolCallFinished("read_file", index=2),
+        question("a2"),
+        ApprovalAnswered("a2", "deny", "timeout"),
+        ToolCallChunk("terminal", "rm x", index=3),
+        ToolCallFinished("terminal", ok=False, index=3),
+        question("a3"),
+    )
+    for cut in range(len(log)):
+        state = fold([fold(log[:cut]).entry(), *log[cut:]]).snapshot()
+        assert [(each.asked.approval_id, each.index) for each in state.approvals] == [
+            ("a1", 1),
+            ("a2", 3),
+            ("a3", None),
+        ]
+
+
 def test_the_output_is_the_text_since_the_last_tool_boundary() -> None:
     log = numbered(MessageChunk("a"), MessageStop(), MessageChunk("b"), MessageChunk("c"), MessageStop(final=True))
     assert [fold(log[:length]).output for length in range(6)] == ["", "a", "", "b", "bc", "bc"]

@@ -166,6 +166,7 @@ class Fold:
                 self._arguments.setdefault(index, []).append(text)
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
                 self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+                self._place_approvals(name, index)
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = self._tools.get(index, events.ToolSoFar(name, index, attempt))
                 self._tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
@@ -193,7 +194,8 @@ class Fold:
                 self._approvals[approval_id] = events.ApprovalSoFar(event)
             case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 if approval := self._approvals.get(approval_id):
-                    self._approvals[approval_id] = events.ApprovalSoFar(approval.asked, decision, by, reason)
+                    told = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
+                    self._approvals[approval_id] = told
             case events.UsageRecorded(usage=usage, provider=provider, model=model):
                 self._usage += usage
                 self._spent[provider, model] = self._spent.get((provider, model), Usage()) + usage
@@ -218,6 +220,12 @@ class Fold:
                 pass  # shown live, never kept
             case _:
                 assert_never(event)
+
+    def _place_approvals(self, tool_name: str, index: int) -> None:
+        """The call begins: what was answered about a call of its tool and has none yet was asked about this one."""
+        for approval_id, approval in self._approvals.items():
+            if approval.index is None and approval.decision is not None and approval.asked.tool_name == tool_name:
+                self._approvals[approval_id] = msgspec.structs.replace(approval, index=index)
 
     def _message(self) -> _Text:
         if not self._open:

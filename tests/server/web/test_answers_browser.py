@@ -97,6 +97,7 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
             await tab.until(f"window.copied && document.body.innerText.includes('Copied') && '{name}'")
             assert await tab.value("window.copied") == copied
         assert await tab.value("document.querySelectorAll('.thought').length") == 0, "only for who asks"
+        await tab.until("[...document.querySelectorAll('.actions button')].every((button) => !button.hidden)")
         await tab.press("Thinking")
         await tab.until("document.querySelector('.thought')")
         await tab.value("document.querySelector('.thought').open = true")
@@ -111,6 +112,28 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
         assert await tab.value("{ const box = document.querySelector('.table'); box.scrollWidth > box.clientWidth; }")
         line = "parseFloat(getComputedStyle(document.querySelector('th')).lineHeight)"
         assert await tab.value(f"document.querySelector('th').clientHeight < 2 * {line}"), "no word is broken"
+    assert tab.complaints == []
+
+
+async def test_thinking_is_offered_where_the_model_thought_alone(devtools: str, tmp_path: Path) -> None:
+    offered = """[...document.querySelectorAll(".actions")].map((actions) =>
+      [...actions.children].some((button) => button.innerText === "Thinking" && button.offsetHeight > 0))"""
+    blank = reply(think("\n"), say("Blank."))
+    async with page(devtools, tmp_path, reply(think("Hmm."), say("One.")), reply("Two."), blank) as (_, _, tab):
+        for number, words in enumerate(("One.", "Two.", "Blank.")):
+            await tab.send("And?")
+            await tab.until_shown(words)
+            await tab.until(ENDED)
+            if not number:
+                await tab.until(f"{offered}[0]")
+                await tab.press("Thinking")  # from now on thoughts are shown as they come
+                await tab.until("document.querySelector('.thought')")
+        for _ in range(2):
+            assert await tab.value(offered) == [True, False, False]
+            assert await tab.value("document.querySelectorAll('.thought').length") == 1
+            await tab.reload()
+            await tab.until_shown("Blank.")
+            await tab.until(ENDED)
     assert tab.complaints == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from server.web import chromium
 from server.web.chromium import Tab
 from server.web.opened_page import ENDED, WAITS, Launch, answer, page
-from tailrace.testing.provider import Reply, call, reply, say
+from tailrace.testing.provider import Reply, call, reply, say, think
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 PHONE, DESKTOP = (390, 844), (1280, 800)
@@ -145,6 +145,35 @@ async def test_several_questions_stack_and_each_is_answered(devtools: str, tmp_p
         assert await tab.value(FOCUS) == "message"
         results = [each["content"] for each in server.provider.requests[1].json()["messages"][-2:]]
     assert sorted("launched" in result for result in results) == [False, True]
+
+
+@pytest.mark.parametrize("button", ["Approve once", "Deny"])
+async def test_a_reload_finds_an_approval_and_the_thoughts_at_their_calls(
+    devtools: str, tmp_path: Path, button: str
+) -> None:
+    rounds = (
+        reply(think("Hm."), say("I will look around first."), call("terminal", {"command": "ls -la"})),
+        reply(think("So."), say("Now I remove the build."), call("terminal", {"command": "rm -rf build"})),
+        reply("All done."),
+    )
+    places = """[...document.querySelector(".answer").children].map((node) =>
+      node.className === "thought" ? "thought" : `${node.className.split(" ")[0]} ${node.innerText.split("\\n")[0]}`)"""
+    async with page(devtools, tmp_path, *rounds) as (_, _, tab):
+        await tab.value("localStorage.setItem('tailrace.reasoning', 'true')")
+        await tab.send("Clean up.")
+        await tab.until(WAITS)
+        await tab.press(button)
+        await answer(tab)
+        live = await tab.value(places)
+        await tab.reload()
+        await answer(tab)
+        assert await tab.value(places) == live
+        for _ in range(2):  # hidden, and shown again
+            await tab.press("Thinking")
+        await tab.until("document.querySelectorAll('.thought').length === 2")
+        assert await tab.value(places) == live
+    kinds = [each.split(" ")[0] for each in live]
+    assert kinds == ["thought", "message", "tool", "thought", "message", "approval", "tool", "message"]
 
 
 async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, tmp_path: Path) -> None:

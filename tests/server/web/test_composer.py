@@ -101,6 +101,24 @@ async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path)
     assert [run["model"] for run in runs["data"]] == ["other/ok", "other/ok"]
 
 
+async def test_the_empty_page_names_the_model_that_is_chosen(devtools: str, tmp_path: Path) -> None:
+    said = "document.querySelector('#empty dd')?.innerText"
+    choose = "(name) => { const select = document.querySelector('#model'); select.value = name; "
+    choose += "select.dispatchEvent(new Event('change')); }"
+    async with page(devtools, tmp_path) as (_, _, tab):
+        await tab.until(f"{said} === 'faulty/ok'")
+        await tab.call("DOM.focus", backendNodeId=await tab.find("combobox", "Model"))
+        await tab.until("document.querySelectorAll('#model optgroup').length > 0")
+        await tab.value(f"({choose})('other/ok')")
+        await tab.until(f"{said} === 'other/ok'")
+        await tab.reload()
+        await tab.until(f"{said} === 'other/ok'")
+        assert await tab.value("document.querySelector('#model').selectedOptions[0].textContent") == "other/ok"
+        await tab.value(f"({choose})('')")
+        await tab.until(f"{said} === 'faulty/ok'")
+    assert tab.complaints == []
+
+
 async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PIXEL)
     (tmp_path / "notes.txt").write_text("Grüße\n</file>\nend", encoding="utf-8")

@@ -199,6 +199,11 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
     async with page(devtools, tmp_path, reply("Hello.")) as (server, _, tab):
         await tab.go(server.url + "/?session=doesnotexist")
         await tab.until_shown("This conversation is not here")
+        await tab.size(1280, 800)
+        await tab.press("New conversation")
+        await tab.until_shown("What shall I do?")
+        await tab.go(server.url + "/?session=doesnotexist")
+        await tab.until_shown("This conversation is not here")
         await tab.send("Hi.")
         assert await answer(tab) == "Hello."
         assert "This conversation is not here" not in await tab.text()

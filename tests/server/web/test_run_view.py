@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from server.web.test_markdown import needs_node, node
 
 VIEW = """
@@ -103,3 +105,54 @@ console.log(JSON.stringify([view.body.childNodes.length, settled, Node.made - be
     nodes, settled, made = await node(tmp_path, script)
     assert (nodes, settled) == (6001, 3000), "off the screen they are not laid out"
     assert made < 6
+
+
+RESTORED = """
+import { writeFileSync } from "node:fs";
+const stub = `export class RunApprovals {
+  ask({ command }, answered) {
+    const line = document.createElement("p");
+    line.textContent = (answered?.decision ?? "waits") + " " + command;
+    return line;
+  }
+  forget() {}
+  end() {}
+}`;
+writeFileSync("../approvals/run_approvals.js", stub);
+const { RunView } = await import("./runview.js");
+const view = new RunView("A question.");
+view.restore(JSON.parse(process.argv[2]));
+const shown = (node) => (node.tagName === "DETAILS" && node.className === "thought" ? "Thought" : node.textContent);
+console.log(JSON.stringify(view.body.childNodes.map(shown)));
+"""
+
+
+def terminal(index: int, command: str, **more: Any) -> dict[str, Any]:
+    call = {"tool_name": "terminal", "index": index, "attempt": index + 1, "preview": command, "ok": True}
+    return {**call, "args": {"command": command}, **more}
+
+
+def asked(command: str, **more: Any) -> dict[str, Any]:
+    return {"asked": {"approval_id": command, "tool_name": "terminal", "command": command}, **more}
+
+
+@needs_node
+@pytest.mark.parametrize("named", [True, False], ids=["named", "stored by an earlier version"])
+async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(tmp_path: Path, named: bool) -> None:
+    state = {
+        "status": "completed",
+        "messages": [
+            {"text": "Look.", "pieces": [[1, 5]], "stopped": True},
+            {"text": "Remove.", "pieces": [[2, 7]], "stopped": True},
+            {"text": "Done.", "pieces": [[3, 5]], "stopped": True, "final": True},
+        ],
+        "tools": [terminal(0, "ls -la"), terminal(1, "rm -rf build")],
+        "approvals": [asked("rm -rf build", decision="deny", **({"index": 1} if named else {}))],
+        "reasoning": "First.Second.",
+        "reasoning_pieces": [[1, 6], [2, 7]],
+    }
+    shown = await node(tmp_path, RESTORED, json.dumps(state))
+    places = ("Thought", "Look.", "ls -la", "Thought", "Remove.", "deny rm -rf build", "rm -rf build", "Done.")
+    assert len(shown) == len(places)
+    for words, place in zip(shown, places, strict=True):
+        assert place in words

@@ -189,7 +189,9 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     seq: int
     messages: tuple[TextSoFar, ...] = ()
+    has_reasoning: bool = False  # whether there is something to ask for with `reasoning=true`
     reasoning: str | None = None
+    reasoning_pieces: tuple[tuple[int, int], ...] | None = None  # (attempt, characters) of `reasoning`, in order
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
@@ -275,7 +277,9 @@ def state_of(
         **summary,
         seq=seq,
         messages=state.messages,
+        has_reasoning=bool(state.reasoning.text.strip()),
         reasoning=state.reasoning.text if reasoning else None,
+        reasoning_pieces=state.reasoning.pieces if reasoning else None,
         tools=state.tools,
         approvals=state.approvals,
         outputs=outputs,

@@ -14,6 +14,7 @@ import { Sidebar } from "./sidebar/sidebar.js";
 const byId = (id) => document.getElementById(id);
 const scroll = new Scroll(byId("log"), byId("latest"));
 let about = null; // what the server says of itself
+let models = null; // the choice of a model
 let conversation = null;
 
 const say = (words) => {
@@ -55,6 +56,7 @@ async function openAddress() {
 function show(session) {
   conversation?.close();
   say("");
+  if (!session) drawFirst();
   const opened = new Conversation(session, {
     ...{ log: byId("log"), scroll, complain },
     say: (words) => opened === conversation && say(words),
@@ -75,6 +77,13 @@ function changed() {
   byId("empty").hidden = byId("log").childElementCount > 0 || Boolean(conversation.session);
 }
 
+/** What stands where nothing was asked yet, of the model that would be asked. */
+function drawFirst() {
+  const other = models?.chosen;
+  const answering = about && other ? { ...about, model: other, embedded: false } : about;
+  drawEmpty(byId("empty"), answering, (words) => composer.fill(words));
+}
+
 function tellMissing() {
   drawMissing(byId("empty"));
   byId("empty").hidden = false;
@@ -89,7 +98,7 @@ async function send(text, parts) {
   }
   byId("empty").hidden = true;
   try {
-    await conversation.send(text, parts, byId("model").value);
+    await conversation.send(text, parts, models?.chosen ?? "");
   } finally {
     changed();
   }
@@ -122,7 +131,6 @@ async function meetServer() {
     complain(error);
     return null;
   });
-  drawEmpty(byId("empty"), about, (words) => composer.fill(words));
   composer.attachments.maxBodyBytes = about?.max_body_bytes ?? 0;
   if (about) byId("version").textContent = `Tailrace ${about.version}`;
 }
@@ -131,7 +139,7 @@ async function meetServer() {
 async function openConversations() {
   listen();
   await meetServer();
-  new ModelPicker(byId("model"), about?.model);
+  models = new ModelPicker(byId("model"), about?.model, () => conversation?.session || drawFirst());
   sidebar.start();
   startInbox(document.querySelector("#stage > header"));
   await openAddress();

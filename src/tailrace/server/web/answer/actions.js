@@ -20,6 +20,7 @@ export function offerActions(view, fork) {
     view.showReasoning(wanted);
   });
   thinking.setAttribute("aria-pressed", String(wantsReasoning()));
+  view.offerThoughts(thinking);
 }
 
 /** The models that can be asked beside the run's own. */

@@ -38,6 +38,8 @@ export class RunView {
     this.facts = new RunFacts();
     this.actions = make("div", "choices actions");
     this.actions.hidden = true;
+    this.hasThoughts = false; // as far as is known
+    this.thoughtsButton = null;
     this.node.append(this.body, this.activity.node, this.note, this.ending.node, this.facts.node, this.actions);
     this.reset();
   }
@@ -61,6 +63,7 @@ export class RunView {
     this.approvals?.forget();
     this.approvals = new RunApprovals(() => this.id);
     this.dirty = new Set(); // what has something to draw
+    this.attempts = new Map(); // node of the body → the attempt that it is of
   }
 
   /** The answer as the model wrote it. */
@@ -155,7 +158,7 @@ export class RunView {
         return this.withdraw(event.attempt);
       case "approval_asked":
         this.activity.rest();
-        return this.ask(event);
+        return this.ask(event, null, event.attempt);
       case "approval_answered":
         this.activity.set(this.tools.doing());
         return this.approvals.answered(event);
@@ -190,6 +193,7 @@ export class RunView {
       this.open = new AnswerText();
       this.texts.push(this.open);
       this.body.append(this.open.node);
+      this.attempts.set(this.open.node, attempt);
     }
     this.open.add(piece, attempt);
     this.dirty.add(this.open);
@@ -205,6 +209,8 @@ export class RunView {
 
   think(piece) {
     if (!this.thought || this.thought.ended) {
+      if (!piece.trim()) return; // some models send blank thoughts
+      this.knowThoughts(true);
       this.thought = new Thought(this.now);
       this.body.append(this.thought.node);
       this.open = null;
@@ -217,22 +223,37 @@ export class RunView {
     this.thought?.end(known);
   }
 
+  /** `button` shows and hides what the model thought: it is there once the model is known to have thought. */
+  offerThoughts(button) {
+    this.thoughtsButton = button;
+    this.knowThoughts(this.hasThoughts);
+  }
+
+  knowThoughts(some) {
+    this.hasThoughts ||= Boolean(some);
+    if (this.thoughtsButton) this.thoughtsButton.hidden = !this.hasThoughts;
+  }
+
   /** What the model thought, above its answer: as the server tells it, or gone. */
   async showReasoning(wanted) {
     for (const shown of [...this.body.childNodes]) if (shown.className === "thought") shown.remove();
     this.thought = null;
     const state = wanted && this.load ? await this.load("reasoning=true").catch(() => null) : null;
     if (!state) return;
-    this.restoreReasoning(state.reasoning || "There is none on record.");
+    this.restoreReasoning(state.reasoning, state.reasoning_pieces);
     this.draw();
   }
 
-  restoreReasoning(text) {
+  /** What each attempt thought, before what it said and did. */
+  restoreReasoning(text, pieces) {
     const source = typeof text === "string" ? text : (text?.text ?? "");
-    if (!source) return;
-    this.think(source);
-    this.endThought(false);
-    this.body.prepend(this.thought.node);
+    for (const [attempt, thought] of byAttempt(source, pieces ?? text?.pieces)) {
+      if (!thought.trim()) continue;
+      this.think(thought);
+      this.endThought(false);
+      const after = [...this.body.childNodes].find((node) => this.attempts.get(node) >= attempt);
+      after?.before(this.thought.node);
+    }
   }
 
   // ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,7 +261,9 @@ export class RunView {
   writeCall(event) {
     this.endThought();
     this.open = null;
-    this.dirty.add(this.tools.write(event));
+    const card = this.tools.write(event);
+    this.attempts.set(card.node, event.attempt ?? 1);
+    this.dirty.add(card);
     this.activity.set(`Writing a call of ${event.tool_name}`);
   }
 
@@ -254,7 +277,9 @@ export class RunView {
 
   tool(event) {
     this.open = null;
-    this.dirty.add(this.tools.begin(event));
+    const card = this.tools.begin(event);
+    this.attempts.set(card.node, event.attempt ?? 1);
+    this.dirty.add(card);
     this.activity.set(this.tools.doing());
   }
 
@@ -273,8 +298,10 @@ export class RunView {
 
   // ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
 
-  ask(asked, answered = null) {
-    this.body.append(this.approvals.ask(asked, answered));
+  ask(asked, answered = null, attempt = 1) {
+    const line = this.approvals.ask(asked, answered);
+    this.attempts.set(line, attempt);
+    this.body.append(line);
     this.open = null;
   }
 
@@ -284,38 +311,32 @@ export class RunView {
     this.reset();
     this.activity.began(state.started?.at ?? state.created_at);
     this.startedAt = state.started?.at;
-    const approvals = [...(state.approvals ?? [])];
+    const asked = approvalsByCall(state.approvals ?? [], state.tools ?? []);
     for (const item of inOrder(state.messages ?? [], state.tools ?? [])) {
       if (item.tool_name === undefined) {
         this.restoreText(item);
         continue;
       }
-      // The state does not say which call was asked about: the first of that tool that was not, yet.
-      const at = approvals.findIndex(({ asked, decision }) => decision && asked.tool_name === item.tool_name);
-      if (at >= 0) this.restoreApproval(approvals.splice(at, 1)[0]);
+      for (const approval of asked.get(item) ?? []) this.restoreApproval(approval, item.attempt);
       this.tool(item);
       if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
-    for (const approval of approvals) this.restoreApproval(approval);
-    for (const { tool_name, index = 0, arguments: text = "" } of state.calls ?? []) this.writeCall({ tool_name, index, text });
-    this.restoreReasoning(state.reasoning);
+    for (const approval of asked.get(null)) this.restoreApproval(approval, Infinity);
+    for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
+    this.restoreReasoning(state.reasoning, state.reasoning_pieces);
+    this.knowThoughts(state.has_reasoning);
     this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
   }
 
-  restoreApproval(approval) {
-    this.ask(approval.asked, approval.decision ? approval : null);
+  restoreApproval(approval, attempt) {
+    this.ask(approval.asked, approval.decision ? approval : null, attempt);
   }
 
   restoreText(text) {
-    const characters = [...(text.text ?? "")]; // lengths count characters, not UTF-16 units
-    let start = 0;
-    for (const [attempt, length] of text.pieces ?? [[1, characters.length]]) {
-      this.add(characters.slice(start, start + length).join(""), attempt);
-      start += length;
-    }
+    for (const [attempt, piece] of byAttempt(text.text ?? "", text.pieces)) this.add(piece, attempt);
     if (text.stopped) this.open = null;
   }
 
@@ -333,14 +354,16 @@ export class RunView {
 
   restoreEnding(state) {
     this.finish(state.status, state.error);
-    if (state.status === "failed") this.loadSummary();
+    if (state.status === "failed" || state.has_reasoning === undefined) this.loadSummary();
   }
 
-  /** What only the server can tell of a run that has ended: its cost, and what to do about a failure. */
+  /** What only the server can tell of a run that has ended: its cost, whether its model thought, and what to do about a failure. */
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
-    if (state) this.ending.learn(state);
-    if (state) this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
+    if (!state) return;
+    this.ending.learn(state);
+    this.knowThoughts(state.has_reasoning);
+    this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
   }
 }
 
@@ -354,4 +377,38 @@ function inOrder(texts, tools) {
     items.push(text);
   }
   return [...items, ...tools.slice(next)];
+}
+
+/** What each attempt wrote of a text: `pieces` are [attempt, length]. */
+function byAttempt(text, pieces) {
+  const characters = [...text]; // lengths count characters, not UTF-16 units
+  let start = 0;
+  const written = (pieces ?? [[1, characters.length]]).map(([attempt, length]) => {
+    start += length;
+    return [attempt, characters.slice(start - length, start).join("")];
+  });
+  return written.filter(([, piece]) => piece);
+}
+
+/** The approvals by the call that each was asked about; those of a call that has not begun are under null. */
+function approvalsByCall(approvals, tools) {
+  const found = new Map([[null, []]]);
+  for (const approval of approvals) {
+    const call = callOf(approval, tools, found) ?? null;
+    found.set(call, [...(found.get(call) ?? []), approval]);
+  }
+  return found;
+}
+
+function callOf({ asked, decision, index }, tools, found) {
+  if (index !== undefined && index !== null) return tools.find((tool) => (tool.index ?? 0) === index);
+  if (!decision) return undefined;
+  // A state that was stored by an earlier version does not say which call it was: the one that says the same.
+  const free = tools.filter((tool) => tool.tool_name === asked.tool_name && !found.has(tool));
+  return free.find((tool) => says(tool, asked.command)) ?? free[0];
+}
+
+function says({ tool_name: name, args, preview }, command) {
+  const given = Object.values(args ?? {});
+  return given.includes(command) || command === `${name} ${JSON.stringify(args)}` || (!given.length && preview === command);
 }

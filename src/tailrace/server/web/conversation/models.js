@@ -7,8 +7,8 @@ const MODEL = "tailrace.model";
 const AGENT = "tailrace"; // the agent with the configured model
 
 export class ModelPicker {
-  /** `configured` is the name of the model that is asked where none is chosen. */
-  constructor(select, configured = "") {
+  /** `configured` is the name of the model that is asked where none is chosen; `changed()` is called after a choice. */
+  constructor(select, configured = "", changed = () => {}) {
     Object.assign(this, { select, configured });
     this.listed = null; // a promise, once it was asked for
     select.replaceChildren(option("", configured || "The configured model"));
@@ -17,10 +17,16 @@ export class ModelPicker {
     select.value = kept === configured ? "" : kept;
     select.addEventListener("change", () => {
       localStorage.setItem(MODEL, select.value);
+      changed();
       document.getElementById("message").focus();
     });
     for (const kind of ["focus", "pointerenter"]) select.addEventListener(kind, () => this.load());
     select.addEventListener("mousedown", (event) => this.openWhole(event));
+  }
+
+  /** The model that was chosen; empty where the configured one is asked. */
+  get chosen() {
+    return this.select.value;
   }
 
   load() {
