@@ -96,8 +96,6 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE batches ADD COLUMN at double precision;
-    """,
-    """
     CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
     """,
 )

@@ -102,10 +102,8 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE heads ADD COLUMN claimed_seq INTEGER NOT NULL DEFAULT 0
     """,
     """
-    ALTER TABLE batches ADD COLUMN at REAL
-    """,
-    """
-    CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id)
+    ALTER TABLE batches ADD COLUMN at REAL;
+    CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
     """,
 )
 
