@@ -150,7 +150,7 @@ async def test_an_approval_answered_by_the_next_request(
 
 async def test_an_approval_answered_elsewhere_and_one_that_nobody_answers(driver: NodeDriver, tmp_path: Path) -> None:
     script = (*LAUNCH[:2], *LAUNCH)
-    config = "approvals: {timeout_s: 0.5}\n"
+    config = "approvals: {timeout_s: 3}\n"
     async with running_server(tmp_path, *script, tools=(Launch(),), config=config) as server:
         shown = await driver.run(
             server.url,
@@ -162,7 +162,8 @@ async def test_an_approval_answered_elsewhere_and_one_that_nobody_answers(driver
                 const decision = {approval_id: approvalId, decision: "once"};
                 if (agent === answered) await post(`${url}/runs/${runId}/approval`, decision);
                 await (await fetch(`${url}/runs/${runId}/stream`)).text(); // to its end
-                const resume = [{interruptId: agent.pendingInterrupts[0].id, status: "resolved", payload: true}];
+                const status = agent === answered ? "resolved" : "cancelled"; // the client refuses to answer too late
+                const resume = [{interruptId: agent.pendingInterrupts[0].id, status, payload: true}];
                 await agent.runAgent({resume});
               }
               await late.say("Never mind.");

@@ -26,7 +26,7 @@ from tailrace.events import (
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.retention import Retained, Retention, retain
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.messages import Usage, assistant
+from tailrace.messages import SpentTokens, Usage, assistant
 from tailrace.ports import Journal, NewRun, Signal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import follow, recover, stop
@@ -140,7 +140,8 @@ async def test_stopping_a_run_nobody_executes_ends_it(journal: Journal, wall_clo
     wall_clock.now += 31.0
     stopped = await stop(journal, run.id, "me", at=wall_clock.now)
     assert stopped.state == "stopped"
-    assert stopped.finished == RunFinished("stopped", "so far", Usage(1, 2), at=wall_clock.now)
+    spent = (SpentTokens("", "", Usage(1, 2)),)
+    assert stopped.finished == RunFinished("stopped", "so far", Usage(1, 2), at=wall_clock.now, spent=spent)
     with pytest.raises(RunSealed):
         await stop(journal, run.id, "me", at=wall_clock.now)
 

@@ -42,7 +42,7 @@ def test_a_question_on_a_pipe_is_answered_by_the_embedded_model(home: Path) -> N
 def test_a_model_that_is_not_embedded_is_refused_in_one_line(home: Path) -> None:
     done = tailrace(home, "-q", "hi", "--provider", "local", "--model", "gpt-5")
     assert (done.returncode, done.stdout) == (1, "")
-    refusal = "error: the embedded model is smollm2-135m, not gpt-5: set providers.local.model_path for another GGUF"
+    refusal = "error: model: the embedded model is smollm2-135m, not gpt-5: name another provider's as <provider>/gpt-5"
     assert done.stderr.startswith(refusal)
     assert done.stderr.count("\n") == 1
 
