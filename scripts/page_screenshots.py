@@ -16,13 +16,13 @@ import aiohttp
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from server.web import chromium  # noqa: E402 - the tests' browser
-from server.web.chromium import Tab, browsing  # noqa: E402
-from server.web.opened_page import ENDED, SETTLED  # noqa: E402
-from tailrace.app import open_app  # noqa: E402
-from tailrace.config.load import Config, load  # noqa: E402
-from tailrace.server.app import serving  # noqa: E402
-from tailrace.testing.provider import FaultyProvider, call, reply, say  # noqa: E402
+from server.web import chromium
+from server.web.chromium import Tab, browsing
+from server.web.opened_page import ENDED, SETTLED
+from tailrace.app import open_app
+from tailrace.config.load import Config, load
+from tailrace.server.app import serving
+from tailrace.testing.provider import FaultyProvider, call, reply, say
 
 TARGET = ROOT / "docs" / "screenshots"
 ANSWER = """\

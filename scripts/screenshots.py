@@ -21,8 +21,8 @@ import pyte.graphics
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from cli.screen.vt import VirtualTerminal  # noqa: E402 - the tests' terminal
-from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # noqa: E402 - it is found by the path above
+from cli.screen.vt import VirtualTerminal
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 
 # pyte knows no dim text; nothing of ours blinks, so that stands for it here.
 pyte.graphics.TEXT.update({2: "+blink", 22: "-bold"})
