@@ -22,6 +22,7 @@ from tailrace.server.http.listener import ConnectionLimits, listening
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
+from tailrace.server.metrics.loop_lag import observed_lag
 from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import about, approvals, health, openapi, page, run_timeline, runs, sequences, sessions
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
@@ -102,8 +103,10 @@ async def serving(
         app, extra=extra, metrics=metrics, timing=timing, workers=shared.workers if shared is not None else 1
     )
     address = shared if shared is not None else address_of(app.config, host=host, port=port)
-    async with listening(pipeline, application, address, drain_s=settings.drain_s, limits=limits) as url:
-        yield Serving(url, pipeline)
+    listener = listening(pipeline, application, address, drain_s=settings.drain_s, limits=limits)
+    async with listener as url:
+        with observed_lag(pipeline.metrics.loop_lag.observe):
+            yield Serving(url, pipeline)
 
 
 def address_of(config: Config, *, host: str | None = None, port: int | None = None) -> Address:

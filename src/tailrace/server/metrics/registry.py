@@ -157,6 +157,9 @@ class Metrics:
             "From the append of a commit's oldest entry to its being shown.",
             LAG_BUCKETS,
         )
+        self.loop_lag = histogram(
+            "tailrace_loop_lag_seconds", "How late the event loop ran a timer, ten times a second.", LAG_BUCKETS
+        )
 
     def text(self) -> str:
         lines: list[str] = []
