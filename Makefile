@@ -12,7 +12,7 @@ JOBS ?= 2
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test check format bench fuzz lock synapse homeassistant clients clean help
+.PHONY: chat serve test check format bench fuzz soak lock synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -42,6 +42,9 @@ bench: $(VENV)/.dev ## measure, as ratios within one run
 
 fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600
+
+soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
+	@$(BIN)/python -m tailrace.testing.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg
 
 lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 	@$(BIN)/python scripts/lock.py
