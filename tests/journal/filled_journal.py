@@ -35,5 +35,6 @@ async def fill(journal: Journal) -> dict[str, str]:
         await journal.signal(runs[name], Signal("stop", {"why": name}, by="me"))
     for number in range(3):
         assert await journal.swap_value("chats", f"k{number}", None, b"v%d\0" % number)
+    await journal.add_to_counters({"n": 2.5})
     assert await journal.swap_value("processes.heartbeats", "gone", None, b"{}")
     return runs

@@ -43,11 +43,12 @@ async def test_every_run_is_the_same_in_postgresql(filled: tuple[Path, dict[str,
     shown: list[tuple[str, int, int]] = []
     copied = await copy_journal(file, postgres_url, on_progress=lambda *progress: shown.append(progress))
     assert (copied["runs"], copied["signals"], copied["key_values"]) == (len(runs), 2, 3)
-    assert [line for line in shown if line[1] == line[2]][-1] == ("key_values", 3, 3)
+    assert [line for line in shown if line[1] == line[2]][-2:] == [("key_values", 3, 3), ("counters", 1, 1)]
     before, after = await SqliteJournal.open(file), await PostgresJournal.open(postgres_url)
     try:
         assert await after.list_values("chats") == {f"k{number}": b"v%d\0" % number for number in range(3)}
         assert await after.list_values("processes.heartbeats") == {}
+        assert await after.counters("n") == {"n": 2.5}
         for name, run_id in runs.items():
             old, new = await before.read(run_id), await after.read(run_id)
             assert (name, list(new)) == (name, list(old))

@@ -30,8 +30,8 @@ from tailrace.testing.conformance.journal import every_line, everything, written
 
 FORMATS = sorted((Path(__file__).parent / "formats").glob("format-*.sql"))
 RELEASED = {  # digests of the migrations, blanks aside
-    "sqlite": ("82058335fd", "40441c53b3", "eead8ff6e9", "1673ed78df", "6ecc3a6a50"),
-    "postgres": ("b21e33ec82", "12f17618c4"),
+    "sqlite": ("82058335fd", "40441c53b3", "eead8ff6e9", "1673ed78df", "6ecc3a6a50", "39f6eca347"),
+    "postgres": ("b21e33ec82", "12f17618c4", "9c6a3a5904"),
 }
 
 
@@ -119,6 +119,8 @@ async def test_a_file_of_each_format_is_read_and_goes_on(file: Path, tmp_path: P
     await check_is_readable(journal, file)
     if number_of(file) >= 2:
         assert await journal.list_values("chats") == {"k": b"v\0"}
+    counted = 1.5 if number_of(file) >= 6 else 0
+    assert await journal.add_to_counters({"a": 1}) == {"a": counted + 1}
     await check_goes_on(journal, names_in(file))
     await journal.close()
     with closing(sqlite3.connect(path)) as connection:

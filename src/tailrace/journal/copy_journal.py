@@ -55,6 +55,7 @@ _TABLES = (
     _Table("snapshots", ("run", "crc", "seq", "attempt", "state")),
     _Table("signals", ("id", "run", "name", "payload", "sender"), identity="id"),
     _Table("key_values", ("namespace", "key", "value"), where="namespace <> 'processes.heartbeats'"),
+    _Table("counters", ("name", "value")),
 )
 
 

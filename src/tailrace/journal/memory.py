@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Unpack
 
@@ -100,6 +100,7 @@ class MemoryJournal:
         self._published = Waiters()
         self._signal_id = 0
         self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
+        self._counters: dict[str, float] = {}
         self._value_changed = Waiters()
         self._sessions = SessionWatch()
 
@@ -402,6 +403,17 @@ class MemoryJournal:
         while (value := self._values.get((namespace, key))) == known:
             await self._value_changed.next_time().wait()
         return value
+
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        self._counters |= {name: self._counters.get(name, 0.0) + amount for name, amount in amounts.items()}
+        return {name: self._counters[name] for name in amounts}
+
+    async def counters(self, prefix: str) -> dict[str, float]:
+        return {name: value for name, value in self._counters.items() if name.startswith(prefix)}
+
+    async def remove_counters(self, prefix: str, before: str) -> None:
+        for name in [name for name in self._counters if name.startswith(prefix) and name < before]:
+            del self._counters[name]
 
     @property
     def process(self) -> str:

@@ -66,6 +66,9 @@ class MemoryFirst:
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
         self.next_value = storage.next_value
+        self.add_to_counters = storage.add_to_counters
+        self.counters = storage.counters
+        self.remove_counters = storage.remove_counters
         self.is_dead = storage.is_dead
         self.check = storage.check
 

@@ -6,7 +6,7 @@ an edit anywhere else, the port is wrong.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
@@ -433,6 +433,18 @@ class Journal(Protocol):
     async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
         """Waits until the value is another than `known`, by a change in this process or another one, and returns it. A
         value that is changed and changed back may be missed."""
+
+    # ── numbers that all processes share ──
+
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        """Adds to these numbers, all in one step, and returns what each is then. One that is not there is 0; adding 0
+        reads it. Processes that add at once are given different numbers."""
+
+    async def counters(self, prefix: str) -> dict[str, float]:
+        """Those whose names begin so."""
+
+    async def remove_counters(self, prefix: str, before: str) -> None:
+        """Those whose names begin with `prefix` and are less than `before`."""
 
     # ── other processes ──
 

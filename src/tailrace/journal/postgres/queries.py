@@ -12,6 +12,7 @@ from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.postgres.address import Connection
+from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
     Row,
@@ -339,3 +340,10 @@ async def value_of(connection: Connection, namespace: str, key: str) -> bytes | 
 async def values_in(connection: Connection, namespace: str) -> dict[str, bytes]:
     rows = await connection.fetch("SELECT key, value FROM key_values WHERE namespace = $1", namespace)
     return {key: value for key, value in rows}  # noqa: C416 - a record is no pair for `dict`
+
+
+async def counters(connection: Connection, prefix: str) -> dict[str, float]:
+    rows = await connection.fetch(
+        "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", prefix, end_of(prefix)
+    )
+    return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`

@@ -98,6 +98,12 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE batches ADD COLUMN at double precision;
     CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
     """,
+    """
+    CREATE TABLE counters (
+        name text COLLATE "C" PRIMARY KEY,
+        value double precision NOT NULL
+    ) WITH (fillfactor = 50)
+    """,
 )
 
 

@@ -6,7 +6,7 @@ run in `heads` is locked before anything is decided about the run. `now` is None
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.postgres.address import Connection
 from tailrace.journal.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
@@ -413,6 +414,22 @@ async def swap_value(connection: Connection, namespace: str, key: str, old: byte
             "UPDATE key_values SET value = $4 WHERE namespace = $1 AND key = $2 AND value = $3", *place, old, new
         )
     return status.endswith(" 1")
+
+
+async def add_to_counters(connection: Connection, amounts: Mapping[str, float]) -> dict[str, float]:
+    """In the order of their names: processes that add to the same ones wait for each other, and never in a circle."""
+    names = sorted(stored_text(name, "the name") for name in amounts)
+    rows = await connection.fetch(
+        "INSERT INTO counters SELECT * FROM unnest($1::text[], $2::float8[]) "
+        "ON CONFLICT (name) DO UPDATE SET value = counters.value + excluded.value RETURNING name, value",
+        names,
+        [float(amounts[name]) for name in names],
+    )
+    return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`
+
+
+async def remove_counters(connection: Connection, prefix: str, before: str) -> None:
+    await connection.execute("DELETE FROM counters WHERE name >= $1 AND name < $2", prefix, min(before, end_of(prefix)))
 
 
 async def probe(connection: Connection) -> None:

@@ -314,6 +314,17 @@ class PostgresJournal(StoredJournal):
         changed = await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
         return self._told_of_change(changed)
 
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        add = partial(statements.add_to_counters, amounts=dict(amounts))
+        return await self._commits.call(add, patience_s=PATIENCE_S.get())
+
+    async def counters(self, prefix: str) -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix))
+
+    async def remove_counters(self, prefix: str, before: str) -> None:
+        remove = partial(statements.remove_counters, prefix=prefix, before=before)
+        await self._commits.call(remove, patience_s=PATIENCE_S.get())
+
     @property
     def process(self) -> str:
         return ""  # whether a process of another machine is dead, only its leases tell

@@ -13,6 +13,7 @@ from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
+from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
     Row,
@@ -275,3 +276,10 @@ def value_of(connection: sqlite3.Connection, namespace: str, key: str) -> bytes 
 
 def values_in(connection: sqlite3.Connection, namespace: str) -> dict[str, bytes]:
     return dict(connection.execute("SELECT key, value FROM key_values WHERE namespace = ?", (namespace,)).fetchall())
+
+
+def counters(connection: sqlite3.Connection, prefix: str) -> dict[str, float]:
+    found = connection.execute(
+        "SELECT name, value FROM counters WHERE name >= ? AND name < ?", (prefix, end_of(prefix))
+    )
+    return dict(found.fetchall())

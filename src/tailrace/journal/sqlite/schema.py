@@ -105,6 +105,12 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE batches ADD COLUMN at REAL;
     CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
     """,
+    """
+    CREATE TABLE counters (
+        name TEXT PRIMARY KEY,
+        value REAL NOT NULL
+    ) WITHOUT ROWID
+    """,
 )
 
 

@@ -6,7 +6,7 @@ A function here raises before it has written anything, so a refusal does not aff
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
 from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Row,
     TimedRow,
@@ -290,3 +291,18 @@ def swap_value(connection: sqlite3.Connection, namespace: str, key: str, old: by
     else:
         connection.execute("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?)", (namespace, key, new))
     return True
+
+
+def add_to_counters(connection: sqlite3.Connection, amounts: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name: connection.execute(
+            "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value "
+            "RETURNING value",
+            (name, amount),
+        ).fetchone()[0]
+        for name, amount in amounts.items()
+    }
+
+
+def remove_counters(connection: sqlite3.Connection, prefix: str, before: str) -> None:
+    connection.execute("DELETE FROM counters WHERE name >= ? AND name < ?", (prefix, min(before, end_of(prefix))))

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -294,6 +294,15 @@ class SqliteJournal(StoredJournal):
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
         return self._told_of_change(await self._commits.call(swap))
+
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        return await self._commits.call(partial(statements.add_to_counters, amounts=dict(amounts)))
+
+    async def counters(self, prefix: str) -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix))
+
+    async def remove_counters(self, prefix: str, before: str) -> None:
+        await self._commits.call(partial(statements.remove_counters, prefix=prefix, before=before))
 
     @property
     def process(self) -> str:

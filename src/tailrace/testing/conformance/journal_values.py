@@ -9,9 +9,10 @@ import pytest
 from tailrace.errors import CorruptLog
 from tailrace.journal.key_values import KeyValues
 from tailrace.ports import Journal
+from tailrace.testing.conformance.journal_counters import CountersConformance
 
 
-class KeyValuesConformance:
+class KeyValuesConformance(CountersConformance):
     """Small state by namespace and key."""
 
     async def test_a_value_is_swapped_only_where_it_is_what_the_caller_saw(self, journal: Journal) -> None:

@@ -104,6 +104,12 @@ class SharedJournalConformance:
             assert await other.swap_value("n", "k", known, new)
             assert await waiting == new
 
+    async def test_processes_that_count_at_once_are_given_different_numbers(self, one: Journal, other: Journal) -> None:
+        adding = [journal.add_to_counters({"n": 1, "m": 1}) for journal in (one, other) * 20]
+        seen = await asyncio.gather(*adding)
+        assert sorted(numbers["n"] for numbers in seen) == list(range(1, 41))
+        assert await one.counters("n") == {"n": 40}
+
     async def test_a_run_that_another_process_begins_in_a_session_can_be_waited_for(
         self, one: Journal, other: Journal
     ) -> None:
