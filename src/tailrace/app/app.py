@@ -30,11 +30,13 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
+from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
+from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
 from tailrace.config.load import STORE_PASSWORD, Config
@@ -106,7 +108,8 @@ class App:
             tracer = tracer_of(tracer_provider)
             self._observer = TurnSpans(tracer, self._route_of)
             middleware = (trace_attempts(tracer), *middleware)
-        self.caller = Caller(middleware=middleware)
+        self.usage = UsageLedger(journal, Costs(config))
+        self.caller = Caller(middleware=(*middleware, self.usage.middleware))
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         _check_allow(config)
@@ -336,7 +339,8 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
-                async with app.agents, app.calls, app.flows, retention_loop(journal, retention_of(config)):
+                keeping = retention_loop(journal, retention_of(config))
+                async with app.usage.running(), app.agents, app.calls, app.flows, keeping:
                     try:
                         yield app
                     finally:

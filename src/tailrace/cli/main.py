@@ -63,6 +63,7 @@ COMMANDS: dict[str, CliCommand] = {
     "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands"),
     "stop": CliCommand("stop one run", "tailrace.cli.runs.commands"),
     "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top"),
+    "usage": CliCommand("what was used and what it cost, by key, model and day", "tailrace.cli.usage.command"),
     "fork": CliCommand(
         "a run that begins from another one, after any of its events",
         "tailrace.cli.commands.fork",

@@ -21,6 +21,7 @@ from tailrace.messages import Dialect
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
 Workers = Annotated[int, Meta(ge=0, le=512, description="a whole number from 0 (one per core) to 512")]
+Dollars = Annotated[float, Meta(gt=0, description="an amount in dollars above 0")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
 SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
@@ -284,11 +285,23 @@ Scope: TypeAlias = Literal["models", "runs", "admin"]
 
 
 class ServerKey(Section):
-    """The key of one caller. `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route."""
+    """The key of one caller. Scopes: `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route.
+
+    `models` are the ones that the key may use, as `<provider>/<model>` with `*` for any text, `tailrace` for the agent
+    and `sequences` for what has its models in its steps; empty: all. The limits hold for all processes together, a day
+    is one of UTC."""
 
     name: str
     key_env: EnvName
     scopes: tuple[Scope, ...] = ("models", "runs")
+    models: tuple[str, ...] = ()
+    requests_per_minute: Count | None = None
+    tokens_per_day: Count | None = None
+    usd_per_day: Dollars | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        return (self.requests_per_minute, self.tokens_per_day, self.usd_per_day) != (None, None, None)
 
 
 class Server(Section):

@@ -25,6 +25,7 @@ from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
+from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
 from tailrace.runs.processes import Processes, RunShare
@@ -329,6 +330,7 @@ class RunHost(ABC, Generic[E]):
     async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
         CURRENT_RUN.set(run.id)
+        CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # whoever started the run may have been in a hurry; the run waits for storage
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):

@@ -24,7 +24,18 @@ from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.loop_lag import observed_lag
 from tailrace.server.metrics.registry import Metrics
-from tailrace.server.routes import about, approvals, health, openapi, page, run_timeline, runs, sequences, sessions
+from tailrace.server.routes import (
+    about,
+    approvals,
+    health,
+    openapi,
+    page,
+    run_timeline,
+    runs,
+    sequences,
+    sessions,
+    usage,
+)
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
@@ -40,6 +51,7 @@ MODULES: tuple[RouteModule, ...] = (
     runs.routes,
     sessions.routes,
     approvals.routes,
+    usage.routes,
     run_timeline.routes,
     ai_sdk.routes,
     sequences.routes,

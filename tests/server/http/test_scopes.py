@@ -41,6 +41,7 @@ NEEDS: dict[str, str | None] = {
     "/ag-ui": "runs",
     "/about": "runs",
     "/approvals": "runs",
+    "/usage": None,
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,

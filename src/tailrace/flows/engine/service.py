@@ -50,6 +50,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     dry_run: bool = False
     retry_of: str = ""
+    requester: str = ""  # the name of the key that started it
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -133,6 +134,7 @@ class FlowService(RunHost[InstanceRunner]):
         *,
         dry_run: bool = False,
         idempotency_key: str = "",
+        requester: str = "",
     ) -> Run:
         """An instance that has begun; it goes on whether or not anything watches it. With a known idempotency key, the
         instance that has it. Raises `DefinitionError`."""
@@ -142,7 +144,7 @@ class FlowService(RunHost[InstanceRunner]):
             await asyncio.to_thread(self.check, definition)
         given = given or {}
         await _check_input(definition, given)
-        spec = InstanceSpec(definition, given, version.id, version.version, dry_run)
+        spec = InstanceSpec(definition, given, version.id, version.version, dry_run, requester=requester)
         return await self._create(spec, idempotency_key)
 
     async def _create(self, spec: InstanceSpec, idempotency_key: str, facts: Sequence[AnyEvent] = ()) -> Run:

@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
@@ -33,6 +34,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     name: str
     scopes: frozenset[Scope] = ALL
+    models: tuple[str, ...] = ()  # patterns of those that it may use; empty: all
 
     def may(self, access: Access) -> bool:
         return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
@@ -41,6 +43,16 @@ class Identity(msgspec.Struct, frozen=True):
         """Raises `ApiError` 403 for a key without the scope."""
         if not self.may(access):
             raise ApiError(403, f"{what} needs a key with the scope {access!r}", code="insufficient_scope")
+
+    def may_use(self, model: str) -> bool:
+        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def require_model(self, model: str) -> None:
+        """`model` by its whole name. Raises `ApiError` 403 for one that is not the key's to use."""
+        if not self.may_use(model):
+            may = ", ".join(self.models)
+            message = f"this key may not use {model!r}; it may use: {may}"
+            raise ApiError(403, message, code="model_not_allowed", param="model")
 
     def owns(self, owner: str) -> bool:
         """Whether what the key of that name made is this caller's to read and delete. An admin's is everything."""
@@ -53,13 +65,18 @@ LOCAL = Identity("local")  # no key is configured: every client on the loopback 
 class Authoriser:
     """The keys of this server. Without any, every client is let in."""
 
-    def __init__(self, keys: Mapping[str, tuple[str, Collection[Scope]]]) -> None:
-        """`keys`: the secret and the scopes by name. Raises `ConfigError` for a blank secret, and where two keys
-        have the same one."""
+    def __init__(
+        self, keys: Mapping[str, tuple[str, Collection[Scope]]], models: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        """`keys`: the secret and the scopes by name; `models`: those that a key may use. Raises `ConfigError` for a
+        blank secret, and where two keys have the same one."""
         for name, (secret, _) in keys.items():
             if not secret.strip():
                 raise ConfigError(f"the key {name!r} is blank", key="server.keys")
-        self._keys = [(_digest(secret), Identity(name, frozenset(scopes))) for name, (secret, scopes) in keys.items()]
+        self._keys = [
+            (_digest(secret), Identity(name, frozenset(scopes), (models or {}).get(name, ())))
+            for name, (secret, scopes) in keys.items()
+        ]
         if len({digest for digest, _ in self._keys}) < len(self._keys):
             raise ConfigError("two keys have the same value", key="server.keys")
 
@@ -73,7 +90,7 @@ class Authoriser:
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
         if secret := config.secret(config.server.key_env):
             keys["default"] = (secret, ALL)
-        return cls(keys)
+        return cls(keys, {key.name: key.models for key in config.server.keys})
 
     @property
     def required(self) -> bool:

@@ -17,10 +17,12 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from tailrace.app.http_connection import SERVER_NAME
 from tailrace.journal.storage_wait import PATIENCE_S
+from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
+from tailrace.server.http.key_limits import COUNTED, LEFT, admit, key_limits
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, IGNORED, REQUEST_ID
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
@@ -60,6 +62,8 @@ class RequestPipeline:
         self.metrics = metrics if metrics is not None else Metrics()
         self._draining = asyncio.Event()
         self._authoriser = authoriser
+        self._limits = key_limits(app)
+        app.usage.limited = self._limits.names
         self._origins = origins
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
@@ -168,6 +172,7 @@ class RequestPipeline:
         PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
             self._admit(request)
+            await self._count(request)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             return await handler(request)
@@ -210,6 +215,16 @@ class RequestPipeline:
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
 
+    async def _count(self, request: web.Request) -> None:
+        """What follows is charged to the key. Raises `ApiError` 429 where it has used up what it may."""
+        identity: Identity | None = request.get(IDENTITY)
+        if identity is None or request.method != "POST":
+            return
+        CHARGED_TO.set(identity.name)
+        route = self._routes.get(request.match_info.route)
+        if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+            await admit(self._limits, identity.name, request)
+
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
@@ -221,6 +236,8 @@ class RequestPipeline:
         headers = response.headers
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
+        if left := request.get(LEFT):
+            headers.update(left)
         if ignored := request.get(IGNORED):
             headers["X-Tailrace-Ignored"] = ", ".join(ignored)
         headers["X-Content-Type-Options"] = "nosniff"

@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from tailrace.config.sections import Platforms
-from tailrace.ports import Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
@@ -26,10 +25,3 @@ def check_name(name: str, param: str) -> None:
     """Raises `ApiError` 400."""
     if _CONTROL.search(name):
         raise ApiError(400, f"{param}: a name has no control characters", param=param)
-
-
-def owner_of(run: Run) -> str:
-    """The name of the key that started the run; empty where it is not known."""
-    origin = run.new.input.get("origin") or {}
-    owner: str = origin.get("owner") or run.new.input.get("requester") or ""
-    return owner

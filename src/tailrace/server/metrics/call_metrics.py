@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tailrace.app.usage.ledger import OnSpent
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, EventDelta, ModelRequest
+from tailrace.messages import AnyDelta, EventDelta, ModelRequest, SpentTokens
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
@@ -74,3 +75,16 @@ def count_runs(metrics: Metrics) -> OnEnd:
         metrics.runs.inc(run.new.kind, finished.status)
 
     return on_end
+
+
+def count_usage(metrics: Metrics) -> OnSpent:
+    """For `UsageLedger.on_spent`."""
+
+    def on_spent(key: str, spent: SpentTokens, usd: float | None) -> None:
+        model = f"{spent.provider}/{spent.model}"
+        metrics.spent_tokens.inc(key, model, "input", by=spent.usage.input_tokens)
+        metrics.spent_tokens.inc(key, model, "output", by=spent.usage.output_tokens)
+        if usd:
+            metrics.spent_usd.inc(key, model, by=usd)
+
+    return on_spent

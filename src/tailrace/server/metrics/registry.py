@@ -139,6 +139,10 @@ class Metrics:
         self.runs = counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
         self.calls = counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))
         self.tokens = counter("tailrace_tokens_total", "Tokens as providers count them.", ("provider", "direction"))
+        self.spent_tokens = counter(
+            "tailrace_key_tokens_total", "Tokens by who asked for them.", ("key", "model", "direction")
+        )
+        self.spent_usd = counter("tailrace_key_cost_usd_total", "List prices of these tokens.", ("key", "model"))
         self.retries = counter(
             "tailrace_retries_total", "Attempts after the first at the same provider.", ("provider",)
         )

@@ -53,7 +53,8 @@ from tailrace.server.routes.runs_schemas import (
     summary_of,
     turn_of,
 )
-from tailrace.server.v1.model_target import turn_model
+from tailrace.server.v1.model_target import require_model, turn_model
+from tailrace.server.v1.models import AGENT
 
 
 class Runs:
@@ -74,7 +75,7 @@ class Runs:
         identity = request[IDENTITY]
         check_session(body.session, identity, "session")
         check_name(body.idempotency_key, "idempotency_key")
-        spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
+        spec = turn_of(body, model=turn_model(self._app, body.model, identity), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
             self._app.agents.submit(
@@ -101,11 +102,12 @@ class Runs:
                 _run_id(request),
                 body.after,
                 question_of(body),
-                turn_model(self._app, body.model) if body.model else None,
+                turn_model(self._app, body.model, identity) if body.model else None,
                 requester=identity.name,
                 reachable=True,
             )
         )
+        require_model(self._app, spec.model or AGENT, identity)
         self._app.models.routes(named(self._app.config, spec.model))
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         durability = body.durability or self._app.config.store.durability
@@ -129,6 +131,7 @@ class Runs:
         run = await agents.retry_with_key(run_id, session, key) if key else None
         if run is None:
             spec = await agents.retried_turn(run_id, requester=identity.name)
+            require_model(self._app, spec.model or AGENT, identity)
             durability = self._app.config.store.durability
             run = await self._pipeline.run_to_end(
                 agents.submit(spec, session=session, idempotency_key=key, durability=durability)

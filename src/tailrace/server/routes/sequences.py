@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
@@ -32,6 +32,8 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import Page, page_of
+
+SEQUENCES: Final = "sequences"  # among the models of a key: what has its models in its steps
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -129,11 +131,14 @@ class Sequences:
         201, also for the instance that already has this idempotency key. Raises 404 for an unknown sequence, 409
         where the key belongs to another request."""
         body = await read_as(request, NewInstance)
+        request[IDENTITY].require_model(SEQUENCES)
         version = await self._flows.library.get(body.sequence_id)
         key = f"{request[IDENTITY].name}:{body.idempotency_key}" if body.idempotency_key else ""
         try:
             run = await self._pipeline.run_to_end(
-                self._flows.start(version, body.input, dry_run=body.dry_run, idempotency_key=key)
+                self._flows.start(
+                    version, body.input, dry_run=body.dry_run, idempotency_key=key, requester=request[IDENTITY].name
+                )
             )
         except DefinitionError as exc:
             raise _invalid_definition(exc) from exc

@@ -23,11 +23,12 @@ from tailrace.events import Snapshot
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run, SessionRuns
 from tailrace.ports import RunState as State
+from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.http.session_access import check_name, check_session, owner_of
+from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, state_of, summary_of
 from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (

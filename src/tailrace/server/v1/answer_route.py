@@ -9,7 +9,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import TEXT, Handler, Route, nullable, object_schema
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.client_call import ClientCall
-from tailrace.server.v1.model_target import is_agent
+from tailrace.server.v1.model_target import is_agent, require_model
 from tailrace.server.v1.models import AGENT
 from tailrace.server.v1.raw_answer import answer_raw
 
@@ -17,6 +17,7 @@ from tailrace.server.v1.raw_answer import answer_raw
 async def answer_call(call: ClientCall) -> web.StreamResponse:
     """The agent's answer or the raw model's; raises what they raise, and `ApiError` 403 for a key that may not use the
     agent."""
+    require_model(call.pipeline.app, call.client_request.model, call.request[IDENTITY])
     if is_agent(call.pipeline.app, call.client_request):
         require_agent(call.request)
         return await answer_turn(call)

@@ -36,9 +36,21 @@ def is_agent(app: App, client_request: ClientRequest) -> bool:
     return AGENT in (client_request.model, unaliased(app.config, client_request.model))
 
 
-def turn_model(app: App, model: str) -> str:
+def require_model(app: App, model: str, caller: Identity) -> None:
+    """Raises `ApiError` 403 for a model that is not the caller's to use, by whichever name it is asked for."""
+    if not caller.models:
+        return
+    if AGENT in (model, unaliased(app.config, model)):
+        caller.require_model(AGENT)
+    else:
+        choice = named(app.config, model)
+        caller.require_model(f"{choice.provider}/{choice.name}")
+
+
+def turn_model(app: App, model: str, caller: Identity) -> str:
     """The model that a turn is asked to use, as `TurnSpec` has it: empty where the configured one is meant. Raises
-    `ConfigError` for one that is not there."""
+    `ConfigError` for one that is not there, `ApiError` 403 for one that is not the caller's to use."""
+    require_model(app, model or AGENT, caller)
     chosen = "" if AGENT in (model, unaliased(app.config, model)) else model
     app.models.routes(named(app.config, chosen))
     return chosen

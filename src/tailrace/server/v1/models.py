@@ -62,8 +62,10 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
 
     async def show_all(request: web.Request) -> web.Response:
         raw = [_raw(provider, name) for provider, name in await app.catalogue.models()]
-        models = (AGENT_MODEL, *raw) if request[IDENTITY].may("runs") else tuple(raw)  # the agent needs that scope
-        return json_response(ModelList(models, models[0].id, models[-1].id))
+        caller = request[IDENTITY]
+        listed = (AGENT_MODEL, *raw) if caller.may("runs") else tuple(raw)  # the agent needs that scope
+        models = tuple(model for model in listed if caller.may_use(model.id))
+        return json_response(ModelList(models, models[0].id if models else "", models[-1].id if models else ""))
 
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]

@@ -19,10 +19,11 @@ from tailrace.providers.call_listener import CallListener
 from tailrace.providers.relayed_call import Relay, RelayedCall
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import read_object
+from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import request_schema
 from tailrace.server.v1.client_call import forwarded_headers
+from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.models import AGENT
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.peer_json import encode_object
@@ -73,6 +74,7 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
         raise InvalidRequest("expected the name of a model", "model")
     if AGENT in (name, unaliased(pipeline.app.config, name)):
         raise _no_route(f"the agent has no {noun}; name a model as <provider>/<model>")
+    require_model(pipeline.app, name, request[IDENTITY])
     route = pipeline.app.models.routes(named(pipeline.app.config, name))[0]
     provider = route.provider
     if provider.dialect == "anthropic" or not isinstance(provider, Relay):

@@ -28,7 +28,14 @@ from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, null
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
-from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec, with_turns_own_calls
+from tailrace.server.v1.model_target import (
+    agent_dialect,
+    is_agent,
+    provider_dialect,
+    require_model,
+    turn_spec,
+    with_turns_own_calls,
+)
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
@@ -134,6 +141,7 @@ class Responses:
         storage = converted(body, _StorageOptions)
         if is_agent(self._app, client_request):
             require_agent(request)
+        require_model(self._app, client_request.model, request[IDENTITY])
         history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")

@@ -20,9 +20,9 @@ from tailrace.errors import RunNotFound
 from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
 from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
+from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
-from tailrace.server.http.session_access import owner_of
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of

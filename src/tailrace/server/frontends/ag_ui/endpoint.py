@@ -59,6 +59,7 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.http.session_access import check_session
+from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.models import AGENT
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
@@ -160,6 +161,7 @@ class AgUi:
 
     async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
         config, model = self._app.config, asked.props.model
+        require_model(self._app, model or AGENT, caller)
         model = "" if AGENT in (model, unaliased(config, model)) else model
         self._app.models.routes(named(config, model))
         new = [*enumerate(asked.messages)][place.new_from :]

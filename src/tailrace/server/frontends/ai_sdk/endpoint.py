@@ -181,7 +181,7 @@ class UiChat:
         )
         spec = TurnSpec(
             question,
-            model=turn_model(self._app, body.model),
+            model=turn_model(self._app, body.model, identity),
             system=system_of(body),
             foreign=tools_of(body),
             requester=identity.name,
@@ -269,7 +269,7 @@ class UiChat:
         kept = msgspec.structs.replace(turn, answer_id=message_id, continues=newest.id, reasoning=body.reasoning)
         spec = TurnSpec(
             Message("tool", results),
-            model=turn_model(self._app, body.model) or caller.model,
+            model=turn_model(self._app, body.model, identity) or caller.model,
             system=system_of(body) or caller.system,
             foreign=_merged(caller.foreign, tools_of(body)),
             requester=identity.name,

@@ -1,0 +1,114 @@
+"""How usage is written into the store's counters, and read from them. Pure.
+
+`usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
+and `rate TAB key TAB minute` the requests of one minute. A day is one of UTC, so that all nodes mean the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from tailrace.messages import SpentTokens, Value
+
+By = Literal["day", "key", "model"]
+DAY_S: Final = 86_400
+MINUTE_S: Final = 60
+DETAILS, SPENT, RATE = "usage\t", "spent\t", "rate\t"
+_WHAT: Final = ("calls", "input", "output", "usd", "unpriced")
+
+
+class UsageRow(Value):
+    """`unpriced`: tokens of models without a price; `usd` is without them."""
+
+    day: str
+    key: str
+    model: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    unpriced: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class DaySpent(Value):
+    tokens: float = 0.0
+    usd: float = 0.0
+
+
+def day_of(at: float) -> str:
+    """The day of this time, as 2026-11-30."""
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
+
+
+def minute_of(at: float) -> str:
+    """Sorts by time."""
+    return f"{int(at // MINUTE_S):012d}"
+
+
+def rate_counter(key: str, at: float) -> str:
+    return f"{RATE}{_word(key)}\t{minute_of(at)}"
+
+
+def spent_counters(key: str, at: float) -> tuple[str, str]:
+    """The day's tokens and money."""
+    return f"{SPENT}{day_of(at)}\t{_word(key)}\ttokens", f"{SPENT}{day_of(at)}\t{_word(key)}\tusd"
+
+
+def amounts_of(key: str, spent: SpentTokens, usd: float | None, at: float) -> dict[str, float]:
+    """What one call adds."""
+    usage = spent.usage
+    tokens = usage.input_tokens + usage.output_tokens
+    place = f"{DETAILS}{day_of(at)}\t{_word(key)}\t{_word(f'{spent.provider}/{spent.model}')}"
+    values = (1, usage.input_tokens, usage.output_tokens, usd or 0.0, tokens if usd is None else 0)
+    amounts = {f"{place}\t{what}": float(value) for what, value in zip(_WHAT, values, strict=True) if value}
+    day_tokens, day_usd = spent_counters(key, at)
+    return amounts | {day_tokens: float(tokens)} | ({day_usd: usd} if usd else {})
+
+
+def rows_of(counters: Mapping[str, float]) -> list[UsageRow]:
+    """The details among these counters, by day, key and model."""
+    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    for name, value in counters.items():
+        if name.startswith(DETAILS):
+            _, day, key, model, what = name.split("\t")
+            found.setdefault((day, key, model), {})[what] = value
+    return [_row(*place, values) for place, values in sorted(found.items())]
+
+
+def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:
+    """The rows added up by `day`, `key` or `model`, the other two left empty; the most money first, then tokens."""
+    sums: dict[str, UsageRow] = {}
+    for row in rows:
+        name: str = getattr(row, by)
+        old = sums.get(name) or replace(UsageRow("", "", ""), **{by: name})
+        sums[name] = UsageRow(
+            old.day,
+            old.key,
+            old.model,
+            old.calls + row.calls,
+            old.input_tokens + row.input_tokens,
+            old.output_tokens + row.output_tokens,
+            old.usd + row.usd,
+            old.unpriced + row.unpriced,
+        )
+    if by == "day":
+        return [sums[day] for day in sorted(sums)]
+    return sorted(sums.values(), key=lambda row: (-row.usd, -row.tokens, row.key, row.model))
+
+
+def _row(day: str, key: str, model: str, values: Mapping[str, float]) -> UsageRow:
+    calls, given, made, usd, unpriced = (values.get(what, 0.0) for what in _WHAT)
+    return UsageRow(day, key, model, round(calls), round(given), round(made), round(usd, 9), round(unpriced))
+
+
+def _word(text: str) -> str:
+    """Without the characters that separate words and that no database takes."""
+    return "".join(character if character.isprintable() else "?" for character in text) or "?"

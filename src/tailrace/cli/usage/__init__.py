@@ -1,0 +1,3 @@
+"""`tailrace usage`."""
+
+from __future__ import annotations

@@ -1,0 +1,95 @@
+"""`tailrace usage`: what was used and what it cost, by key, by model or by day.
+
+Thin: reads the counters that every process of this store writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import time
+from datetime import date, timedelta
+
+import msgspec
+
+from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, rows_of, summed
+from tailrace.cli.main import DONE
+from tailrace.cli.runs.console import print_note
+from tailrace.cli.usage.table import usage_table
+from tailrace.config.load import Config
+from tailrace.journal.open_journal import open_journal
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "since",
+        nargs="?",
+        type=_since,
+        default="today",
+        metavar="today|week|month|DAY",
+        help="from when on: today, the last 7 or 30 days, or a day as 2026-11-30 (today)",
+    )
+    parser.add_argument("--by", choices=("key", "model", "day"), help="one row for each; without it, for key and model")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    parser.epilog = "Days are those of UTC. Money is estimated by list prices; models without a price are marked."
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    return asyncio.run(_run(args, config))
+
+
+async def _run(args: argparse.Namespace, config: Config) -> int:
+    since = first_day(args.since, time.time())
+    rows = [row for row in await _rows(config) if row.day >= since]
+    shown = summed(rows, args.by) if args.by else _without_days(rows)
+    if args.json:
+        for row in shown:
+            print(msgspec.json.encode(row).decode())  # noqa: T201 - the output
+    elif not rows:
+        print_note(f"nothing was used since {since}")
+    else:
+        for line in usage_table(shown, by=args.by):
+            print(line)  # noqa: T201 - the output
+    return DONE
+
+
+async def _rows(config: Config) -> list[UsageRow]:
+    if config.database is not None and not config.database.exists():  # looking creates nothing
+        return []
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
+        return rows_of(await journal.counters(DETAILS))
+
+
+def first_day(since: str, now: float) -> str:
+    """The first day of a time that was named."""
+    days = {"today": 0, "week": 6, "month": 29}
+    if since not in days:
+        return since
+    return str(date.fromisoformat(day_of(now)) - timedelta(days[since]))
+
+
+def _without_days(rows: list[UsageRow]) -> list[UsageRow]:
+    """A row for each key and model, the most expensive first."""
+    sums: list[UsageRow] = []
+    for key in sorted({row.key for row in rows}):
+        of_key = summed((row for row in rows if row.key == key), "model")
+        sums += [msgspec.structs.replace(row, key=key) for row in of_key]
+    return sums
+
+
+def _since(word: str) -> str:
+    if word in ("today", "week", "month"):
+        return word
+    try:
+        return str(date.fromisoformat(word)) if _DAY.fullmatch(word) else _refused(word)
+    except ValueError:
+        return _refused(word)
+
+
+def _refused(word: str) -> str:
+    raise argparse.ArgumentTypeError(f"expected today, week, month or a day as 2026-11-30, not {word!r}")

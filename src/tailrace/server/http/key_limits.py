@@ -1,0 +1,70 @@
+"""What a key may use, at the door: requests over its limits are refused before anything is done for them.
+
+Owns which routes count as requests, and the words in which vendors tell a client how much it has left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
+from tailrace.server.http.api_errors import ApiError
+
+if TYPE_CHECKING:
+    from tailrace.app import App
+
+# The routes that ask a model for something. To watch, to stop and to answer is always allowed.
+COUNTED: Final = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/responses",
+        "/runs",
+        "/runs/{id}/fork",
+        "/runs/{id}/retry",
+        "/instances",
+        "/instances/{id}/retry",
+        "/ui/chat",
+        "/ag-ui",
+    }
+)
+LEFT: Final = web.RequestKey("left", dict)  # headers that say how much the key has left
+
+
+def key_limits(app: App) -> KeyLimits:
+    keys = {key.name: key for key in app.config.server.keys}
+    return KeyLimits(keys, app.journal)
+
+
+async def admit(limits: KeyLimits, name: str, request: web.Request) -> None:
+    """Counts the request. Raises `ApiError` 429 for one over a limit of its key, and `JournalError`."""
+    judged = await limits.admit(name)
+    match judged:
+        case Refusal():
+            code = "rate_limit_exceeded" if judged.limit == "requests_per_minute" else "insufficient_quota"
+            headers = {"Retry-After": str(judged.retry_after_s)}
+            if judged.limit != "requests_per_minute":
+                headers["x-should-retry"] = "false"  # SDKs would ask again within seconds, for nothing
+            details = {"limit": judged.limit, "allowed": judged.allowed, "used": judged.used}
+            raise ApiError(429, judged.message, code=code, headers=headers, details=details)
+        case Allowance():
+            request[LEFT] = _headers(judged)
+        case None:
+            pass
+
+
+def _headers(left: Allowance) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if left.requests is not None:
+        headers["x-ratelimit-limit-requests"] = str(left.requests)
+        headers["x-ratelimit-remaining-requests"] = str(left.requests_left)
+        headers["x-ratelimit-reset-requests"] = f"{left.requests_reset_s}s"
+    if left.tokens is not None:
+        headers["x-ratelimit-limit-tokens"] = str(left.tokens)
+        headers["x-ratelimit-remaining-tokens"] = str(left.tokens_left)
+        headers["x-ratelimit-reset-tokens"] = f"{left.tokens_reset_s}s"
+    return headers

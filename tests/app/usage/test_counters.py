@@ -1,0 +1,57 @@
+"""How usage is counted and read back."""
+
+from __future__ import annotations
+
+from tailrace.app.usage.counters import UsageRow, amounts_of, day_of, minute_of, rows_of, summed
+from tailrace.messages import SpentTokens, Usage
+
+NOON = 1_795_176_000.0  # 2026-11-20, 12:00 UTC
+
+
+def added(*amounts: dict[str, float]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def spent(model: str, given: int = 10, made: int = 5) -> SpentTokens:
+    return SpentTokens("openai", model, Usage(given, made))
+
+
+def test_what_is_counted_can_be_read_by_day_key_and_model() -> None:
+    counters = added(
+        amounts_of("ci", spent("gpt-5"), 0.25, NOON),
+        amounts_of("ci", spent("gpt-5"), 0.25, NOON + 3600),
+        amounts_of("ci", spent("o"), None, NOON + 86_400),
+        amounts_of("a\tb\n", spent("gpt-5"), 0.5, NOON),
+    )
+    assert rows_of(counters) == [
+        UsageRow("2026-11-20", "a?b?", "openai/gpt-5", 1, 10, 5, 0.5, 0),
+        UsageRow("2026-11-20", "ci", "openai/gpt-5", 2, 20, 10, 0.5, 0),
+        UsageRow("2026-11-21", "ci", "openai/o", 1, 10, 5, 0.0, 15),
+    ]
+    assert counters["spent\t2026-11-20\tci\ttokens"] == 30
+    assert counters["spent\t2026-11-20\tci\tusd"] == 0.5
+
+
+def test_rows_are_added_up_by_any_name_the_most_expensive_first() -> None:
+    rows = [
+        UsageRow("2026-11-20", "a", "m", 1, 10, 5, 0.1),
+        UsageRow("2026-11-21", "a", "n", 2, 20, 10, 0.3, 7),
+        UsageRow("2026-11-21", "b", "m", 1, 900, 5, 0.0),
+    ]
+    assert summed(rows, "key") == [
+        UsageRow("", "a", "", 3, 30, 15, 0.4, 7),
+        UsageRow("", "b", "", 1, 900, 5, 0.0),
+    ]
+    assert [row.model for row in summed(rows, "model")] == ["n", "m"]
+    assert [row.day for row in summed(rows, "day")] == ["2026-11-20", "2026-11-21"]
+
+
+def test_a_day_and_a_minute_are_those_of_utc() -> None:
+    midnight = 1_795_132_800.0
+    assert (day_of(midnight - 1), day_of(midnight)) == ("2026-11-19", "2026-11-20")
+    assert int(minute_of(midnight)) == int(minute_of(midnight - 1)) + 1
+    assert minute_of(midnight - 1) < minute_of(midnight)

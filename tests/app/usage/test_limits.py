@@ -1,0 +1,75 @@
+"""What a key may use: counted by the store, judged by the minute and the day."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tailrace.app.usage.counters import amounts_of
+from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
+from tailrace.config.sections import ServerKey
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import SpentTokens, Usage
+
+MIDNIGHT = 1_795_132_800.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = MIDNIGHT + 3600 + 15
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limits(key: ServerKey, journal: MemoryJournal, clock: Clock) -> KeyLimits:
+    return KeyLimits({key.name: key}, journal, clock=clock)
+
+
+async def test_a_key_without_limits_costs_nothing() -> None:
+    journal = MemoryJournal()
+    judged = await limits(ServerKey("ci", "CI_KEY"), journal, Clock()).admit("ci")
+    assert judged is None
+    assert await journal.counters("rate\t") == {}
+
+
+async def test_as_many_requests_pass_in_a_minute_as_the_key_has() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    door = limits(ServerKey("ci", "CI_KEY", requests_per_minute=3), journal, clock)
+    judged = await asyncio.gather(*(door.admit("ci") for _ in range(5)))
+    assert [each.requests_left for each in judged if isinstance(each, Allowance)] == [2, 1, 0]
+    refused = [each for each in judged if isinstance(each, Refusal)]
+    assert [each.retry_after_s for each in refused] == [45, 45]
+    assert refused[0].message == "this key may use 3 requests a minute; it may again in 45 s"
+    clock.now += 45
+    assert isinstance(await door.admit("ci"), Allowance)
+    assert len(await journal.counters("rate\t")) == 1, "the minute before is forgotten"
+
+
+async def test_a_day_s_tokens_and_money_are_those_of_the_day() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    key = ServerKey("ci", "CI_KEY", tokens_per_day=100, usd_per_day=1.0)
+    door = limits(key, journal, clock)
+    allowed = await door.admit("ci")
+    assert isinstance(allowed, Allowance)
+    assert (allowed.requests, allowed.tokens, allowed.tokens_left) == (None, 100, 100)
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(60, 39)), 0.5, clock.now))
+    assert isinstance(await door.admit("ci"), Allowance)
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), 0.1, clock.now))
+    refused = await door.admit("ci")
+    assert isinstance(refused, Refusal)
+    assert (refused.limit, refused.used, refused.retry_after_s) == ("tokens_per_day", 100, 86_400 - 3615)
+    assert refused.message == "this key may use 100 tokens a day, and has used 100; it may again in 22 h"
+    clock.now = MIDNIGHT + 86_400
+    assert isinstance(await door.admit("ci"), Allowance)
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), 1.25, clock.now))
+    refused = await door.admit("ci")
+    assert isinstance(refused, Refusal)
+    assert refused.message == "this key may use $1 a day, and has used $1.25; it may again in 24 h"
+
+
+async def test_keys_are_counted_each_for_itself() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    keys = {name: ServerKey(name, "CI_KEY", requests_per_minute=1) for name in ("a", "a\tb", "ab")}
+    door = KeyLimits(keys, journal, clock=clock)
+    assert all([isinstance(await door.admit(name), Allowance) for name in keys])
+    assert all([isinstance(await door.admit(name), Refusal) for name in keys])
