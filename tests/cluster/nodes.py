@@ -40,7 +40,7 @@ approvals: {{mode: {approvals}, timeout_s: 60}}
 streaming: {{enabled: true, min_tokens: 1}}
 store: {{url: "{store}", lease_s: {lease_s}, durability: {durability}}}
 bus: {{url: "{bus}"}}
-server: {{port: 0, drain_s: {drain_s}}}
+server: {{port: 0, drain_s: {drain_s}, keys: [{keys}]}}
 platforms: {{{platforms}}}
 """
 
@@ -136,6 +136,7 @@ class Cluster:
         approvals: Literal["yolo", "ask"] = "yolo",
         lease_s: float = LEASE_S,
         drain_s: float = 20.0,
+        keys: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
@@ -150,6 +151,7 @@ class Cluster:
             approvals=approvals,
             lease_s=lease_s,
             drain_s=drain_s,
+            keys=keys,
         )
         self._environment = environment or {}
         self._stack = AsyncExitStack()

@@ -99,6 +99,22 @@ async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path
         await tab.until("document.querySelector('.instance-badge').textContent === 'completed'")
 
 
+async def test_what_was_used_is_shown_by_key_model_and_day(devtools: str, tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, browsing(devtools) as browser:
+        tab = await browser.tab(f"{server.url}/?usage")
+        await tab.until_shown("Nothing was used today.")
+        body = {"model": "faulty/ok", "messages": [{"role": "user", "content": "Go."}]}
+        async with server.client.post(server.url + "/v1/chat/completions", json=body) as response:
+            assert response.status == 200
+        await tab.go(f"{server.url}/?usage=week")
+        await tab.until_shown("By day")
+        cells = await tab.value("[...document.querySelectorAll('#usage tbody th')].map((cell) => cell.textContent)")
+        assert cells[:2] == ["local", "faulty/ok"]
+        assert await tab.text("#usage tbody td") == "1"
+        assert "of models that have none" in await tab.text(".usage-note")
+        assert tab.complaints == []
+
+
 async def test_an_instance_or_a_run_that_is_not_there_is_told(devtools: str, tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, browsing(devtools) as browser:
         tab = await browser.tab(f"{server.url}/?instance=ins_nothing")

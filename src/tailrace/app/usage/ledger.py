@@ -37,6 +37,7 @@ class UsageLedger:
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
         self._flushing = asyncio.Lock()
         self._wanted = asyncio.Event()
+        self._closing = False
         self.limited: Collection[str] = ()  # keys with a budget: theirs is written at once
         self.on_spent: OnSpent | None = None
 
@@ -50,7 +51,10 @@ class UsageLedger:
             self._wanted.set()
 
     async def flush(self) -> None:
-        """Writes what was counted. Raises `JournalError`, and loses nothing by it."""
+        """Writes what was counted. Raises `JournalError`, and loses nothing by it; nor by being cancelled."""
+        await asyncio.shield(asyncio.get_running_loop().create_task(self._write()))
+
+    async def _write(self) -> None:
         async with self._flushing:
             spent, self._spent = self._spent, []
             await self._costs.load([each for _, each, _ in spent])
@@ -80,13 +84,13 @@ class UsageLedger:
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            self._closing = True
+            self._wanted.set()
+            await task
             await self._try_flush()
 
     async def _keep_writing(self) -> None:
-        while True:
+        while not self._closing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_EVERY_S):
                     await self._wanted.wait()

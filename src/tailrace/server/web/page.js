@@ -150,6 +150,7 @@ async function openConversations() {
 /** Each takes the whole page, and is loaded when the address names it. */
 const VIEWS = {
   run: () => import("./inspector/inspector.js").then((view) => view.openInspector()),
+  usage: () => import("./usage/usage.js").then((view) => view.openUsage()),
   instance: () => import("./instance/instance.js").then((view) => view.openInstance()),
 };
 const address = new URLSearchParams(location.search);

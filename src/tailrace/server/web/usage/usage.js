@@ -1,0 +1,110 @@
+// What was used and what it cost: `/?usage`. By key and by model, today or over days; a key sees its own.
+
+import { element, make } from "../answer/dom.js";
+import { read, wordsOf } from "../net/api.js";
+
+const DAY_MS = 86_400_000;
+const SPANS = { today: ["Today", 0], week: ["7 days", 6], month: ["30 days", 29] };
+const NUMBERS = ["calls", "input_tokens", "output_tokens"];
+
+export async function openUsage(address = new URLSearchParams(location.search)) {
+  const root = make("main");
+  root.id = "usage";
+  document.body.dataset.view = "usage";
+  document.title = "Usage · Tailrace";
+  document.body.append(root);
+  await new UsageView(root, SPANS[address.get("usage")] ? address.get("usage") : "today").open();
+}
+
+class UsageView {
+  constructor(root, span) {
+    this.span = span;
+    const home = element("a", ["Tailrace"], "home");
+    home.href = "/";
+    const bar = element("nav", [home], "usage-bar");
+    bar.setAttribute("aria-label", "Tailrace");
+    const heading = make("h1");
+    heading.textContent = "Usage";
+    this.choices = element("div", Object.keys(SPANS).map((name) => this.choice(name)), "usage-spans");
+    this.choices.setAttribute("role", "group");
+    this.choices.setAttribute("aria-label", "Time");
+    this.note = make("p", "usage-note");
+    this.note.setAttribute("role", "status");
+    this.body = make("div", "usage-tables");
+    root.append(bar, element("header", [heading, this.choices]), this.note, this.body);
+  }
+
+  choice(name) {
+    const link = element("a", [SPANS[name][0]]);
+    link.href = `/?usage=${name}`;
+    if (name === this.span) link.setAttribute("aria-current", "true");
+    return link;
+  }
+
+  async open() {
+    const since = new Date(Date.now() - SPANS[this.span][1] * DAY_MS).toISOString().slice(0, 10);
+    try {
+      const { data } = await read(`/usage?since=${since}`);
+      this.show(data);
+    } catch (error) {
+      this.note.setAttribute("role", "alert");
+      this.note.textContent = wordsOf(error);
+    }
+  }
+
+  show(rows) {
+    if (!rows.length) {
+      this.note.textContent = `Nothing was used ${this.span === "today" ? "today" : "in this time"}.`;
+      return;
+    }
+    const names = this.span === "today" ? ["key", "model"] : ["key", "model", "day"];
+    this.body.append(...names.map((name) => table(name, summed(rows, name))));
+    const unpriced = total(rows, "unpriced");
+    this.note.textContent = unpriced
+      ? `Estimated by list prices, without ${unpriced.toLocaleString("en")} tokens of models that have none. Days are those of UTC.`
+      : "Estimated by list prices. Days are those of UTC.";
+  }
+}
+
+function summed(rows, by) {
+  const sums = new Map();
+  for (const row of rows) {
+    const sum = sums.get(row[by]) ?? { name: row[by], usd: 0, unpriced: 0, calls: 0, input_tokens: 0, output_tokens: 0 };
+    for (const field of [...NUMBERS, "usd", "unpriced"]) sum[field] += row[field] ?? 0;
+    sums.set(row[by], sum);
+  }
+  const order = by === "day" ? (a, b) => (a.name < b.name ? 1 : -1) : (a, b) => b.usd - a.usd || b.output_tokens - a.output_tokens;
+  return [...sums.values()].sort(order);
+}
+
+const total = (rows, field) => rows.reduce((sum, row) => sum + (row[field] ?? 0), 0);
+const money = (row) => `$${row.usd.toFixed(row.usd && row.usd < 0.01 ? 4 : 2)}${row.unpriced ? "*" : ""}`;
+
+function table(by, rows) {
+  const titles = [by[0].toUpperCase() + by.slice(1), "Calls", "Input", "Output", "Cost"];
+  const head = element("tr", titles.map((title) => header(title, "col")));
+  const body = rows.map((row) =>
+    element("tr", [header(row.name, "row"), ...NUMBERS.map((field) => cell(row[field].toLocaleString("en"))), cell(money(row))]),
+  );
+  const caption = make("caption");
+  caption.textContent = `By ${by}`;
+  const drawn = element("table", [caption, element("thead", [head]), element("tbody", body)]);
+  const scrolls = element("div", [drawn], "usage-table");
+  scrolls.tabIndex = 0;
+  scrolls.setAttribute("role", "region");
+  scrolls.setAttribute("aria-label", `Usage by ${by}`);
+  return scrolls;
+}
+
+function header(text, scope) {
+  const node = make("th");
+  node.scope = scope;
+  node.textContent = text;
+  return node;
+}
+
+function cell(text) {
+  const node = make("td");
+  node.textContent = text;
+  return node;
+}

@@ -1,0 +1,76 @@
+"""What is counted is written: also when a look at it is cancelled, when storage was away, and at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tailrace.app.costs import Costs
+from tailrace.app.usage.ledger import UsageLedger
+from tailrace.config.load import load
+from tailrace.errors import StorageFailed
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import SpentTokens, Usage
+
+SPENT = SpentTokens("p", "m", Usage(3, 2))
+
+
+class SlowJournal(MemoryJournal):
+    """Writes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+        self.away = False
+
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        await self.open.wait()
+        if self.away:
+            raise StorageFailed("away")
+        return await super().add_to_counters(amounts)
+
+
+@pytest.fixture
+async def journal() -> SlowJournal:
+    return SlowJournal()
+
+
+@pytest.fixture
+def ledger(journal: SlowJournal, tmp_path: Path) -> UsageLedger:
+    return UsageLedger(journal, Costs(load({}, tmp_path)))
+
+
+async def test_a_look_that_is_cancelled_loses_nothing_and_counts_nothing_twice(
+    ledger: UsageLedger, journal: SlowJournal
+) -> None:
+    ledger.add("ci", SPENT)
+    looking = asyncio.ensure_future(ledger.rows())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    looking.cancel()
+    await asyncio.wait([looking])
+    ledger.add("ci", SPENT)
+    journal.open.set()
+    [row] = await ledger.rows()
+    assert (row.calls, row.input_tokens, row.output_tokens) == (2, 6, 4)
+
+
+async def test_what_storage_refused_is_written_later(ledger: UsageLedger, journal: SlowJournal) -> None:
+    journal.open.set()
+    journal.away = True
+    ledger.add("ci", SPENT)
+    with pytest.raises(StorageFailed):
+        await ledger.flush()
+    journal.away = False
+    ledger.add("desk", SPENT)
+    assert {row.key: row.calls for row in await ledger.rows()} == {"ci": 1, "desk": 1}
+
+
+async def test_the_end_writes_the_rest(ledger: UsageLedger, journal: SlowJournal) -> None:
+    journal.open.set()
+    async with ledger.running():
+        ledger.add("ci", SPENT)
+    assert len(await journal.counters("usage\t")) == 4
