@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_che
 
 import msgspec
 
+from tailrace.errors import JournalError
 from tailrace.events import (
     AnyEvent,
     Entry,
@@ -339,6 +340,11 @@ class Journal(Protocol):
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
         """Appends the last entry and ends the run, durably. Raises `OutputMismatch` unless `fold(entries)` gives
         exactly `finished.output`; the run is then still open."""
+
+    def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
+        """As `seal`, without waiting: `then` is called when the run has ended, with the error where it has not; it
+        must not raise. Raises what is known at once. Runs of durability "memory" that end at about the same time are
+        stored together."""
 
     # ── signals ──
 
