@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,6 +24,7 @@ from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
+from tailrace.system.random_hex import random_hex
 
 if TYPE_CHECKING:
     from tailrace.app import App
@@ -94,8 +94,7 @@ class RequestPipeline:
     ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
         stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
-        shape, request_id = shape_of(request.path), request[REQUEST_ID]
-        make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
+        make = error_frame or (lambda error: api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID]))
         stream = EventStream(
             request,
             head=lambda: self._heads.of_stream(request, headers),
@@ -146,17 +145,18 @@ class RequestPipeline:
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("X-Request-Id", "")
-        request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        given = request.headers.get("X-Request-Id")
+        request[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
         claim = request[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
+        route = self._routes.get(request.match_info.route)
         response: web.StreamResponse | None = None
         try:
-            response = await self._answer(request, handler)
+            response = await self._answer(request, handler, route)
         except asyncio.CancelledError:
             if not self._stopping or _client_gone(request):
                 raise
@@ -173,13 +173,13 @@ class RequestPipeline:
             self.metrics.in_flight.dec()
             if not self._in_flight:
                 self._idle.set()
-            self._record_request(request, response, self._loop.time() - started)
+            self._record_request(request, route, response, self._loop.time() - started)
         return response
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
-            self._admit(request)
+            self._admit(request, route)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             return await handler(request)
@@ -188,9 +188,10 @@ class RequestPipeline:
                 raise  # the client is gone
             return await self._answer_failure(request, exc)
 
-    def _record_request(self, request: web.Request, response: web.StreamResponse | None, duration_s: float) -> None:
+    def _record_request(
+        self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
+    ) -> None:
         """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx."""
-        route = self._routes.get(request.match_info.route)
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
@@ -206,9 +207,8 @@ class RequestPipeline:
             }
             access_log.info("request", extra=extra)
 
-    def _admit(self, request: web.Request) -> None:
+    def _admit(self, request: web.Request, route: Route | None) -> None:
         """Raises `ApiError` for a request that may not pass."""
-        route = self._routes.get(request.match_info.route)
         access: Access = route.access if route is not None else "any"
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
