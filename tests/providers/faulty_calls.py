@@ -18,8 +18,9 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.providers.no_streaming import NonStreamingRoutes
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
@@ -69,7 +70,7 @@ class Bench:
     """A misbehaving provider and all that is needed to call it."""
 
     server: FaultyProvider
-    transport: AiohttpTransport
+    transport: Transport
     refusals: NonStreamingRoutes = field(default_factory=NonStreamingRoutes)
 
     def provider(self, dialect: Dialect = "chat", name: str = "faulty", **fields: Any) -> HttpProvider:

@@ -19,7 +19,8 @@ from tailrace.providers.http import provider as http
 from tailrace.providers.http import streamed_answer
 from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 
 KEY = "sk-very-secret-key-0123456789"
 
@@ -135,7 +136,7 @@ async def on_a_socket(path: Path, handler: Handler) -> AsyncGenerator[str, None]
         await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
-async def text_at(transport: AiohttpTransport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
+async def text_at(transport: Transport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
     endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=socket_path, key=key)
     async with HttpProvider(endpoint, transport).stream(ASK) as answer:
         async for _ in answer:

@@ -14,7 +14,7 @@ from typing import Final
 from tailrace.errors import PeerError, ProviderError, StreamCut
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject
 from tailrace.ports import StreamDecoder
-from tailrace.providers.http.transport import HttpReply
+from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialects import Wire
 from tailrace.wire.responses.decode import ResponsesDecoder
 

@@ -1,4 +1,4 @@
-"""One pooled HTTP client per process, behind two small Protocols.
+"""The HTTP client that stands on aiohttp.
 
 Owns sockets, pooling and the translation of the client library's exceptions. Knows no dialect, no provider and no
 deadline but the one for connecting: the caller cancels the wait when it takes too long, and the connection is dropped
@@ -9,58 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
 from tailrace.private_apis import buffered_bytes
+from tailrace.providers.transport.port import CANNOT_CONNECT, KEEPALIVE_S, HttpReply
 
-CANNOT_CONNECT = "cannot_connect"  # the code of an error: nothing was sent
-KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
-
-
-class HttpReply(Protocol):
-    """An answer whose status and headers have arrived."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
-
-    async def read(self) -> bytes:
-        """The next bytes of the body, decompressed; empty at its end. Raises `StreamCut` where the connection
-        breaks first, after everything that had arrived was returned, and `PeerError` for a body that is not what
-        its headers say."""
-
-    @property
-    def at_end(self) -> bool:
-        """The body was received whole: `read` will not wait."""
-
-    def close(self) -> None:
-        """Drops the connection now, or gives it back to the pool where the body was received whole. Never waits,
-        so nothing can interrupt it; a second time is harmless."""
-
-
-class Transport(Protocol):
-    """What a provider needs of an HTTP client."""
-
-    async def post(
-        self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
-        """Sends the request and returns when the headers of the answer are there. Follows no redirect. Cancelling
-        drops the connection. Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
-
-    async def get(
-        self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
-        """The same without a body."""
 
 
 class _AiohttpReply:
@@ -193,16 +152,6 @@ def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[reuse], trust_env=False
     )
-
-
-@asynccontextmanager
-async def open_transport() -> AsyncGenerator[AiohttpTransport, None]:
-    """The process's HTTP client, closed with its pool at the end of the block, cancelled or not."""
-    transport = AiohttpTransport()
-    try:
-        yield transport
-    finally:
-        await asyncio.shield(transport.close())
 
 
 def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
