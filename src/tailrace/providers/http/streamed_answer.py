@@ -39,15 +39,15 @@ class StreamedAnswer:
         self._reply = reply
         self._head = head
         self._failed = failed
-        self._error: ProviderError | None = None
+        self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
 
     async def __anext__(self) -> list[AnyDelta]:
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failed(self._failure)
         decoder = self._decoder
         if decoder.complete:
             return await self._after_the_last_event()
@@ -71,9 +71,9 @@ class StreamedAnswer:
 
     def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
         """What came before the error; the error itself is raised next."""
-        self._error = self._failed(error)
+        self._failure = error
         if len(deltas) == 1:
-            raise self._error
+            raise self._failed(error)
         return deltas[:-1]
 
     async def _after_the_last_event(self) -> list[AnyDelta]:
@@ -122,13 +122,13 @@ class KeptAnswerStream(StreamedAnswer):
     def attach(self, reply: HttpReply, head: bytes = b"") -> None:
         """The events come from this connection now."""
         self._decoder.reopen()
-        self._reply, self._head, self._error = reply, head, None
+        self._reply, self._head, self._failure = reply, head, None
         self._whole, self._polled = None, False
 
     def take_whole(self, body: JsonObject) -> None:
         """The provider gave the response whole, as far as it has come."""
         self._decoder.reopen()
-        self._reply, self._error = _NO_REPLY, None
+        self._reply, self._failure = _NO_REPLY, None
         self._whole = self._decoder.take_whole(body)
         self._polled = not self._decoder.settled
 
@@ -136,7 +136,7 @@ class KeptAnswerStream(StreamedAnswer):
         if self._whole:
             deltas, self._whole = self._whole, []
             return self._up_to(deltas, deltas[-1]) if isinstance(deltas[-1], ErrorDelta) else deltas
-        if self._whole is not None and self._error is None:
+        if self._whole is not None and self._failure is None:
             if self._decoder.complete:
                 raise StopAsyncIteration
             raise StreamCut("the provider has not finished the answer and does not stream it")
