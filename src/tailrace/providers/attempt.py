@@ -265,8 +265,8 @@ class Attempt:
 
     def _taker(self, answer: AnswerStream, watch: DeadlineWatch) -> Callable[[list[AnyDelta]], None]:
         """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
-        end of the answer."""
-        note_bytes, keeper = watch.note_bytes, self._keeper
+        end of the answer, and once for a token: nothing here is done that has been done before."""
+        note_bytes, keeper, sink, has_seam = watch.note_bytes, self._keeper, self._sink, self._seam is not None
 
         def take(deltas: list[AnyDelta]) -> None:
             if keeper is not None and not self._kept_id:
@@ -274,11 +274,14 @@ class Attempt:
             for delta in deltas:
                 if delta.__class__ is not EventDelta:
                     note_bytes(advanced=True)
-                    stop = self._take(deltas, advanced=True)
                     break
             else:
                 note_bytes(advanced=False)
-                stop = self._take(deltas, advanced=False) if deltas else None
+                if deltas and (stop := self._take(deltas, advanced=False)) is not None:
+                    _stop(stop)
+                return
+            is_plain = self._has_shown and keeper is None and not has_seam
+            stop = sink(deltas) if is_plain else self._take(deltas, advanced=True)
             if stop is not None:
                 _stop(stop)
 

@@ -67,9 +67,14 @@ class StreamedAnswer(AnswerStream):
         decoder = self._decoder
 
         def sink(data: bytes) -> bool:
-            take(self._decoded(data))
-            if self._error is not None:
-                raise self._error
+            self._left -= len(data)
+            if self._left < 0:
+                raise _too_long()
+            deltas = decoder.feed(data)
+            if deltas and isinstance(last := deltas[-1], ErrorDelta):
+                take(self._up_to(deltas, last))
+                self._raise_error()
+            take(deltas)
             return decoder.complete
 
         head, self._head = self._head, b""
@@ -85,7 +90,7 @@ class StreamedAnswer(AnswerStream):
     def _decoded(self, data: bytes) -> list[AnyDelta]:
         self._left -= len(data)
         if self._left < 0:
-            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
+            raise _too_long()
         deltas = self._decoder.feed(data)
         if deltas and isinstance(last := deltas[-1], ErrorDelta):
             return self._up_to(deltas, last)
@@ -103,6 +108,9 @@ class StreamedAnswer(AnswerStream):
             return
         if deltas := self._at_the_end():
             take(deltas)
+        self._raise_error()
+
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
@@ -231,6 +239,10 @@ class WholeAnswer(AnswerStream):
 
     def completion(self) -> Completion:
         return self._completion
+
+
+def _too_long() -> PeerError:
+    return PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
 
 
 def _has_proper_end(reply: HttpReply) -> bool:

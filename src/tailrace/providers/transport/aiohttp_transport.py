@@ -104,6 +104,8 @@ class AiohttpTransport:
     ) -> HttpReply:
         session = await self._session_for(socket_path)
         proxy = None if socket_path else self._proxy_for(url)
+        if url.startswith("http:"):  # asked of the proxy itself; a tunnel is given them by `proxy_headers` alone
+            headers = {**headers, **_proxy_credentials(proxy)}
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
         for is_last in (False, True):
@@ -119,7 +121,7 @@ class AiohttpTransport:
                         allow_redirects=False,
                         trace_request_ctx=trace,
                         proxy=proxy.url if proxy is not None else None,
-                        proxy_headers=_proxy_headers(proxy),
+                        proxy_headers=_proxy_credentials(proxy),
                     )
                 )
             except (aiohttp.ClientError, ConnectionError) as exc:
@@ -166,8 +168,8 @@ def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
     )
 
 
-def _proxy_headers(proxy: Proxy | None) -> dict[str, str] | None:
-    return {"proxy-authorization": proxy.credentials} if proxy is not None and proxy.credentials else None
+def _proxy_credentials(proxy: Proxy | None) -> dict[str, str]:
+    return {"proxy-authorization": proxy.credentials} if proxy is not None and proxy.credentials else {}
 
 
 def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
