@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.config.sections import CallPolicy
+from tailrace.config.sections import CallPolicy, TransportSettings
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
 from tailrace.providers.attempt import Route, StopCall
@@ -26,6 +26,8 @@ from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 TOOLS = (ToolSpec("get_weather"), ToolSpec("get_time"))
 ASK = ModelRequest("ok", (user("Where does the water go?"),), tools=TOOLS)
+CLIENTS = ("builtin", "aiohttp")
+TRANSPORT = TransportSettings()  # what `both_clients` sets in turn
 
 
 class Told(CallListener):
@@ -94,5 +96,5 @@ class Bench:
 
 @asynccontextmanager
 async def faulty(*script: str | Scenario | Reply) -> AsyncGenerator[Bench, None]:
-    async with FaultyProvider(script=script) as server, open_transport() as transport:
+    async with FaultyProvider(script=script) as server, open_transport(TRANSPORT) as transport:
         yield Bench(server, transport)

@@ -14,9 +14,6 @@ from tailrace.errors import ProviderError
 from tailrace.messages import Dialect
 from tailrace.providers.call import Caller
 
-# aiohttp's reader keeps the exception that it raises, and with it its frames.
-NOT_OURS = ("tailrace.testing.", "tailrace.providers.transport.aiohttp_transport.")
-
 
 async def garbage_of(call: Callable[[], Awaitable[None]]) -> list[str]:
     """What only the collector would free after the call, as far as it is ours: the provider of the tests is not."""
@@ -34,7 +31,7 @@ async def garbage_of(call: Callable[[], Awaitable[None]]) -> list[str]:
         gc.garbage.clear()
         gc.enable()
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
-    return sorted(name for name in names if name.startswith("tailrace.") and not name.startswith(NOT_OURS))
+    return sorted(name for name in names if name.startswith("tailrace.") and not name.startswith("tailrace.testing."))
 
 
 def finishing(bench: Bench, dialect: Dialect, model: str) -> Callable[[], Awaitable[None]]:

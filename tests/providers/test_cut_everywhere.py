@@ -34,7 +34,7 @@ ASK = ModelRequest("ok", (user("Where?"),))
 POLICY = CallPolicy(max_attempts=3, backoff_s=0.000001)  # the second attempt streams, the last one might not
 
 
-class CutReply:
+class CutReply(HttpReply):
     """A body that breaks off where its transport says."""
 
     status = 200

@@ -311,7 +311,7 @@ async def open_app(
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
-        open_transport() as transport,
+        open_transport(config.transport) as transport,
         open_journal(
             config.store.url,
             config.database,

@@ -130,7 +130,7 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
     await asyncio.to_thread(tighten, config.home)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
     async with (
-        open_transport() as transport,
+        open_transport(config.transport) as transport,
         open_journal(config.store.url, config.database, password=config.store_password) as journal,
     ):
         models = Models(config, transport)

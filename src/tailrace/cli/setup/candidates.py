@@ -102,7 +102,7 @@ async def try_model(environ: Mapping[str, str], text: str) -> None:
         home = Path(directory)
         (home / "config.yaml").write_text(text, encoding="utf-8")
         config = load(environ, home)
-        async with open_transport() as transport:
+        async with open_transport(config.transport) as transport:
             [route, *_] = Models(config, transport).routes(config.model)
             request = ModelRequest(route.model, (user("Say hello in one word."),))
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import aiohttp
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
 from tailrace.private_apis import buffered_bytes
 from tailrace.providers.transport.port import CANNOT_CONNECT, KEEPALIVE_S, HttpReply
+from tailrace.providers.transport.proxies import Proxy, ProxyRules
+from tailrace.providers.transport.request_head import parse_address
 
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
 
 
-class _AiohttpReply:
+class _AiohttpReply(HttpReply):
     __slots__ = ("_content", "_response")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -73,8 +76,10 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: Any, _params: ob
 class AiohttpTransport:
     """The pool. Unbounded: a limit on connections would let stalled streams keep others from starting."""
 
-    def __init__(self) -> None:
-        self._tcp = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+    def __init__(self, proxies: ProxyRules | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._proxies = proxies if proxies is not None else ProxyRules()
+        verified = tls if tls is not None else True
+        self._tcp = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=verified))
         self._unix: dict[str, aiohttp.ClientSession] = {}
 
     async def post(
@@ -98,6 +103,9 @@ class AiohttpTransport:
         socket_path: str,
     ) -> HttpReply:
         session = await self._session_for(socket_path)
+        proxy = None if socket_path else self._proxy_for(url)
+        if url.startswith("http:"):  # asked of the proxy itself; a tunnel is given them by `proxy_headers` alone
+            headers = {**headers, **_proxy_credentials(proxy)}
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
         for is_last in (False, True):
@@ -112,6 +120,8 @@ class AiohttpTransport:
                         timeout=timeout,
                         allow_redirects=False,
                         trace_request_ctx=trace,
+                        proxy=proxy.url if proxy is not None else None,
+                        proxy_headers=_proxy_credentials(proxy),
                     )
                 )
             except (aiohttp.ClientError, ConnectionError) as exc:
@@ -120,6 +130,10 @@ class AiohttpTransport:
                     continue
                 raise _no_answer(exc, connect_timeout_s) from _quotable(exc)
         raise AssertionError("unreachable")
+
+    def _proxy_for(self, url: str) -> Proxy | None:
+        address = parse_address(url)
+        return self._proxies.proxy_for(address.scheme, address.host, address.port)
 
     async def _session_for(self, socket_path: str) -> aiohttp.ClientSession:
         if not socket_path:
@@ -154,6 +168,10 @@ def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
     )
 
 
+def _proxy_credentials(proxy: Proxy | None) -> dict[str, str]:
+    return {"proxy-authorization": proxy.credentials} if proxy is not None and proxy.credentials else {}
+
+
 def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
     """The error for a request that brought no status line."""
     match exc:
@@ -161,6 +179,10 @@ def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
             return TimedOut(f"no connection within {connect_timeout_s:g} s", deadline="connect")
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return Rejected("the server's certificate is not trusted", code="certificate")
+        case aiohttp.ClientHttpProxyError(status=407):
+            return Rejected("the proxy asks for other credentials (407)", code="proxy_credentials")
+        case aiohttp.ClientHttpProxyError():
+            return Unavailable(f"the proxy cannot connect ({exc.status})", code=CANNOT_CONNECT)
         case aiohttp.ClientConnectorError():
             reason = exc.os_error.strerror or exc.os_error
             return Unavailable(f"cannot connect to {exc.host}: {reason}", code=CANNOT_CONNECT)
