@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from tailrace.errors import JournalError, RunNotFound
-from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.stored.commit_times import Times
-from tailrace.ports import Journal, NewRun, Run
+from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
+from tailrace.ports import Journal, NewRun
 from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
@@ -34,10 +34,10 @@ async def test_I101_a_sessions_runs_keep_their_order_when_the_clock_is_set_back(
 
 
 async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> None:
-    async def refuse(_run: Run, _entries: list[Entry], _times: Times) -> None:
+    async def refuse(_ended: Sequence[EndedRun]) -> list[JournalError | None]:
         raise JournalError("no space left")
 
-    journal = MemoryJournal(record_end=refuse)
+    journal = MemoryJournal(ended_runs=EndedRuns(refuse))
     run, lease = await journal.start(NewRun("call", durability="memory"), "me")
     assert lease is not None
     viewer = journal.tail(run.id, after=1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 
 import msgspec
@@ -17,6 +16,7 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.private_apis import new_http_connection
+from tailrace.system.random_hex import random_hex
 
 SERVER_NAME = "tailrace"
 
@@ -34,7 +34,7 @@ class HttpConnection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - the library's own text
     ) -> web.StreamResponse:
         """Raises `ConnectionError` where the answer has begun."""
-        request_id = f"req_{secrets.token_hex(12)}"
+        request_id = f"req_{random_hex(24)}"
         transport = request.transport
         left = isinstance(exc, ConnectionError) and (transport is None or transport.is_closing())
         # anybody may send bytes that are no request, or leave before the end of the answer

@@ -7,11 +7,11 @@ A stored one is written at every read, because its viewers read the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.calls.raw_model import not_told
-from tailrace.errors import ProviderError
+from tailrace.errors import JournalError, ProviderError
 from tailrace.events import (
     AnyEvent,
     AttemptStarted,
@@ -173,8 +173,8 @@ class CallLog(DeltaLog):
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def completed(self, result: CallResult) -> RunFinished:
-        """The answer as it was given, or as far as it came."""
+    def completed(self, result: CallResult) -> RunFinished:
+        """Logs the answer as it was given, or as far as it came; the end is to be sealed."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
             if self._keeps_events and completion.dialect != "responses":
@@ -184,31 +184,35 @@ class CallLog(DeltaLog):
                     self.add(*self._provider_events(events_of(completion)))
                 self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
-            return await self.failed(result.incomplete.error, completion)
+            return self.failed(result.incomplete.error, completion)
         if self._ending is not None:
             self.add(ProviderAnswer("responses", decode_object(self._ending.data)["response"]))
-        self.add(MessageRecorded(completion.message, completion.stop))
-        return await self._seal("completed")
+        return self._end(MessageRecorded(completion.message, completion.stop), status="completed")
 
-    async def failed(self, error: ProviderError, partial: Completion | None = None) -> RunFinished:
+    def failed(self, error: ProviderError, partial: Completion | None = None) -> RunFinished:
         """Text that was shown stands. The run is incomplete where another attempt might have gone on from it."""
         self.flush()
-        if partial is not None and self._shown:
-            self.add(MessageRecorded(partial.message, "cut"))
-        return await self._seal(
-            "incomplete" if self._shown and error.kind == "retryable" else "failed", failure_of(error)
-        )
+        said = [MessageRecorded(partial.message, "cut")] if partial is not None and self._shown else []
+        status: RunStatus = "incomplete" if self._shown and error.kind == "retryable" else "failed"
+        return self._end(*said, status=status, failure=failure_of(error))
 
-    async def stopped(self) -> RunFinished:
+    def stopped(self) -> RunFinished:
         """The client has disconnected, or a stop was asked for."""
-        return await self._seal("stopped", RunFailure("stopped", "interrupted"))
+        return self._end(status="stopped", failure=RunFailure("stopped", "interrupted"))
 
-    async def _seal(self, status: RunStatus, failure: RunFailure | None = None) -> RunFinished:
+    def _end(self, *said: AnyEvent, status: RunStatus, failure: RunFailure | None = None) -> RunFinished:
         self.flush()
-        self.add(MessageStop(final=True))
-        finished = RunFinished(status, self.text, self.usage, failure, time.time())
+        self._add((*said, MessageStop(final=True)))
+        return RunFinished(status, self.text, self.usage, failure, time.time())
+
+    async def seal(self, finished: RunFinished) -> RunFinished:
+        """Ends the run, durably."""
         await self._journal.seal(self._lease, finished)
         return finished
+
+    def seal_soon(self, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
+        """Ends the run without waiting, as the journal's method does."""
+        self._journal.seal_soon(self._lease, finished, then)
 
 
 def _is_logged(delta: NativeDelta) -> bool:

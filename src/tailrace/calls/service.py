@@ -92,13 +92,13 @@ class _CallExecution:
             result = await run_beside(self._answer(), listen(self._journal, self._lease, stop_only))
         except Stopped:
             unwanted = self._record.kept
-            finished = await self._record.stopped()
+            finished = await self._record.seal(self._record.stopped())
             if unwanted is not None:
                 await self._caller.cancel_kept(unwanted, self._routes)
             return finished
         except ProviderError as exc:
-            return await self._record.failed(exc)
-        return await self._record.completed(result)
+            return await self._record.seal(self._record.failed(exc))
+        return await self._record.seal(self._record.completed(result))
 
     async def _answer(self) -> CallResult:
         """The answer that an earlier process asked for, where its provider keeps it, else another one, from the text on

@@ -37,6 +37,11 @@ class Waiters:
             self._next = asyncio.Event()
         return self._next
 
+    @property
+    def awaited(self) -> bool:
+        """A task has asked for the next `wake`."""
+        return self._next is not None
+
     def wake(self) -> None:
         if self._next is not None:
             self._next.set()
@@ -145,6 +150,10 @@ class Tail(Waiters):
             self.last_seq = seq
             self.failure = None
             self.wake()
+
+    def entries(self) -> list[Entry]:
+        """All that it has."""
+        return [entry for batch in self._batches for entry in batch]
 
     def entries_after(self, after: int) -> Batch | None:
         """The entries after this cursor, at most a page; None where the tail no longer has them all."""

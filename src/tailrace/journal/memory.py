@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, KeysView, Mapping, Sequence
 from operator import attrgetter
 from typing import Unpack
 
@@ -23,7 +23,8 @@ from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
-from tailrace.journal.stored.commit_times import TickTimes, Times, timed_stretches
+from tailrace.journal.stored.commit_times import TickTimes, timed_stretches
+from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,
@@ -82,17 +83,17 @@ class _MemoryRun:
 
 
 class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch. `record_end` is called with a run, all its entries
-    and their times before a viewer sees its end."""
+    """`clock` is the wall clock, in seconds since the epoch. `ended_runs` stores a run before a viewer sees its end;
+    the run is forgotten here then: storage answers, and viewers keep their tail."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], float] = time.time,
-        record_end: Callable[[Run, list[Entry], Times], Awaitable[None]] | None = None,
+        ended_runs: EndedRuns | None = None,
     ) -> None:
         self._clock = clock
-        self._record_end = record_end
+        self._ended_runs = ended_runs
         self._runs: dict[str, _MemoryRun] = {}
         self._by_key: dict[str, str] = {}
         self._newest: dict[str, str] = {}  # the newest run of each session
@@ -191,9 +192,12 @@ class MemoryJournal:
     # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        known = self._held(lease)
+        known = self._runs.get(lease.run_id)
+        if known is None or known.log.epoch != lease.epoch:
+            known = self._held(lease)
         seq = known.log.append(events, attempt)
-        self._queue(known)
+        if not known.log.queued:
+            self._queue(known)
         return seq
 
     async def commit(self, lease: Lease) -> None:
@@ -201,27 +205,56 @@ class MemoryJournal:
             await self._published.next_time().wait()
 
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
+        recorded = asyncio.get_running_loop().create_future()
+
+        def tell(error: JournalError | None) -> None:
+            if recorded.done():
+                return  # the caller was cancelled
+            if error is not None:
+                recorded.set_exception(error)
+            else:
+                recorded.set_result(None)
+
         known = self._held(lease)
+        entry = self._seal(known, finished, tell, at_once=True)
+        await recorded
+        if known.log.queued:
+            await self._published.next_time().wait()
+        return entry
+
+    def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
+        self._seal(self._held(lease), finished, then, at_once=False)
+
+    def _seal(self, known: _MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
         self._publish()
         entry = known.log.finish(finished)
         if isinstance(entry.event, RunFinished):
             finished = entry.event  # with what was spent
-        if self._record_end is not None:
-            ended = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
-            times = [*known.times.pairs, (entry.seq, self._clock())]
-            try:
-                await self._record_end(ended, [*await self.read(lease.run_id), entry], times)
-            except JournalError as why:  # a run that could not be stored is lost: no viewer may see it end
-                known.tail.fail(why)
-                self.forget(lease.run_id)
-                raise
+        if self._ended_runs is None:
+            self._end(known, finished)
+            asyncio.get_running_loop().call_soon(then, None)  # after the tick's `_publish`
+            return entry
+
+        def recorded(error: JournalError | None) -> None:
+            if error is not None:  # a run that could not be stored is lost: no viewer may see it end
+                known.tail.fail(error)
+            else:
+                self._end(known, finished)
+            self.forget(known.run.id)
+            then(error)
+
+        run = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
+        times = [*known.times.pairs, (entry.seq, self._clock())]
+        ended = EndedRun(run, [*known.tail.entries(), entry], times)
+        self._ended_runs.add(ended, recorded, at_once=at_once or known.tail.awaited)
+        return entry
+
+    def _end(self, known: _MemoryRun, finished: RunFinished) -> None:
         known.set(state=finished.status, owner="", finished=finished)
         known.ended_at = self._clock()
         known.signals.clear()
         known.signalled.wake()
         self._queue(known)
-        await self._published.next_time().wait()
-        return entry
 
     def _queue(self, known: _MemoryRun) -> None:
         if known.log.queued:
@@ -426,12 +459,16 @@ class MemoryJournal:
         """Memory cannot fail."""
 
     async def close(self) -> None:
+        if self._ended_runs is not None:
+            await self._ended_runs.flush()
         self._publish()
         for known in self._runs.values():
             known.tail.close()
 
-    def __contains__(self, run_id: str) -> bool:
-        return run_id in self._runs
+    @property
+    def run_ids(self) -> KeysView[str]:
+        """Of the runs that are here, now and later."""
+        return self._runs.keys()
 
     def run_with_key(self, idempotency_key: str) -> Run | None:
         run_id = self._by_key.get(idempotency_key)

@@ -13,12 +13,13 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
-from tailrace.events import AnyEvent, Entry, RunFinished
+from tailrace.errors import JournalError
+from tailrace.events import AnyEvent, Entry
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
-from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
 from tailrace.ports import (
     RUNS_LIMIT,
     Batch,
@@ -40,7 +41,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
-    async def record(self, run: Run, entries: Sequence[Entry], times: Times) -> None: ...
+    async def record_all(self, ended: Sequence[EndedRun]) -> Sequence[JournalError | None]:
+        """Returns why each of these runs was not stored, None where it was."""
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
 
@@ -61,7 +63,9 @@ class MemoryFirst:
 
     def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:
         self._storage = storage
-        self._memory = MemoryJournal(clock=clock, record_end=storage.record)
+        self._ended_runs = EndedRuns(storage.record_all)
+        self._memory = MemoryJournal(clock=clock, ended_runs=self._ended_runs)
+        self._in_memory = self._memory.run_ids
         self.get_value = storage.get_value
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
@@ -73,7 +77,7 @@ class MemoryFirst:
         self.check = storage.check
 
     def _having(self, run_id: str) -> MemoryJournal | Storage:
-        return self._memory if run_id in self._memory else self._storage
+        return self._memory if run_id in self._in_memory else self._storage
 
     @property
     def bus(self) -> Bus | None:
@@ -94,9 +98,10 @@ class MemoryFirst:
     park = _routed(Journal.park)
     unpark = _routed(Journal.unpark)
     commit = _routed(Journal.commit)
+    seal = _routed(Journal.seal)
+    seal_soon = _routed(Journal.seal_soon)
     signal = _routed(Journal.signal)
     signals = _routed(Journal.signals)
-    get = _routed(Journal.get)
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)
     times = _routed(Journal.times)
@@ -134,21 +139,25 @@ class MemoryFirst:
         return PageViewer(self, run_id, after, snapshot=snapshot)
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        return self._having(lease.run_id).append(lease, events, attempt=attempt)  # not `_routed`: the hot path
+        journal = self._memory if lease.run_id in self._in_memory else self._storage
+        return journal.append(lease, events, attempt=attempt)  # not `_routed`: the hot path
 
-    async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
-        entry = await self._having(lease.run_id).seal(lease, finished)
-        if lease.run_id in self._memory:
-            self._memory.forget(lease.run_id)  # stored: storage answers from here on, viewers keep their tail
-        return entry
+    # Who asks for runs is told of their ends: what has ended is stored first.
+
+    async def get(self, run_id: str) -> Run:
+        if run_id in self._in_memory:
+            await self._ended_runs.flush()
+        return await self._having(run_id).get(run_id)
 
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        await self._ended_runs.flush()
         found = [run for journal in (self._memory, self._storage) for run in await journal.runs(**wanted)]
         return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
 
     async def sessions(
         self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
     ) -> SessionPage:
+        await self._ended_runs.flush()
         stored = await self._storage.sessions(kind, search=search, before=before, limit=limit)
         in_memory = {session.id for session in (await self._memory.sessions(kind, limit=_ALL)).sessions}
         if not in_memory:
@@ -169,6 +178,7 @@ class MemoryFirst:
         return SessionPage(listed[:limit], last)
 
     async def session(self, session: str, kind: str) -> SessionRuns | None:
+        await self._ended_runs.flush()
         live, stored = await self._memory.session(session, kind), await self._storage.session(session, kind)
         return joined(live, stored) if live is not None and stored is not None else live or stored
 
@@ -187,7 +197,7 @@ class MemoryFirst:
         return [*await self._storage.orphans(), *await self._memory.orphans()]
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._memory}
+        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._in_memory}
         stored = [run_id for run_id in run_ids if run_id not in found]
         found.update(zip(stored, await self._storage.facts_of_runs(stored), strict=True))
         return [found[run_id] for run_id in run_ids]

@@ -5,7 +5,6 @@ Owns the checks that every journal makes before it writes. Never awaits and know
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
 from tailrace.journal.fold import Fold
 from tailrace.ports import Batch
+from tailrace.system.random_hex import random_hex
 
 
 def new_run_id(at: float, *, after: str = "") -> str:
@@ -22,7 +22,7 @@ def new_run_id(at: float, *, after: str = "") -> str:
     microseconds = int(at * 1_000_000)
     if after:
         microseconds = max(microseconds, int(after[_TIME_OF_ID], 16) + 1)
-    return f"run_{microseconds:014x}{secrets.token_hex(5)}"
+    return f"run_{microseconds:014x}{random_hex(10)}"
 
 
 _TIME_OF_ID = slice(len("run_"), len("run_") + 14)

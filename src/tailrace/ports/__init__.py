@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_che
 
 import msgspec
 
+from tailrace.errors import JournalError
 from tailrace.events import (
     AnyEvent,
     Entry,
@@ -59,6 +60,13 @@ class AnswerStream(Protocol):
         """Deltas as they arrive: one list per read. The list is empty for bytes that completed no delta, such as
         keep-alives, because the idle deadline counts them. A non-streaming answer has no deltas. Raises `Retryable` or
         `Permanent` where the stream fails, after the deltas before the failure."""
+
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        """Hands each list that the iterator would give to `take`, and returns at the end of the answer. Raises as the
+        iterator does, and what `take` raises, which ends the reading. An answer that can calls `take` in the very
+        callback in which its bytes arrive: for a token no task is woken. Use this or the iterator, not both."""
+        async for deltas in self:
+            take(deltas)
 
     def completion(self) -> Completion:
         """The answer so far: complete after the iterator ended, partial before. Works after the connection is closed
@@ -339,6 +347,11 @@ class Journal(Protocol):
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
         """Appends the last entry and ends the run, durably. Raises `OutputMismatch` unless `fold(entries)` gives
         exactly `finished.output`; the run is then still open."""
+
+    def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
+        """As `seal`, without waiting: `then` is called when the run has ended, with the error where it has not; it
+        must not raise. Raises what is known at once. Runs of durability "memory" that end at about the same time are
+        stored together."""
 
     # ── signals ──
 

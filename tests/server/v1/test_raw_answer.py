@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import aiohttp
 import pytest
 
 from server.dialect_api import DialectServer, dialect_server
-from tailrace.errors import StorageFailed
+from tailrace.errors import JournalError, StorageFailed
+from tailrace.events import RunFinished
 from tailrace.messages import JsonObject
+from tailrace.ports import Lease
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -279,11 +282,11 @@ async def test_a_plain_request_is_on_record_once_it_has_ended(tmp_path: Path) ->
 async def test_a_plain_request_that_cannot_be_recorded_is_one_line_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def away(*_: object, **__: object) -> None:
-        raise StorageFailed("the database is away")
+    def away(_lease: Lease, _finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
+        then(StorageFailed("the database is away"))
 
     async with dialect_server(tmp_path) as server:
-        monkeypatch.setattr(server.app.journal, "seal", away)
+        monkeypatch.setattr(server.app.journal, "seal_soon", away)
         status, body = await server.post(CHAT, ask(CHAT, "up-chat/ok"))
     run_id = "run_" + body["id"].removeprefix("chatcmpl-")
     [line] = [record for record in caplog.records if run_id in record.getMessage()]

@@ -25,9 +25,11 @@ from tailrace.journal.sqlite import queries, session_queries, statements
 from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
+from tailrace.journal.sqlite.record_runs import EncodedRun, encoded_run, record_runs
 from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
 from tailrace.journal.stored.rows import Row, TimedRow
@@ -106,6 +108,25 @@ class SqliteJournal(StoredJournal):
             partial(statements.record, run=run, entries=entries, ended_at=self._clock(), times=times),
             fsync=run.new.durability == "fsync",
         )
+
+    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
+        """One statement a table for all of them. A run with an idempotency key is stored by itself: the key may be
+        taken by now."""
+        alone = [each for each in ended if each.run.new.idempotency_key]
+        encoded: list[EncodedRun] = []
+        errors: dict[str, JournalError | None] = {}
+        ended_at = self._clock()
+        for each in ended:
+            if not each.run.new.idempotency_key:
+                try:
+                    encoded.append(encoded_run(each, ended_at))
+                except JournalError as error:
+                    errors[each.run.id] = error
+        if encoded:
+            await self._commits.call(partial(record_runs, runs=encoded))
+        if alone:
+            errors.update(zip([each.run.id for each in alone], await super().record_all(alone), strict=True))
+        return [errors.get(each.run.id) for each in ended]
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive

@@ -20,6 +20,8 @@ from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Tail
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sessions.session_watch import SessionWatch
+from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
@@ -60,6 +62,10 @@ class Database(ABC):
 
     @abstractmethod
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
+
+    @abstractmethod
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
+        """Stores a whole run that has ended in memory."""
 
     @abstractmethod
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
@@ -122,6 +128,7 @@ class StoredJournal(Database):
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
+        self._sealing: set[asyncio.Task[Entry]] = set()
         self._closed = False
 
     # ── a run's life ──
@@ -243,6 +250,22 @@ class StoredJournal(Database):
             raise
         self._drop(log, RunSealed(f"run {lease.run_id} has ended"))
         return entry
+
+    def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
+        sealing = asyncio.get_running_loop().create_task(self.seal(lease, finished))
+        self._sealing.add(sealing)
+
+        def tell(task: asyncio.Task[Entry]) -> None:
+            self._sealing.discard(task)
+            error = JournalError("the journal is closed") if task.cancelled() else task.exception()
+            then(error if error is None or isinstance(error, JournalError) else JournalError(repr(error)))
+
+        sealing.add_done_callback(tell)
+
+    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
+        """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
+        results = await asyncio.gather(*(self.record(*each) for each in ended), return_exceptions=True)
+        return [_recording_error(result) for result in results]
 
     # ── signals ──
 
@@ -377,3 +400,11 @@ class StoredJournal(Database):
             tail.close()
         self._closed = True
         self._sessions.marked(None)
+
+
+def _recording_error(result: BaseException | None) -> JournalError | None:
+    if result is None or isinstance(result, JournalError):
+        return result
+    if not isinstance(result, Exception):
+        raise result
+    return JournalError(f"an ended run could not be stored: {result!r}")

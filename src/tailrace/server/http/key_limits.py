@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.request_body import LEFT
 
 if TYPE_CHECKING:
     from tailrace.app import App
@@ -32,7 +33,6 @@ COUNTED: Final = frozenset(
         "/ag-ui",
     }
 )
-LEFT: Final = web.RequestKey("left", dict)  # headers that say how much the key has left
 
 
 def key_limits(app: App) -> KeyLimits:

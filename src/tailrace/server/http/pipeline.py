@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from tailrace.app.http_connection import SERVER_NAME
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, LEFT, admit, key_limits
-from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, IGNORED, REQUEST_ID
+from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
+from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
+from tailrace.system.random_hex import random_hex
 
 if TYPE_CHECKING:
     from tailrace.app import App
@@ -65,6 +65,7 @@ class RequestPipeline:
         self._limits = key_limits(app)
         app.usage.limited = self._limits.names
         self._origins = origins
+        self._heads = ResponseHeads(origins)
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
@@ -88,12 +89,22 @@ class RequestPipeline:
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def stream(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes] | None = None) -> EventStream:
+    def stream(
+        self,
+        request: web.Request,
+        *,
+        error_frame: Callable[[ApiError], bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
-        stream; the default is the error event of the route's API."""
-        shape, request_id = shape_of(request.path), request[REQUEST_ID]
-        make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
-        stream = EventStream(request, error_frame=lambda error: make(self._without_secrets(error)), timing=self._timing)
+        stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
+        make = error_frame or (lambda error: api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID]))
+        stream = EventStream(
+            request,
+            head=lambda: self._heads.of_stream(request, headers),
+            error_frame=lambda error: make(self._without_secrets(error)),
+            timing=self._timing,
+        )
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
@@ -124,7 +135,7 @@ class RequestPipeline:
     def application(self, routes: Iterable[Route], *, max_body_bytes: int) -> web.Application:
         """The aiohttp application of these routes inside this pipeline."""
         application = web.Application(middlewares=[self._serve], client_max_size=max_body_bytes)
-        application.on_response_prepare.append(self._finish_head)
+        application.on_response_prepare.append(self._heads.finish)
         self.router = application.router
         for route in routes:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
@@ -138,17 +149,18 @@ class RequestPipeline:
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("X-Request-Id", "")
-        request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        given = request.headers.get("X-Request-Id")
+        request[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
         claim = request[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
+        route = self._routes.get(request.match_info.route)
         response: web.StreamResponse | None = None
         try:
-            response = await self._answer(request, handler)
+            response = await self._answer(request, handler, route)
         except asyncio.CancelledError:
             if not self._stopping or _client_gone(request):
                 raise
@@ -165,14 +177,17 @@ class RequestPipeline:
             self.metrics.in_flight.dec()
             if not self._in_flight:
                 self._idle.set()
-            self._record_request(request, response, self._loop.time() - started)
+            self._record_request(request, route, response, self._loop.time() - started)
         return response
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
-            self._admit(request)
-            await self._count(request)
+            self._admit(request, route)
+            if request.method == "POST" and (identity := request.get(IDENTITY)) is not None:
+                CHARGED_TO.set(identity.name)
+                if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+                    await admit(self._limits, identity.name, request)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             return await handler(request)
@@ -181,9 +196,10 @@ class RequestPipeline:
                 raise  # the client is gone
             return await self._answer_failure(request, exc)
 
-    def _record_request(self, request: web.Request, response: web.StreamResponse | None, duration_s: float) -> None:
+    def _record_request(
+        self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
+    ) -> None:
         """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx."""
-        route = self._routes.get(request.match_info.route)
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
@@ -199,9 +215,8 @@ class RequestPipeline:
             }
             access_log.info("request", extra=extra)
 
-    def _admit(self, request: web.Request) -> None:
+    def _admit(self, request: web.Request, route: Route | None) -> None:
         """Raises `ApiError` for a request that may not pass."""
-        route = self._routes.get(request.match_info.route)
         access: Access = route.access if route is not None else "any"
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
@@ -215,38 +230,11 @@ class RequestPipeline:
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
 
-    async def _count(self, request: web.Request) -> None:
-        """What follows is charged to the key. Raises `ApiError` 429 where it has used up what it may."""
-        identity: Identity | None = request.get(IDENTITY)
-        if identity is None or request.method != "POST":
-            return
-        CHARGED_TO.set(identity.name)
-        route = self._routes.get(request.match_info.route)
-        if identity.name in self._limits.names and route is not None and route.path in COUNTED:
-            await admit(self._limits, identity.name, request)
-
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
         requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
         return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": requested})
-
-    async def _finish_head(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Must not await anything: streams send their heads synchronously (`private_apis.send_head`)."""
-        headers = response.headers
-        if (request_id := request.get(REQUEST_ID)) is not None:
-            headers["X-Request-Id"] = request_id
-        if left := request.get(LEFT):
-            headers.update(left)
-        if ignored := request.get(IGNORED):
-            headers["X-Tailrace-Ignored"] = ", ".join(ignored)
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers[hdrs.SERVER] = SERVER_NAME
-        origins = request.headers.getall(hdrs.ORIGIN, ())
-        if len(origins) == 1 and self._origins.allows(origins[0]):
-            headers["Access-Control-Allow-Origin"] = origins[0]
-            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
-            headers.setdefault("Vary", "Origin")
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
         error = as_api_error(exc)

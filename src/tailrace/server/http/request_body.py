@@ -27,6 +27,7 @@ LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread,
 IDENTITY: Final = web.RequestKey("identity", Identity)
 REQUEST_ID: Final = web.RequestKey("request_id", str)
 IGNORED: Final = web.RequestKey("ignored", tuple[str, ...])  # parameters that the model is not told (K129)
+LEFT: Final = web.RequestKey("left", dict[str, str])  # headers that say how much the key may still use
 BODY_CLAIM: Final = web.RequestKey("body_claim", BodyClaim)
 
 
@@ -39,8 +40,11 @@ async def read_body(
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(timeout_s):
+        if request.content.is_eof():  # all of it is here: nothing to wait for
             body = await _arrived(request, limit)
+        else:
+            async with asyncio.timeout(timeout_s):
+                body = await _arrived(request, limit)
     except TimeoutError:
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
     except web.RequestPayloadError as exc:

@@ -38,6 +38,9 @@ def forwarded_headers(request: web.Request, dialect: Dialect) -> dict[str, str]:
 def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
     """Names the parameters that the model is not told in a header of the answer (K129). Clients choose these names: the
     header holds no character that could end it, and not more than clients take."""
+    if not ignored:
+        request[IGNORED] = ()
+        return
     names = ["".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in ignored]
     shown = [name[:MAX_NAME_CHARS] for name in names[:MAX_NAMES]]
     more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []

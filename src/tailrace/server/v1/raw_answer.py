@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from aiohttp import web
 
@@ -77,7 +77,7 @@ class _RawAnswer:
         journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
         record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         result = await self._complete(record)
-        await self._pipeline.run_to_end(self._record(record.completed(result)))
+        self._record(record, partial(record.completed, result))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
         self._begin_attempt(result.provider)
@@ -104,7 +104,7 @@ class _RawAnswer:
                 raise broken_off(result.incomplete.error)
             return await live.stream.end(live.ending(result))
         finally:  # the connection's next request does not wait for the journal
-            self._pipeline.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
+            self._record(live, partial(live.completed, result))
 
     def _encoder(self, provider: str) -> Encoder:
         """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
@@ -127,24 +127,32 @@ class _RawAnswer:
             request = with_history(self._call.history, self._call.client_request.request)
             return await self._pipeline.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
-            await self._pipeline.run_to_end(self._record(record.failed(exc)))
+            self._record(record, partial(record.failed, exc))
             raise
         except asyncio.CancelledError:
             unwanted = record.kept
-            await self._pipeline.run_to_end(self._record(record.stopped()))
+            self._record(record, record.stopped)
             if unwanted is not None:
                 caller = self._pipeline.app.caller
                 await self._pipeline.run_to_end(caller.cancel_kept(unwanted, self._routes))
             raise
 
-    async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
-        """The client has its answer: a failing journal is logged, not sent."""
+    def _record(self, record: CallLog, end: Callable[[], RunFinished]) -> None:
+        """Ends the run without waiting for the journal. The client has its answer: a failing journal is logged, not
+        sent."""
+        run_id, runs = self._run.id, self._pipeline.metrics.runs
+
+        def recorded(error: JournalError | None) -> None:
+            if error is not None:
+                log.warning("run %s ended and could not be recorded: %s", run_id, error)
+            else:
+                runs.inc(CALL_KIND, finished.status)
+
         try:
-            finished = await end
+            finished = end()
+            record.seal_soon(finished, recorded)
         except JournalError as exc:
-            log.warning("run %s ended and could not be recorded: %s", self._run.id, exc)
-        else:
-            self._pipeline.metrics.runs.inc(CALL_KIND, finished.status)
+            recorded(exc)
 
 
 class _LiveListener(CallLog):

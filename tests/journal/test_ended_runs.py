@@ -1,0 +1,143 @@
+"""Runs that end in memory are stored together, and nobody waits for that who did not ask to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import JournalError, OutputMismatch
+from tailrace.events import MessageChunk, MessageRecorded, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.memory_first import MemoryFirst
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
+from tailrace.messages import Message, Text
+from tailrace.ports import Lease, NewRun
+from tailrace.testing.clock import driven
+
+NEW = NewRun("response", {"request": {"model": "m"}}, "m", durability="memory")
+
+
+class Stored:
+    """Storage that keeps what it is given, group by group."""
+
+    def __init__(self, error: JournalError | None = None) -> None:
+        self.groups: list[list[str]] = []
+        self._error = error
+
+    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
+        self.groups.append([each.run.id for each in ended])
+        return [self._error for _ in ended]
+
+
+async def begun(journal: MemoryJournal | MemoryFirst, text: str = "Hello.") -> Lease:
+    _, lease = await journal.start(NEW, "me")
+    assert lease is not None
+    journal.append(lease, [MessageChunk(text)])
+    return lease
+
+
+@driven
+async def test_the_first_after_a_pause_is_stored_at_once_and_the_next_together() -> None:
+    storage = Stored()
+    journal = MemoryJournal(ended_runs=EndedRuns(storage.record_all))
+    leases = [await begun(journal) for _ in range(5)]
+    told: list[JournalError | None] = []
+    for lease in leases[:1]:
+        journal.seal_soon(lease, RunFinished("completed", "Hello."), told.append)
+    await asyncio.sleep(INTERVAL_S / 5)
+    assert storage.groups == [[leases[0].run_id]]
+    for lease in leases[1:]:
+        journal.seal_soon(lease, RunFinished("completed", "Hello."), told.append)
+        await asyncio.sleep(INTERVAL_S / 10)
+    assert len(storage.groups) == 1
+    await asyncio.sleep(INTERVAL_S)
+    assert storage.groups[1:] == [[lease.run_id for lease in leases[1:]]]
+    assert told == [None] * 5
+    assert not journal.run_ids
+
+
+@driven
+async def test_a_run_that_is_waited_for_or_watched_is_not_held_back() -> None:
+    storage = Stored()
+    journal = MemoryJournal(ended_runs=EndedRuns(storage.record_all))
+    first, sealed, watched = [await begun(journal) for _ in range(3)]
+    loop = asyncio.get_running_loop()
+    journal.seal_soon(first, RunFinished("completed", "Hello."), lambda _: None)
+    await asyncio.sleep(INTERVAL_S / 5)
+    began = loop.time()
+    await journal.seal(sealed, RunFinished("completed", "Hello."))
+    viewer = journal.tail(watched.run_id)
+    await anext(viewer)
+    waiting = asyncio.ensure_future(anext(viewer))
+    await asyncio.sleep(0)
+    journal.seal_soon(watched, RunFinished("completed", "Hello."), lambda _: None)
+    assert isinstance((await waiting)[-1].event, RunFinished)
+    assert loop.time() == began
+
+
+async def test_a_run_that_could_not_be_stored_is_told_and_never_seen_to_end() -> None:
+    broken = JournalError("the disk is full")
+    journal = MemoryJournal(ended_runs=EndedRuns(Stored(broken).record_all))
+    lease = await begun(journal)
+    viewer = journal.tail(lease.run_id)
+    await anext(viewer)
+    told: list[JournalError | None] = []
+    with pytest.raises(OutputMismatch):
+        journal.seal_soon(lease, RunFinished("completed", "Hullo."), told.append)
+    journal.seal_soon(lease, RunFinished("completed", "Hello."), told.append)
+    assert [entry.event for entry in await anext(viewer)] == [MessageChunk("Hello.")]
+    with pytest.raises(JournalError, match="disk"):
+        await anext(viewer)
+    assert told == [broken]
+    with pytest.raises(JournalError, match="disk"):
+        await journal.seal(await begun(journal), RunFinished("completed", "Hello."))
+
+
+async def test_ended_runs_are_stored_whole_when_the_journal_is_closed(tmp_path: Path) -> None:
+    journal = MemoryFirst(await SqliteJournal.open(tmp_path / "journal.db"))
+    told: list[JournalError | None] = []
+    expected = {}
+    for number in range(100):  # more than one statement takes
+        lease = await begun(journal, f"answer {number}")
+        finished = RunFinished("completed", f"answer {number}", at=1.0)
+        expected[lease.run_id] = finished
+        journal.seal_soon(lease, finished, told.append)
+    await journal.close()
+    assert told == [None] * 100
+    again = await SqliteJournal.open(tmp_path / "journal.db")
+    try:
+        runs = await again.runs(limit=200)
+        assert {run.id: run.finished for run in runs} == expected
+        assert {(run.state, run.last_seq, run.claims) for run in runs} == {("completed", 3, 1)}
+        for run in runs[:3]:
+            entries = await again.read(run.id)
+            assert [entry.seq for entry in entries] == [1, 2, 3]
+            assert entries[1].event == MessageChunk(expected[run.id].output)
+    finally:
+        await again.close()
+
+
+async def test_a_run_that_has_ended_is_told_as_ended(tmp_path: Path) -> None:
+    journal = MemoryFirst(await SqliteJournal.open(tmp_path / "journal.db"))
+    for listed in (False, True):
+        lease = await begun(journal)
+        journal.seal_soon(lease, RunFinished("completed", "Hello."), lambda _: None)
+        run = (await journal.runs(limit=1))[0] if listed else await journal.get(lease.run_id)
+        assert (run.id, run.state) == (lease.run_id, "completed")
+    await journal.close()
+
+
+async def test_a_run_that_is_no_json_does_not_fail_the_others(tmp_path: Path) -> None:
+    journal = MemoryFirst(await SqliteJournal.open(tmp_path / "journal.db"))
+    told: dict[str, JournalError | None] = {}
+    leases = [await begun(journal) for _ in range(3)]
+    journal.append(leases[1], [MessageRecorded(Message("assistant", (Text("\ud800"),)), "end")])
+    for lease in leases:
+        journal.seal_soon(lease, RunFinished("completed", "Hello."), lambda e, run=lease.run_id: told.update({run: e}))  # type: ignore[misc]
+    await journal.close()
+    assert [told[lease.run_id] is None for lease in leases] == [True, False, True]
+    assert "JSON" in str(told[leases[1].run_id])
