@@ -29,7 +29,8 @@ from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallListener
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 
 TOKENS = 500
 FIRST_TOKENS = 150  # calls per dialect
@@ -115,9 +116,7 @@ class FirstToken(CallListener):
 class Readers:
     """The two of them for one address and dialect."""
 
-    def __init__(
-        self, session: aiohttp.ClientSession, transport: AiohttpTransport, base: str, dialect: Dialect
-    ) -> None:
+    def __init__(self, session: aiohttp.ClientSession, transport: Transport, base: str, dialect: Dialect) -> None:
         provider = HttpProvider(Endpoint(name="bench", dialect=dialect, base_url=base + "/v1"), transport)
         self._session = session
         self._url = base + PATHS[dialect]

@@ -177,7 +177,7 @@ class Talker:
         raise TypeError(f"this one only streams: {request.model}")
 
 
-class _Talk:
+class _Talk(AnswerStream):
     async def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         for _ in range(TOKENS):
             await asyncio.sleep(0)

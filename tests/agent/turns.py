@@ -24,7 +24,8 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.tools.typed import Arguments, TypedTool
 
@@ -61,7 +62,7 @@ class Stage:
     """A provider that says what the script says, a journal, and a tool."""
 
     server: FaultyProvider
-    transport: AiohttpTransport
+    transport: Transport
     directory: Path
     dialect: Dialect = "chat"
     journal: Journal = field(default_factory=MemoryJournal)

@@ -25,7 +25,8 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
@@ -66,7 +67,7 @@ class FaultyRoutes:
     """Every provider's name leads to the one server; `chat`, `responses` and `anthropic` speak themselves."""
 
     url: str
-    transport: AiohttpTransport
+    transport: Transport
     policy: CallPolicy = QUICK
     local: bool = False
 

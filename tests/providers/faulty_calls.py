@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.config.sections import CallPolicy
+from tailrace.config.sections import CallPolicy, TransportSettings
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
 from tailrace.providers.attempt import Route, StopCall
@@ -18,13 +18,16 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.providers.no_streaming import NonStreamingRoutes
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 TOOLS = (ToolSpec("get_weather"), ToolSpec("get_time"))
 ASK = ModelRequest("ok", (user("Where does the water go?"),), tools=TOOLS)
+CLIENTS = ("builtin", "aiohttp")
+TRANSPORT = TransportSettings()  # what `both_clients` sets in turn
 
 
 class Told(CallListener):
@@ -69,7 +72,7 @@ class Bench:
     """A misbehaving provider and all that is needed to call it."""
 
     server: FaultyProvider
-    transport: AiohttpTransport
+    transport: Transport
     refusals: NonStreamingRoutes = field(default_factory=NonStreamingRoutes)
 
     def provider(self, dialect: Dialect = "chat", name: str = "faulty", **fields: Any) -> HttpProvider:
@@ -93,5 +96,5 @@ class Bench:
 
 @asynccontextmanager
 async def faulty(*script: str | Scenario | Reply) -> AsyncGenerator[Bench, None]:
-    async with FaultyProvider(script=script) as server, open_transport() as transport:
+    async with FaultyProvider(script=script) as server, open_transport(TRANSPORT) as transport:
         yield Bench(server, transport)

@@ -20,7 +20,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import HttpReply
+from tailrace.providers.transport.port import HttpReply
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply, think
 
 _WEATHER = call("get_weather", {"city": "Zürich"})
@@ -34,7 +34,7 @@ ASK = ModelRequest("ok", (user("Where?"),))
 POLICY = CallPolicy(max_attempts=3, backoff_s=0.000001)  # the second attempt streams, the last one might not
 
 
-class CutReply:
+class CutReply(HttpReply):
     """A body that breaks off where its transport says."""
 
     status = 200

@@ -10,8 +10,8 @@ import pytest
 
 from providers.faulty_calls import Told, faulty
 from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
-from tailrace.providers.http.transport import CANNOT_CONNECT
 from tailrace.providers.recovery_log import CURRENT_RUN, reason_kind
+from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.testing.clock import driven
 
 

@@ -14,8 +14,8 @@ import pytest
 from providers.faulty_calls import ASK, DIALECTS, Bench, Told, faulty
 from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, Retryable, StreamCut, TimedOut, Unavailable
 from tailrace.messages import Dialect, Usage
-from tailrace.providers.http.transport import CANNOT_CONNECT
 from tailrace.providers.no_streaming import MAX_ROUTES, NonStreamingRoutes, better_error, may_be_the_stream
+from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.testing.clock import driven
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."

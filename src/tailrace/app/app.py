@@ -48,8 +48,8 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
-from tailrace.providers.http.transport import open_transport
 from tailrace.providers.presets import PRESETS
+from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.host import OnEnd
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
@@ -311,7 +311,7 @@ async def open_app(
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
-        open_transport() as transport,
+        open_transport(config.transport) as transport,
         open_journal(
             config.store.url,
             config.database,

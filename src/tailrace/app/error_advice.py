@@ -15,8 +15,8 @@ from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
 from tailrace.config.sections import ProviderSettings
 from tailrace.events import RunFailure
-from tailrace.providers.http.transport import CANNOT_CONNECT
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.transport.port import CANNOT_CONNECT
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {

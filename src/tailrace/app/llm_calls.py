@@ -33,7 +33,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
 from tailrace.providers.call import Caller
-from tailrace.providers.http.transport import open_transport
+from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import run_beside
 from tailrace.system.private_files import tighten
@@ -130,7 +130,7 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
     await asyncio.to_thread(tighten, config.home)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
     async with (
-        open_transport() as transport,
+        open_transport(config.transport) as transport,
         open_journal(config.store.url, config.database, password=config.store_password) as journal,
     ):
         models = Models(config, transport)

@@ -15,9 +15,9 @@ from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.refused_fields import RefusedFields
-from tailrace.providers.http.transport import Transport
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.transport.port import Transport
 
 LOCAL = "local"
 

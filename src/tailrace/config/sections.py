@@ -49,6 +49,15 @@ BusUrl = Annotated[
     Meta(pattern=r"^(auto$|(memory|rediss?)://)", description="auto, memory:// or redis://…", extra={"quote": False}),
 ]
 
+ProxyAddress = Annotated[
+    str,
+    Meta(
+        pattern=r"^(environment$|none$|https?://[^/\s])",
+        description="environment, none, or the http:// or https:// address of a proxy",
+        extra={"quote": False},
+    ),
+]
+
 # `auto`: streamed wherever that works.
 StreamMode: TypeAlias = Annotated[
     Literal["auto"] | bool,
@@ -199,6 +208,13 @@ class ProviderSettings(CallOverrides):
 
 
 # ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TransportSettings(Section):
+    """How model endpoints are reached. `proxy` of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`."""
+
+    client: Literal["builtin", "aiohttp"] = "builtin"
+    proxy: ProxyAddress = "environment"
 
 
 class Streaming(Section):
@@ -399,6 +415,7 @@ class Sections(Section):
     providers: Mapping[str, ProviderSettings] = NOTHING
     streaming: Streaming = Streaming()
     call: CallPolicy = CallPolicy()
+    transport: TransportSettings = TransportSettings()
     agent: AgentSettings = AgentSettings()
     approvals: Approvals = Approvals()
     mcp: Mcp = Mcp()

@@ -60,6 +60,13 @@ class AnswerStream(Protocol):
         keep-alives, because the idle deadline counts them. A non-streaming answer has no deltas. Raises `Retryable` or
         `Permanent` where the stream fails, after the deltas before the failure."""
 
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        """Hands each list that the iterator would give to `take`, and returns at the end of the answer. Raises as the
+        iterator does, and what `take` raises, which ends the reading. An answer that can calls `take` in the very
+        callback in which its bytes arrive: for a token no task is woken. Use this or the iterator, not both."""
+        async for deltas in self:
+            take(deltas)
+
     def completion(self) -> Completion:
         """The answer so far: complete after the iterator ended, partial before. Works after the connection is closed
         too."""

@@ -246,23 +246,13 @@ class Attempt:
         """What one connection brings, to the end of the answer."""
         watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
         watch.is_thinking = self._is_thinking
-        note_bytes, keeper = watch.note_bytes, self._keeper
         async with watch:
             try:
                 async with opening as answer:
                     self._answer = answer
                     if idle_counts_from_opening(self._route.policy, local=self._route.local):
                         watch.note_open()
-                    async for deltas in answer:
-                        if keeper is not None and not self._kept_id:
-                            self._note_kept(keeper, answer)
-                        if not deltas:
-                            note_bytes(advanced=False)
-                            continue
-                        advanced = any(delta.__class__ is not EventDelta for delta in deltas)
-                        note_bytes(advanced=advanced)
-                        if (stop := self._take(deltas, advanced=advanced)) is not None:
-                            _stop(stop)
+                    await answer.pump(self._taker(answer, watch))
             except BaseException:
                 self.silent_s = watch.silent_s()
                 raise
@@ -272,6 +262,30 @@ class Attempt:
         else:  # it came whole although a stream was asked for
             self._come_whole(self._done)
         return self._done
+
+    def _taker(self, answer: AnswerStream, watch: DeadlineWatch) -> Callable[[list[AnyDelta]], None]:
+        """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
+        end of the answer, and once for a token: nothing here is done that has been done before."""
+        note_bytes, keeper, sink, has_seam = watch.note_bytes, self._keeper, self._sink, self._seam is not None
+
+        def take(deltas: list[AnyDelta]) -> None:
+            if keeper is not None and not self._kept_id:
+                self._note_kept(keeper, answer)
+            for delta in deltas:
+                if delta.__class__ is not EventDelta:
+                    note_bytes(advanced=True)
+                    break
+            else:
+                note_bytes(advanced=False)
+                if deltas and (stop := self._take(deltas, advanced=False)) is not None:
+                    _stop(stop)
+                return
+            is_plain = self._has_shown and keeper is None and not has_seam
+            stop = sink(deltas) if is_plain else self._take(deltas, advanced=True)
+            if stop is not None:
+                _stop(stop)
+
+        return take
 
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:

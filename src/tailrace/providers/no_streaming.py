@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from tailrace.errors import PeerError, Permanent, ProviderError, StreamCut, TimedOut
-from tailrace.providers.http.transport import CANNOT_CONNECT
 from tailrace.providers.retry.route_order import MOVES_ON
+from tailrace.providers.transport.port import CANNOT_CONNECT
 
 REPROBE_S = 3600.0  # a route that refuses to stream
 FIRST_REPROBE_S = 60.0  # a route whose streams failed: that may pass, so it is tried sooner; doubled each time

@@ -34,7 +34,8 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 
 When = Literal["seen", "made"]
 
@@ -82,7 +83,7 @@ DEFINITION: Definition = parsed(
 class Routes:
     """Every provider is the one server; each victim says who it is."""
 
-    def __init__(self, url: str, transport: AiohttpTransport, victim: str) -> None:
+    def __init__(self, url: str, transport: Transport, victim: str) -> None:
         self._url, self._transport, self._victim = url, transport, victim
 
     def may_use(self, variable: str) -> bool:

@@ -26,8 +26,8 @@ from tailrace.flows.steps.http import HttpStep, host_problem
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.providers.http.transport import open_transport
 from tailrace.providers.prices import cost_usd
+from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool

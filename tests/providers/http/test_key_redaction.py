@@ -25,6 +25,7 @@ from tailrace.messages import (
     TextDelta,
     ToolCallDelta,
 )
+from tailrace.ports import AnswerStream
 from tailrace.providers.http.key_redaction import RedactedAnswer, redacted_json
 from tailrace.redact import REDACTED, TextRedactor
 from tailrace.wire.peer_json import decode_object, encode_object
@@ -33,7 +34,7 @@ KEY = "sk-aab-sk-aac1"
 REDACTOR = TextRedactor([KEY])
 
 
-class Scripted:
+class Scripted(AnswerStream):
     """An answer of these reads; then it fails where `error` is given."""
 
     def __init__(self, *reads: list[AnyDelta], body: JsonObject | None = None, error: Exception | None = None) -> None:

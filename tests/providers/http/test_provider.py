@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from providers import faulty_calls
 from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
 from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import Dialect, ModelRequest, user
@@ -19,9 +20,13 @@ from tailrace.providers.http import provider as http
 from tailrace.providers.http import streamed_answer
 from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.providers.transport.aiohttp_transport import AiohttpTransport
+from tailrace.providers.transport.http1_transport import Http1Transport
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 
 KEY = "sk-very-secret-key-0123456789"
+pytestmark = pytest.mark.usefixtures("both_clients")
 
 
 async def drain(provider: HttpProvider, request: ModelRequest = ASK) -> int:
@@ -135,7 +140,7 @@ async def on_a_socket(path: Path, handler: Handler) -> AsyncGenerator[str, None]
         await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
-async def text_at(transport: AiohttpTransport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
+async def text_at(transport: Transport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
     endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=socket_path, key=key)
     async with HttpProvider(endpoint, transport).stream(ASK) as answer:
         async for _ in answer:
@@ -145,7 +150,7 @@ async def text_at(transport: AiohttpTransport, socket_path: str, *, dialect: Dia
 
 async def ask_raw(tmp_path: Path, handler: Handler, *, dialect: Dialect = "chat", key: str = "") -> str:
     """The text of the answer by a server of the test's own, on a unix socket."""
-    async with on_a_socket(tmp_path / "s", handler) as path, open_transport() as transport:
+    async with on_a_socket(tmp_path / "s", handler) as path, open_transport(faulty_calls.TRANSPORT) as transport:
         return await text_at(transport, path, dialect=dialect, key=key)
 
 
@@ -163,10 +168,15 @@ async def test_A15_a_body_that_ends_with_its_connection_has_no_end_of_its_own(tm
         await writer.wait_closed()
 
     path = str(tmp_path / "s")
-    async with await asyncio.start_unix_server(answer, path), open_transport() as transport:
+    async with await asyncio.start_unix_server(answer, path), open_transport(faulty_calls.TRANSPORT) as transport:
         assert await text_at(transport, path) == "Hi"
         with pytest.raises(StreamCut):
             await text_at(transport, path)
+
+
+def _idle_sockets(transport: Transport) -> list[str]:
+    assert isinstance(transport, Http1Transport)
+    return [destination.socket_path for destination in transport._idle]
 
 
 async def test_F70_a_server_that_comes_back_under_other_names_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -175,11 +185,12 @@ async def test_F70_a_server_that_comes_back_under_other_names_leaves_nothing_beh
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=SSE_BODY, headers={"content-type": "text/event-stream"})
 
-    async with open_transport() as transport:
+    async with open_transport(faulty_calls.TRANSPORT) as transport:
         for name in "abc":
             async with on_a_socket(tmp_path / name, handler) as path:
                 assert await text_at(transport, path) == "Hi"
-                assert [*transport._unix] == [path]
+                kept = transport._unix if isinstance(transport, AiohttpTransport) else _idle_sockets(transport)
+                assert [*kept] == [path]
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "TEXT/EVENT-STREAM; charset=x"])

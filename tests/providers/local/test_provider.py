@@ -17,9 +17,10 @@ import pytest
 from tailrace.errors import ConfigError, Rejected, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, TextDelta, user
 from tailrace.ports import AnswerStream, Provider
-from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
+from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.port import Transport
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 # What the provider itself gives differently each time, or in one of the two ways only.
@@ -27,7 +28,7 @@ VOLATILE = {"id", "created", "created_at", "completed_at", "timings"}
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[AiohttpTransport]:
+async def transport() -> AsyncIterator[Transport]:
     async with open_transport() as transport:
         yield transport
 
@@ -72,7 +73,7 @@ def lasting(value: Any) -> Any:
             return value
 
 
-async def test_streamed_equals_whole_in_every_dialect(server: LocalServer, transport: AiohttpTransport) -> None:
+async def test_streamed_equals_whole_in_every_dialect(server: LocalServer, transport: Transport) -> None:
     texts = set()
     for dialect in DIALECTS:
         provider = LocalProvider(server, transport, dialect=dialect)
@@ -89,7 +90,7 @@ async def test_streamed_equals_whole_in_every_dialect(server: LocalServer, trans
     assert len(texts) == 1  # the dialects differ in words, not in what the model says
 
 
-async def test_the_end_of_an_answer_is_told_from_its_limit(server: LocalServer, transport: AiohttpTransport) -> None:
+async def test_the_end_of_an_answer_is_told_from_its_limit(server: LocalServer, transport: Transport) -> None:
     provider = LocalProvider(server, transport)
     whole = await provider.complete(asking("Say hi.", 200))
     cut = await provider.complete(asking("Say hi.", 2))
@@ -97,7 +98,7 @@ async def test_the_end_of_an_answer_is_told_from_its_limit(server: LocalServer, 
     assert whole.usage.output_tokens < 200
 
 
-async def test_a_continuation_goes_on_from_the_text_before(server: LocalServer, transport: AiohttpTransport) -> None:
+async def test_a_continuation_goes_on_from_the_text_before(server: LocalServer, transport: Transport) -> None:
     provider = LocalProvider(server, transport)
     _, whole = await streamed(provider, asking("What is a river?"))
     begun = whole.text[: whole.text.index(" ", 20)]
@@ -107,7 +108,7 @@ async def test_a_continuation_goes_on_from_the_text_before(server: LocalServer, 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_F68_leaving_the_stream_stops_generation(
-    server: LocalServer, transport: AiohttpTransport, dialect: Dialect
+    server: LocalServer, transport: Transport, dialect: Dialect
 ) -> None:
     """With one slot the next answer has to wait for this one of 4,000 tokens, which would take over a minute."""
     provider = LocalProvider(server, transport, dialect=dialect)
@@ -118,7 +119,7 @@ async def test_F68_leaving_the_stream_stops_generation(
     assert time.monotonic() - left_at < 30
 
 
-async def test_F68_cancelling_a_whole_answer_stops_generation(server: LocalServer, transport: AiohttpTransport) -> None:
+async def test_F68_cancelling_a_whole_answer_stops_generation(server: LocalServer, transport: Transport) -> None:
     provider = LocalProvider(server, transport)
     await server.start()
     with contextlib.suppress(TimeoutError):
@@ -129,7 +130,7 @@ async def test_F68_cancelling_a_whole_answer_stops_generation(server: LocalServe
     assert time.monotonic() - left_at < 30
 
 
-async def test_several_answers_grow_at_once(real_models: Path, transport: AiohttpTransport) -> None:
+async def test_several_answers_grow_at_once(real_models: Path, transport: Transport) -> None:
     server = LocalServer(real_models, slots=3)
     provider = LocalProvider(server, transport)
     try:
@@ -144,7 +145,7 @@ async def test_several_answers_grow_at_once(real_models: Path, transport: Aiohtt
 
 
 async def test_D48_a_crash_in_mid_answer_is_a_cut_stream_and_the_next_call_works(
-    server: LocalServer, transport: AiohttpTransport
+    server: LocalServer, transport: Transport
 ) -> None:
     provider = LocalProvider(server, transport)
 
@@ -162,13 +163,13 @@ async def test_D48_a_crash_in_mid_answer_is_a_cut_stream_and_the_next_call_works
     assert (await provider.complete(asking("Say hi.", 2))).usage.output_tokens == 2
 
 
-async def test_a_model_it_does_not_have_is_refused(tmp_path: Path, transport: AiohttpTransport) -> None:
+async def test_a_model_it_does_not_have_is_refused(tmp_path: Path, transport: Transport) -> None:
     provider = LocalProvider(LocalServer(tmp_path), transport)
     with pytest.raises(Rejected, match=r"smollm2-135m, not gpt-5: set providers\.local\.model_path"):
         await provider.complete(msgspec.structs.replace(asking("hi"), model="gpt-5"))
 
 
-async def test_a_file_of_ones_own_goes_by_any_name(real_models: Path, transport: AiohttpTransport) -> None:
+async def test_a_file_of_ones_own_goes_by_any_name(real_models: Path, transport: Transport) -> None:
     server = LocalServer(Path("/nonexistent"), model_path=real_models / SMOLLM2.file_name, model_name="mine")
     try:
         answer = await LocalProvider(server, transport).complete(
@@ -179,7 +180,7 @@ async def test_a_file_of_ones_own_goes_by_any_name(real_models: Path, transport:
     assert answer.model == "mine"
 
 
-async def test_a_prompt_past_the_context_is_refused_not_retried(real_models: Path, transport: AiohttpTransport) -> None:
+async def test_a_prompt_past_the_context_is_refused_not_retried(real_models: Path, transport: Transport) -> None:
     server = LocalServer(real_models, slots=1, context_tokens=512)
     provider = LocalProvider(server, transport)
     try:
@@ -191,7 +192,7 @@ async def test_a_prompt_past_the_context_is_refused_not_retried(real_models: Pat
     assert caught.value.status == 400
 
 
-async def test_what_the_user_must_change_is_not_a_provider_failure(tmp_path: Path, transport: AiohttpTransport) -> None:
+async def test_what_the_user_must_change_is_not_a_provider_failure(tmp_path: Path, transport: Transport) -> None:
     server = LocalServer(tmp_path, model_path=tmp_path / "missing.gguf")
     with pytest.raises(ConfigError, match=r"missing\.gguf cannot be read"):
         await LocalProvider(server, transport).complete(asking("hi"))

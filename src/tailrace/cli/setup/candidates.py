@@ -75,7 +75,7 @@ async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
     """A running Ollama that has a model."""
     from tailrace.providers.http.endpoint import Endpoint
     from tailrace.providers.http.provider import HttpProvider
-    from tailrace.providers.http.transport import open_transport
+    from tailrace.providers.transport.opening import open_transport
 
     url = ollama_url(environ)
     endpoint = Endpoint(name=OLLAMA, dialect="chat", base_url=url, connect_timeout_s=LOOK_TIMEOUT_S)
@@ -96,13 +96,13 @@ async def try_model(environ: Mapping[str, str], text: str) -> None:
 
     from tailrace.app.models import Models
     from tailrace.messages import ModelRequest, user
-    from tailrace.providers.http.transport import open_transport
+    from tailrace.providers.transport.opening import open_transport
 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         (home / "config.yaml").write_text(text, encoding="utf-8")
         config = load(environ, home)
-        async with open_transport() as transport:
+        async with open_transport(config.transport) as transport:
             [route, *_] = Models(config, transport).routes(config.model)
             request = ModelRequest(route.model, (user("Say hello in one word."),))
             try:

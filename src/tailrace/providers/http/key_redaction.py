@@ -37,8 +37,8 @@ _REDACTED = REDACTED.encode()
 _GROWING = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 
 
-class RedactedAnswer:
-    """Satisfies `ports.AnswerStream`. `may_go_on` says after an error whether the answer may yet be read on: what waits
+class RedactedAnswer(AnswerStream):
+    """`may_go_on` says after an error whether the answer may yet be read on: what waits
     then waits for that, because the rest of a key may follow."""
 
     def __init__(
@@ -75,6 +75,19 @@ class RedactedAnswer:
                 raise
             self._ending = exc
             return held
+        return self._without_secrets(deltas)
+
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        try:
+            await self.inner.pump(lambda deltas: take(self._without_secrets(deltas)))
+        except ProviderError:
+            if not self._may_go_on() and (held := self.release_rest()):
+                take(held)
+            raise
+        if held := self.release_rest():
+            take(held)
+
+    def _without_secrets(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
         if not (self._held and self._holds()) and not self._may_hold_secret(deltas):
             return deltas  # nearly always
         deltas = _apart(deltas)

@@ -24,8 +24,8 @@ from tailrace.providers.http.refused_fields import OPTIONAL, RefusedFields, refu
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
-from tailrace.providers.http.transport import HttpReply, Transport
 from tailrace.providers.retry.backoff import retry_after_s
+from tailrace.providers.transport.port import HttpReply, Transport
 from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, failure_in, to_exception

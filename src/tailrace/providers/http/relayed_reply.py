@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.errors import PeerError, ProviderError
 from tailrace.messages import ErrorDelta, JsonObject
-from tailrace.providers.http.transport import HttpReply
+from tailrace.providers.transport.port import HttpReply
 from tailrace.redact import REDACTED, RedactingStream, TextRedactor
 from tailrace.wire.failure import failure_in, stream_cut
 from tailrace.wire.peer_json import decode_object, objects_of, text_of

@@ -6,7 +6,7 @@ its caller closes the connection. What may be the beginning of a stop string wai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -31,9 +31,11 @@ from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
 STOPPED = "stop_sequence"  # the finish reason, as Anthropic's API names it
 
 
-class StopCutAnswer:
-    """Satisfies `ports.AnswerStream`."""
+class _StopStringFound(Exception):
+    """Ends the reading of the answer that is cut. Never leaves this module."""
 
+
+class StopCutAnswer(AnswerStream):
     def __init__(self, inner: AnswerStream, request: ModelRequest) -> None:
         self._inner = inner
         self._deltas = aiter(inner)
@@ -61,6 +63,22 @@ class StopCutAnswer:
                 raise
             return [TextDelta(held)]
         return self._cut(deltas)
+
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        def take_cut(deltas: list[AnyDelta]) -> None:
+            take(self._cut(deltas))
+            if self._stopped:
+                raise _StopStringFound
+
+        try:
+            await self._inner.pump(take_cut)
+        except _StopStringFound:
+            return
+        except ProviderError:
+            self._unshown = len(self._matcher.release())
+            raise
+        if held := self._matcher.release():
+            take([TextDelta(held)])
 
     def completion(self) -> Completion:
         """Its usage is an estimate where it ended before the provider has said it."""

@@ -13,8 +13,8 @@ from typing import Final
 
 from tailrace.errors import PeerError, ProviderError, StreamCut
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject
-from tailrace.ports import StreamDecoder
-from tailrace.providers.http.transport import HttpReply
+from tailrace.ports import AnswerStream, StreamDecoder
+from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialects import Wire
 from tailrace.wire.responses.decode import ResponsesDecoder
 
@@ -23,7 +23,7 @@ LINGER_S = 0.25  # after the last event: how long to wait for the end of the bod
 _KEPT_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,255}")  # what may stand in the path of an address
 
 
-class StreamedAnswer:
+class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
     def __init__(
@@ -55,19 +55,64 @@ class StreamedAnswer:
             data, self._head = self._head, b""
         else:
             data = await self._reply.read()
-        self._left -= len(data)
-        if self._left < 0:
-            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
-        deltas = decoder.feed(data) if data else decoder.close(cut=not _has_proper_end(self._reply))
-        if deltas:
-            if isinstance(last := deltas[-1], ErrorDelta):
-                return self._up_to(deltas, last)
-        elif not data:
-            raise StopAsyncIteration
-        return deltas
+        if data:
+            return self._decoded(data)
+        if deltas := self._at_the_end():
+            return deltas
+        raise StopAsyncIteration
+
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        if self._error is not None:
+            raise self._error
+        decoder = self._decoder
+
+        def sink(data: bytes) -> bool:
+            self._left -= len(data)
+            if self._left < 0:
+                raise _too_long()
+            deltas = decoder.feed(data)
+            if deltas and isinstance(last := deltas[-1], ErrorDelta):
+                take(self._up_to(deltas, last))
+                self._raise_error()
+            take(deltas)
+            return decoder.complete
+
+        head, self._head = self._head, b""
+        if not decoder.complete and not (head and sink(head)):
+            await self._reply.pump(sink)
+            self._take_the_end(take)
+        if decoder.complete and not self._reply.at_end:
+            await self._pump_after_the_last_event(take)
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
+
+    def _decoded(self, data: bytes) -> list[AnyDelta]:
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_long()
+        deltas = self._decoder.feed(data)
+        if deltas and isinstance(last := deltas[-1], ErrorDelta):
+            return self._up_to(deltas, last)
+        return deltas
+
+    def _at_the_end(self) -> list[AnyDelta]:
+        """The body has ended."""
+        deltas = self._decoder.close(cut=not _has_proper_end(self._reply))
+        if deltas and isinstance(last := deltas[-1], ErrorDelta):
+            return self._up_to(deltas, last)
+        return deltas
+
+    def _take_the_end(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        if self._decoder.complete:
+            return
+        if deltas := self._at_the_end():
+            take(deltas)
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
         """What came before the error; the error itself is raised next."""
@@ -86,6 +131,20 @@ class StreamedAnswer:
         except (TimeoutError, ProviderError):
             pass
         raise StopAsyncIteration
+
+    async def _pump_after_the_last_event(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        """The same for `pump`."""
+
+        def sink(data: bytes) -> bool:
+            if deltas := self._decoder.feed(data):
+                take(deltas)
+            return False
+
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await self._reply.pump(sink)
+        except (TimeoutError, ProviderError):
+            pass
 
 
 class KeptAnswerStream(StreamedAnswer):
@@ -142,8 +201,14 @@ class KeptAnswerStream(StreamedAnswer):
             raise StreamCut("the provider has not finished the answer and does not stream it")
         return await super().__anext__()
 
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        if self._whole is None:
+            await super().pump(take)
+        else:
+            await AnswerStream.pump(self, take)
 
-class _NoReply:
+
+class _NoReply(HttpReply):
     """Stands where there is no connection."""
 
     status = 0
@@ -160,7 +225,7 @@ class _NoReply:
 _NO_REPLY: Final = _NoReply()
 
 
-class WholeAnswer:
+class WholeAnswer(AnswerStream):
     """An answer that came in one piece although a stream was asked for."""
 
     def __init__(self, completion: Completion) -> None:
@@ -174,6 +239,10 @@ class WholeAnswer:
 
     def completion(self) -> Completion:
         return self._completion
+
+
+def _too_long() -> PeerError:
+    return PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
 
 
 def _has_proper_end(reply: HttpReply) -> bool:

@@ -16,8 +16,8 @@ from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.relayed_reply import RelayedReply
-from tailrace.providers.http.transport import Transport
 from tailrace.providers.local.server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
+from tailrace.providers.transport.port import Transport
 from tailrace.wire.peer_json import text_of
 
 __all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]

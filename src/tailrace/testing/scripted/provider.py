@@ -120,8 +120,8 @@ class ScriptedProvider:
         return scripted_request(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
 
 
-class _ScriptedAnswer:
-    """Satisfies `ports.AnswerStream`: the frames of one reply, through the decoder."""
+class _ScriptedAnswer(AnswerStream):
+    """The frames of one reply, through the decoder."""
 
     def __init__(
         self, turn: Reply | Stall | Cut | Fail, scripted: ScriptedRequest, wire: Wire, name: str, pace_s: float

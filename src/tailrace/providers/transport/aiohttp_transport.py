@@ -1,4 +1,4 @@
-"""One pooled HTTP client per process, behind two small Protocols.
+"""The HTTP client that stands on aiohttp.
 
 Owns sockets, pooling and the translation of the client library's exceptions. Knows no dialect, no provider and no
 deadline but the one for connecting: the caller cancels the wait when it takes too long, and the connection is dropped
@@ -9,61 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
 from tailrace.private_apis import buffered_bytes
+from tailrace.providers.transport.port import CANNOT_CONNECT, KEEPALIVE_S, HttpReply
+from tailrace.providers.transport.proxies import Proxy, ProxyRules
+from tailrace.providers.transport.request_head import parse_address
 
-CANNOT_CONNECT = "cannot_connect"  # the code of an error: nothing was sent
-KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
 
 
-class HttpReply(Protocol):
-    """An answer whose status and headers have arrived."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
-
-    async def read(self) -> bytes:
-        """The next bytes of the body, decompressed; empty at its end. Raises `StreamCut` where the connection
-        breaks first, after everything that had arrived was returned, and `PeerError` for a body that is not what
-        its headers say."""
-
-    @property
-    def at_end(self) -> bool:
-        """The body was received whole: `read` will not wait."""
-
-    def close(self) -> None:
-        """Drops the connection now, or gives it back to the pool where the body was received whole. Never waits,
-        so nothing can interrupt it; a second time is harmless."""
-
-
-class Transport(Protocol):
-    """What a provider needs of an HTTP client."""
-
-    async def post(
-        self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
-        """Sends the request and returns when the headers of the answer are there. Follows no redirect. Cancelling
-        drops the connection. Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
-
-    async def get(
-        self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
-        """The same without a body."""
-
-
-class _AiohttpReply:
+class _AiohttpReply(HttpReply):
     __slots__ = ("_content", "_response")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -114,8 +76,10 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: Any, _params: ob
 class AiohttpTransport:
     """The pool. Unbounded: a limit on connections would let stalled streams keep others from starting."""
 
-    def __init__(self) -> None:
-        self._tcp = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+    def __init__(self, proxies: ProxyRules | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._proxies = proxies if proxies is not None else ProxyRules()
+        verified = tls if tls is not None else True
+        self._tcp = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=verified))
         self._unix: dict[str, aiohttp.ClientSession] = {}
 
     async def post(
@@ -139,6 +103,9 @@ class AiohttpTransport:
         socket_path: str,
     ) -> HttpReply:
         session = await self._session_for(socket_path)
+        proxy = None if socket_path else self._proxy_for(url)
+        if url.startswith("http:"):  # asked of the proxy itself; a tunnel is given them by `proxy_headers` alone
+            headers = {**headers, **_proxy_credentials(proxy)}
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
         for is_last in (False, True):
@@ -153,6 +120,8 @@ class AiohttpTransport:
                         timeout=timeout,
                         allow_redirects=False,
                         trace_request_ctx=trace,
+                        proxy=proxy.url if proxy is not None else None,
+                        proxy_headers=_proxy_credentials(proxy),
                     )
                 )
             except (aiohttp.ClientError, ConnectionError) as exc:
@@ -161,6 +130,10 @@ class AiohttpTransport:
                     continue
                 raise _no_answer(exc, connect_timeout_s) from _quotable(exc)
         raise AssertionError("unreachable")
+
+    def _proxy_for(self, url: str) -> Proxy | None:
+        address = parse_address(url)
+        return self._proxies.proxy_for(address.scheme, address.host, address.port)
 
     async def _session_for(self, socket_path: str) -> aiohttp.ClientSession:
         if not socket_path:
@@ -195,14 +168,8 @@ def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
     )
 
 
-@asynccontextmanager
-async def open_transport() -> AsyncGenerator[AiohttpTransport, None]:
-    """The process's HTTP client, closed with its pool at the end of the block, cancelled or not."""
-    transport = AiohttpTransport()
-    try:
-        yield transport
-    finally:
-        await asyncio.shield(transport.close())
+def _proxy_credentials(proxy: Proxy | None) -> dict[str, str]:
+    return {"proxy-authorization": proxy.credentials} if proxy is not None and proxy.credentials else {}
 
 
 def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
@@ -212,6 +179,10 @@ def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
             return TimedOut(f"no connection within {connect_timeout_s:g} s", deadline="connect")
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return Rejected("the server's certificate is not trusted", code="certificate")
+        case aiohttp.ClientHttpProxyError(status=407):
+            return Rejected("the proxy asks for other credentials (407)", code="proxy_credentials")
+        case aiohttp.ClientHttpProxyError():
+            return Unavailable(f"the proxy cannot connect ({exc.status})", code=CANNOT_CONNECT)
         case aiohttp.ClientConnectorError():
             reason = exc.os_error.strerror or exc.os_error
             return Unavailable(f"cannot connect to {exc.host}: {reason}", code=CANNOT_CONNECT)

@@ -1,0 +1,430 @@
+"""One HTTP/1.1 connection, and the answer that is under way on it.
+
+Owns the protocol: the parser's callbacks, the body as it arrives, backpressure, and what an end of the connection means
+for the answer. Knows no address and no pool but through `ConnectionOwner`. Bytes of a body reach the reader's sink in
+the callback in which the loop delivers them: on the way of a token there is no future, no task switch and no queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import get_running_loop
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from typing import Final, Protocol, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from tailrace.errors import PeerError, ProviderError, StreamCut, Unavailable
+from tailrace.providers.transport.compression import Decompressor, decompressor_of
+from tailrace.providers.transport.port import BodySink
+from tailrace.providers.transport.request_head import Destination
+
+MAX_HEAD_BYTES = 128 * 1024  # of a head, of trailers, and of any other framing between two pieces of a body
+HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody reads: past this the peer has to wait
+WRITE_BYTES = 256 * 1024  # of a large request, per write
+_OK_LENIENCIES: Final = {
+    "lenient_headers": True,
+    "lenient_optional_cr_before_lf": True,
+    "lenient_spaces_after_chunk_size": True,
+}  # what servers get wrong and every client forgives
+
+
+class ConnectionOwner(Protocol):
+    """The pool, as its connections need it."""
+
+    def released(self, connection: Http1Connection) -> None:
+        """The answer was received whole, and the connection can be used again."""
+
+    def lost(self, connection: Http1Connection) -> None:
+        """The connection has ended."""
+
+
+class Http1Reply:
+    """Satisfies `HttpReply`. `status` is 0 until the head is there."""
+
+    __slots__ = (
+        "_buffered",
+        "_connection",
+        "_decompressor",
+        "_ended",
+        "_error",
+        "_headers",
+        "_run",
+        "_sink",
+        "_size",
+        "_waiter",
+        "fields",
+        "status",
+        "untouched",
+    )
+
+    def __init__(self, connection: Http1Connection) -> None:
+        self.status = 0
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.untouched = True  # not a byte of an answer came
+        self._connection: Http1Connection | None = connection
+        self._headers: dict[str, str] | None = None
+        self._decompressor: Decompressor | None = None
+        self._buffered: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._error: ProviderError | None = None
+        self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
+        self._sink: BodySink | None = None
+        self._run: Callable[..., bool] | None = None
+
+    # ── for the reader ───────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case. Of a header that came more than once, the first."""
+        if self._headers is None:
+            headers: dict[str, str] = {}
+            for name, value in self.fields:
+                headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
+            self._headers = headers
+        return self._headers
+
+    @property
+    def at_end(self) -> bool:
+        return self._ended and not self._buffered and self._error is None
+
+    async def head(self) -> None:
+        """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self.woken()
+
+    async def read(self) -> bytes:
+        while not self._buffered:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self.woken()
+        return self._take_buffered()
+
+    async def pump(self, sink: BodySink) -> None:
+        while True:
+            if self._buffered and sink(self._take_buffered()):
+                return
+            if self._ended:
+                break
+            self._waiter = waiter = get_running_loop().create_future()
+            self._sink, self._run = sink, copy_context().run
+            try:
+                if await waiter:
+                    return
+            finally:
+                self._waiter = self._sink = self._run = None
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+        self._buffered.clear()
+
+    # ── for the connection ───────────────────────────────────────────────────────────────────────────────────
+
+    async def woken(self) -> None:
+        """Until something has happened."""
+        self._waiter = waiter = get_running_loop().create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def wake(self, *, enough: bool = False) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(enough)
+
+    def open(self, status: int) -> None:
+        """The head is there."""
+        self.status = status
+        for name, value in self.fields:
+            if len(name) == 16 and name.lower() == b"content-encoding":
+                try:
+                    self._decompressor = decompressor_of(value.decode("latin-1"))
+                except PeerError as exc:
+                    self._fail(exc)
+                    return
+        self.wake()
+
+    def receive(self, data: bytes) -> None:
+        """A piece of the body."""
+        if self._decompressor is not None and not self._ended:
+            try:
+                data = self._decompressor.feed(data)
+            except PeerError as exc:
+                self._fail(exc)
+                return
+            if not data:
+                return
+        if self._sink is None or self._waiter is None or self._run is None or self._waiter.done():
+            self._keep(data)
+            return
+        try:
+            enough = self._run(self._sink, data)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to the reader
+            self._sink = None
+            self._waiter.set_exception(exc)
+        else:
+            if enough:
+                self._sink = None
+                self.wake(enough=True)
+
+    def finish(self, error: ProviderError | None = None) -> None:
+        """Nothing follows. An error is raised after everything that had arrived was read."""
+        if self._error is None:
+            if error is None and self._decompressor is not None and self.status not in (204, 304):
+                try:
+                    self._decompressor.close()
+                except PeerError as exc:
+                    error = exc
+            self._error = error
+        self._ended = True
+        self._connection = None
+        self.wake()
+
+    def _fail(self, error: PeerError) -> None:
+        """The rest of the body cannot be understood."""
+        connection, self._connection = self._connection, None
+        self.finish(error)
+        if connection is not None:
+            connection.abort()
+
+    def _keep(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._buffered.append(data)
+        self._size += len(data)
+        if self._size > HIGH_WATER_BYTES and self._connection is not None:
+            self._connection.pause_reading()
+        self.wake()
+
+    def _take_buffered(self) -> bytes:
+        buffered = self._buffered
+        data = buffered[0] if len(buffered) == 1 else b"".join(buffered)
+        buffered.clear()
+        if self._size > HIGH_WATER_BYTES and self._connection is not None:
+            self._connection.resume_reading()
+        self._size = 0
+        return data
+
+
+class Http1Connection(asyncio.Protocol):
+    """Answers one request at a time."""
+
+    __slots__ = (
+        "_complete",
+        "_framing_bytes",
+        "_has_length",
+        "_is_read_paused",
+        "_is_sending",
+        "_is_write_paused",
+        "_owner",
+        "_parser",
+        "_pieces",
+        "_reply",
+        "_reusable",
+        "_transport",
+        "destination",
+        "idle_since",
+        "on_body",
+    )
+
+    def __init__(self, owner: ConnectionOwner, destination: Destination) -> None:
+        self.destination = destination
+        self.idle_since = 0.0
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._reply: Http1Reply | None = None
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append  # the parser's callback: the pieces of one read are passed on together
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(**_OK_LENIENCIES)
+        self._complete = False
+        self._framing_bytes = 0  # since the last piece of a body
+        self._has_length = False
+        self._reusable = True
+        self._is_sending = False
+        self._is_read_paused = False
+        self._is_write_paused = False
+
+    # ── for the pool ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, data: bytes) -> Http1Reply:
+        """Writes a request; the reply has no head yet."""
+        reply = self._reply = Http1Reply(self)
+        self._complete = False
+        self._framing_bytes = 0
+        if self._transport is None:
+            self._lose(reply, None)
+        else:
+            self._transport.write(data)
+        return reply
+
+    async def send_large(self, head: bytes, body: bytes) -> Http1Reply:
+        """The same in pieces, none before the one before it has nearly left. Ends early where the peer answers before
+        it has heard everything."""
+        self._is_sending = True
+        reply = self.send(head)
+        pieces = memoryview(body)
+        for start in range(0, len(body), WRITE_BYTES):
+            while self._is_write_paused and self._transport is not None and not reply.status:
+                await reply.woken()
+            if self._transport is None or reply.status:
+                self._reusable = False  # what the peer would read next is the rest of this request
+                break
+            self._transport.write(pieces[start : start + WRITE_BYTES])
+        self._is_sending = False
+        return reply
+
+    def abort(self) -> None:
+        """Drops the connection now. Whoever reads an answer from it is no longer told."""
+        self._reply = None
+        self._reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_reading(self) -> None:
+        if not self._is_read_paused and self._transport is not None:
+            self._is_read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_read_paused and self._transport is not None:
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    # ── asyncio's callbacks ──────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        reply, parser = self._reply, self._parser
+        if reply is None or parser is None:  # nothing was asked: what comes next could not be told from an answer
+            self.abort()
+            return
+        reply.untouched = False
+        error: Exception | None = None
+        try:
+            parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as exc:
+            error = exc
+        if pieces := self._pieces:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._framing_bytes = 0
+            reply.receive(body)
+        elif not self._complete:
+            self._framing_bytes += len(data)
+            if self._framing_bytes > MAX_HEAD_BYTES:
+                self._break(reply, PeerError(f"a head of more than {MAX_HEAD_BYTES} bytes"))
+                return
+        if self._complete:
+            self._end_reply(reply)
+        elif error is not None:
+            said = "" if isinstance(error, HttpParserUpgrade) else f": {error}"
+            self._break(
+                reply,
+                _cut() if reply.status else PeerError(f"the peer does not speak HTTP{said}"),
+            )
+
+    def eof_received(self) -> None:
+        """The transport closes itself, and `connection_lost` tells what that means."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reply, self._reply = self._reply, None
+        self._transport = None
+        self._parser = None  # it refers to this connection
+        del self.on_body
+        self._owner.lost(self)
+        if reply is not None:
+            self._lose(reply, exc)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        if self._is_sending and self._reply is not None:
+            self._reply.wake()
+
+    # ── the parser's callbacks ───────────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        if self._complete:  # more than was asked for
+            self._reusable = False
+        self._has_length = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        reply = self._reply
+        if reply is None or reply.status or self._complete:  # a trailer
+            return
+        reply.fields.append((name, value))
+        match len(name):
+            case 14 if name.lower() == b"content-length":
+                self._has_length = True
+            case 17 if name.lower() == b"transfer-encoding":
+                self._has_length = b"chunked" in value.lower()
+
+    def on_headers_complete(self) -> None:
+        reply, parser = self._reply, self._parser
+        if reply is None or parser is None or reply.status or self._complete:
+            return
+        status = parser.get_status_code()
+        if status < 200:  # an interim answer; the real one follows (RFC 9110, 15.2)
+            reply.fields.clear()
+            return
+        self._reusable = self._reusable and parser.should_keep_alive()
+        reply.open(status)
+
+    def on_message_complete(self) -> None:
+        if self._reply is not None and self._reply.status:
+            self._complete = True
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end_reply(self, reply: Http1Reply) -> None:
+        """The answer is there. The connection is free before anybody has read it to its end."""
+        self._reply = None
+        self.resume_reading()
+        if self._reusable and not self._is_sending:
+            self._owner.released(self)
+        else:
+            self.abort()
+        reply.finish()
+
+    def _break(self, reply: Http1Reply, error: ProviderError) -> None:
+        self.abort()
+        reply.finish(error)
+
+    def _lose(self, reply: Http1Reply, exc: Exception | None) -> None:
+        if not reply.status:
+            reply.finish(_no_answer(exc))
+        elif self._has_length or exc is not None:
+            reply.finish(_cut())
+        else:  # a body without a length ends with its connection
+            reply.finish()
+
+
+def _no_answer(exc: Exception | None) -> Unavailable:
+    if exc is None:
+        return Unavailable("the connection was closed before an answer came")
+    error = Unavailable(f"the connection failed before an answer came: {exc}")
+    error.__cause__ = exc
+    return error
+
+
+def _cut() -> StreamCut:
+    return StreamCut("the connection broke in the middle of the answer", code="stream_cut")

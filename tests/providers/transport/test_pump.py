@@ -1,0 +1,180 @@
+"""Pushed bodies: the sink is called as the bytes arrive, and nothing of that can be interrupted half way."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+
+import pytest
+
+from providers.transport.raw_servers import CHUNKED, OK, client, post, raw_server, read_request, saying
+from tailrace.config.sections import TransportSettings
+from tailrace.providers.transport.opening import open_transport
+
+pytestmark = pytest.mark.usefixtures("both_clients")
+RUN: ContextVar[str] = ContextVar("RUN", default="nobody's")
+
+
+class Paced:
+    """A server that sends a chunk whenever the test says so."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[bytes] = asyncio.Queue()
+        self.left = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(CHUNKED)
+        gone = asyncio.ensure_future(reader.read())
+        try:
+            while True:
+                saying = asyncio.ensure_future(self.said.get())
+                await asyncio.wait((gone, saying), return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    saying.cancel()
+                    return
+                data = saying.result()
+                writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+                if not data:
+                    return
+        finally:
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            self.left.set()
+
+
+async def test_a_token_wakes_no_task() -> None:
+    """The reader's task runs once at the beginning and once at the end, however many pieces come."""
+    server = Paced()
+    pieces: list[bytes] = []
+    arrived = asyncio.Event()
+    switches = 0
+
+    def sink(data: bytes) -> bool:
+        pieces.append(data)
+        arrived.set()
+        assert asyncio.current_task() is None
+        return False
+
+    async with raw_server(server) as url, open_transport(TransportSettings(proxy="none")) as transport:
+        reply = await post(transport, url)
+
+        async def read() -> None:
+            nonlocal switches
+            pumping = reply.pump(sink).__await__()
+            try:
+                while True:
+                    switches += 1
+                    await _step(next(pumping))
+            except StopIteration:
+                pass
+
+        reading = asyncio.create_task(read())
+        for number in range(50):
+            arrived.clear()
+            server.said.put_nowait(b"token %d" % number)
+            await asyncio.wait_for(arrived.wait(), 10)
+        server.said.put_nowait(b"")
+        await reading
+        reply.close()
+    assert b"".join(pieces).count(b"token") == 50
+    assert switches == 2  # the wait for the end, and the end
+
+
+async def _step(waited_for: object) -> None:
+    """Waits for what a coroutine has yielded."""
+    assert isinstance(waited_for, asyncio.Future)
+    waited_for._asyncio_future_blocking = False
+    await asyncio.wait((waited_for,))
+
+
+async def test_the_sink_runs_in_the_context_of_its_reader() -> None:
+    server = Paced()
+    seen: list[str] = []
+    async with raw_server(server) as url, client() as transport:
+        reply = await post(transport, url)
+        RUN.set("ours")
+        for data in (b"a", b"b", b""):
+            server.said.put_nowait(data)
+        await reply.pump(lambda _data: bool(seen.append(RUN.get())))  # type: ignore[func-returns-value]
+        reply.close()
+    assert set(seen) == {"ours"}
+
+
+async def test_what_the_sink_raises_ends_the_pump() -> None:
+    async with raw_server(saying(CHUNKED + b"1\r\na\r\n", b"1\r\nb\r\n0\r\n\r\n")) as url, client() as transport:
+        reply = await post(transport, url)
+
+        def refuse(_data: bytes) -> bool:
+            raise LookupError("enough of this")
+
+        with pytest.raises(LookupError, match="enough of this"):
+            await reply.pump(refuse)
+        reply.close()
+
+
+async def test_F70_a_cancelled_reader_gets_nothing_more_and_the_connection_is_dropped() -> None:
+    server = Paced()
+    pieces: list[bytes] = []
+    first = asyncio.Event()
+
+    def sink(data: bytes) -> bool:
+        pieces.append(data)
+        first.set()
+        return False
+
+    async with raw_server(server) as url, client() as transport:
+        reply = await post(transport, url)
+        reading = asyncio.create_task(reply.pump(sink))
+        server.said.put_nowait(b"one")
+        await asyncio.wait_for(first.wait(), 10)
+        server.said.put_nowait(b"two")
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        seen = len(pieces)
+        reply.close()
+        await asyncio.wait_for(server.left.wait(), 10)
+    assert len(pieces) == seen
+
+
+async def test_a_sink_that_has_enough_leaves_the_rest_to_read() -> None:
+    server = Paced()
+    async with raw_server(server) as url, client() as transport:
+        reply = await post(transport, url)
+        server.said.put_nowait(b"one")
+        await reply.pump(lambda _data: True)
+        server.said.put_nowait(b"two")
+        assert await reply.read() == b"two"
+        server.said.put_nowait(b"")
+        assert await reply.read() == b""
+        assert reply.at_end
+        reply.close()
+
+
+async def test_cancelling_before_the_head_drops_the_connection() -> None:
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        asked.set()
+        await reader.read()
+        left.set()
+
+    async with raw_server(silent) as url, client() as transport:
+        asking = asyncio.create_task(post(transport, url))
+        await asyncio.wait_for(asked.wait(), 10)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.wait_for(left.wait(), 10)
+
+
+async def test_a_whole_answer_is_there_at_once() -> None:
+    async with raw_server(saying(OK + b"content-length: 2\r\n\r\nhi")) as url, client() as transport:
+        reply = await post(transport, url)
+        pieces: list[bytes] = []
+        await reply.pump(lambda data: bool(pieces.append(data)))  # type: ignore[func-returns-value]
+        assert (b"".join(pieces), reply.at_end) == (b"hi", True)
+        reply.close()
+        reply.close()
