@@ -26,14 +26,12 @@ from rich.console import Console
 from tailrace.private_apis import (
     buffered_bytes,
     color_system,
-    http_chunk,
     new_http_connection,
     on_resize,
     parser_actions,
     redraw,
     request_count,
     runs_in_terminal,
-    send_head,
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -103,44 +101,6 @@ async def test_a_connection_counts_its_requests(tmp_path: Path) -> None:
         assert request_count(runner.server()) == 0
         await get(path, times=2)
     assert counts == [1, 2]
-
-
-async def test_a_head_and_chunks_written_past_the_writer_are_one_body(tmp_path: Path) -> None:
-    """Twice over the same connection: the end of the first body is where it should be."""
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        send_head(response, request)
-        assert response.prepared
-        assert request.transport is not None
-        for data in (b"event: a\n\n", b"x" * 300):
-            request.transport.write(http_chunk(data))
-        await response.write_eof()
-        return response
-
-    async with served(tmp_path, handler) as (_, path):
-        assert await get(path, times=2) == [(200, b"event: a\n\n" + b"x" * 300)] * 2
-
-
-async def test_a_head_that_would_have_to_wait_is_an_error(tmp_path: Path) -> None:
-    errors: list[str] = []
-
-    async def hook(_request: web.Request, _response: web.StreamResponse) -> None:
-        await asyncio.sleep(0)
-
-    async def handler(request: web.Request) -> web.Response:
-        try:
-            send_head(web.StreamResponse(), request)
-        except RuntimeError as exc:
-            errors.append(str(exc))
-        assert request.transport is not None
-        request.transport.abort()
-        return web.Response()
-
-    async with served(tmp_path, handler, hook) as (_, path):
-        with pytest.raises(aiohttp.ServerDisconnectedError):
-            await get(path)
-    assert set(errors) == {"a hook of the response's head waits for something"}  # aiohttp asks a second time
 
 
 # ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────

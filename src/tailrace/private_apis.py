@@ -40,22 +40,9 @@ def new_http_connection(kind: type[Connection], server: web.Server, loop: asynci
     return kind(server, loop=loop, **server._kwargs)
 
 
-def send_head(response: web.StreamResponse, request: web.Request) -> None:
-    """Writes the response's head into the transport now, without a task. `prepare` is a coroutine for the sake of its
-    hooks; it must not wait for anything. Raises `RuntimeError` where a hook does."""
-    coroutine = response.prepare(request)
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    coroutine.close()
-    raise RuntimeError("a hook of the response's head waits for something")
-
-
 def http_chunk(data: bytes) -> bytes:
     """A chunk as aiohttp's writer frames it, for writing to the transport past that writer: `write` is a coroutine, and
-    one per event is what a stream's speed would be lost on. `write_eof` then ends the body. Never for empty data: an
-    empty chunk is the end."""
+    one per event is what a stream's speed would be lost on. Never for empty data: an empty chunk is the end."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 

@@ -10,18 +10,18 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from tailrace.app.http_connection import SERVER_NAME
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, IGNORED, REQUEST_ID
+from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
+from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
@@ -61,6 +61,7 @@ class RequestPipeline:
         self._draining = asyncio.Event()
         self._authoriser = authoriser
         self._origins = origins
+        self._heads = ResponseHeads(origins)
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
@@ -84,12 +85,23 @@ class RequestPipeline:
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def stream(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes] | None = None) -> EventStream:
+    def stream(
+        self,
+        request: web.Request,
+        *,
+        error_frame: Callable[[ApiError], bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
-        stream; the default is the error event of the route's API."""
+        stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
         shape, request_id = shape_of(request.path), request[REQUEST_ID]
         make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
-        stream = EventStream(request, error_frame=lambda error: make(self._without_secrets(error)), timing=self._timing)
+        stream = EventStream(
+            request,
+            head=lambda: self._heads.of_stream(request, headers),
+            error_frame=lambda error: make(self._without_secrets(error)),
+            timing=self._timing,
+        )
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
@@ -120,7 +132,7 @@ class RequestPipeline:
     def application(self, routes: Iterable[Route], *, max_body_bytes: int) -> web.Application:
         """The aiohttp application of these routes inside this pipeline."""
         application = web.Application(middlewares=[self._serve], client_max_size=max_body_bytes)
-        application.on_response_prepare.append(self._finish_head)
+        application.on_response_prepare.append(self._heads.finish)
         self.router = application.router
         for route in routes:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
@@ -215,21 +227,6 @@ class RequestPipeline:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
         requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
         return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": requested})
-
-    async def _finish_head(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Must not await anything: streams send their heads synchronously (`private_apis.send_head`)."""
-        headers = response.headers
-        if (request_id := request.get(REQUEST_ID)) is not None:
-            headers["X-Request-Id"] = request_id
-        if ignored := request.get(IGNORED):
-            headers["X-Tailrace-Ignored"] = ", ".join(ignored)
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers[hdrs.SERVER] = SERVER_NAME
-        origins = request.headers.getall(hdrs.ORIGIN, ())
-        if len(origins) == 1 and self._origins.allows(origins[0]):
-            headers["Access-Control-Allow-Origin"] = origins[0]
-            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
-            headers.setdefault("Vary", "Origin")
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
         error = as_api_error(exc)

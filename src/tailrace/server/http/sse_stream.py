@@ -2,6 +2,7 @@
 
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
 write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
+The head leaves with the first events and the end of the body with the last ones, because each write is a system call.
 One timer per stream does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses what could
 break out of one (J121).
 
@@ -18,17 +19,14 @@ from typing import Final
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import http_chunk, send_head
+from tailrace.private_apis import http_chunk
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT
 
 _NOTHING: Final = -(1 << 62)
 PIECE_BYTES: Final = 1 << 18  # of an event that is longer than this
 KEEP_ALIVE: Final = b": keep-alive\n\n"
-HEADERS: Final = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # nginx and its kin pass each event on as it comes (H91)
-}
+LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
@@ -47,8 +45,17 @@ class EventStream:
     handler becomes a status (D52); from then on an error event (H94).
     """
 
-    def __init__(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes], timing: StreamTiming) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        *,
+        head: Callable[[], bytes],
+        error_frame: Callable[[ApiError], bytes],
+        timing: StreamTiming,
+    ) -> None:
+        """`head` makes the response's head when it is sent: what it says may be known only then."""
         self._request = request
+        self._head = head
         self._protocol = request.protocol
         self._error_frame = error_frame
         self._timing = timing
@@ -59,7 +66,6 @@ class EventStream:
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
         self._last_sent = self._loop.time()
-        self.response = web.StreamResponse(headers=HEADERS)
         self._timer = self._loop.call_later(timing.silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,24 +83,37 @@ class EventStream:
 
     def begin(self) -> None:
         """Sends the head now; a no-op once it is sent."""
+        if (head := self._take_head()) and self._transport is not None:
+            self._transport.write(head)
+
+    def _take_head(self) -> bytes:
+        """The head, where it is not sent yet and the client is there: the caller sends it now."""
         if self._transport is not None or self.gone:
-            return
-        send_head(self.response, self._request)
+            return b""
+        head = self._head()
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = self._protocol.transport
+        self._request.writer.output_size += len(head)  # for the library: the answer has begun
+        self._last_sent = self._loop.time()
+        return head
 
     def send(self, data: bytes) -> None:
         """Sends whole events, all that there are at once. Never waits and never raises; a no-op once the client has
         disconnected. A client with more than `max_pending_bytes` buffered is dropped."""
+        head = b""
         transport = self._transport
         if transport is None:
-            self.begin()
+            head = self._take_head()
             if (transport := self._transport) is None:
                 return
-        if not data or transport.is_closing():
-            return  # an empty chunk ends the body
-        if self._chunked:
+        if transport.is_closing():
+            return
+        if data and self._chunked:  # an empty chunk ends the body
             data = http_chunk(data)
+        if head:
+            data = head + data
+        if not data:
+            return
         transport.write(data)
         self._written += len(data)
         self._last_sent = self._loop.time()
@@ -127,12 +146,27 @@ class EventStream:
     async def end(self, data: bytes = b"") -> web.StreamResponse:
         """Sends the last events and ends the stream; a slow client still gets what is buffered. The handler returns it:
         `return await stream.end()`."""
-        self.begin()
-        await self.send_pieces(data)
+        if len(data) > PIECE_BYTES:
+            await self.send_pieces(data)
+            data = b""
+        self._send_last(data)
         if self.gone:
             raise ConnectionResetError("the client has disconnected")
-        await self.response.write_eof()
-        return self.response
+        if self._protocol.writing_paused:
+            await self._request.writer.drain()
+        return CONNECTION_KEPT if self._chunked and self._request.keep_alive else CONNECTION_CLOSED
+
+    def _send_last(self, data: bytes) -> None:
+        """Sends these events and the end of the body in one write, with the head where it is not sent."""
+        head = self._take_head()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._chunked:
+            data = http_chunk(data) + LAST_CHUNK if data else LAST_CHUNK
+        if head or data:
+            transport.write(head + data)
+        self._written += len(head) + len(data)
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
         """Ends a stream that has begun with an error event, never with a regular end. Inside an event nothing else can
@@ -172,7 +206,7 @@ class EventStream:
     def close(self) -> None:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
         self._timer.cancel()
-        self._error_frame = _nothing
+        self._error_frame, self._head = _nothing, bytes
 
 
 def _nothing(_error: ApiError) -> bytes:
