@@ -113,6 +113,7 @@ def test_deltas_have_distinct_names_and_are_frozen() -> None:
     assert sorted(tags) == [
         "error_delta",
         "event_delta",
+        "event_run_delta",
         "finish_delta",
         "native_delta",
         "reasoning_delta",

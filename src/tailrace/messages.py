@@ -322,6 +322,39 @@ class EventDelta(Delta, tag="event_delta"):
     data: bytes
 
 
+class EventForm(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What is the same in every event of a run, as the stream has it: all that comes before the part that varies, and
+    all behind it, the blank line included. Two forms are the same form where they are the same object, so that what is
+    to be done with a form is decided once."""
+
+    prefix: bytes
+    suffix: bytes
+    turn: bytes  # from one varying part to the next: the suffix and the prefix
+
+
+class EventRunDelta(Delta, tag="event_run_delta"):
+    """Consecutive events of the provider's stream that differ in one text alone, in place of an `EventDelta` for each.
+    The delta of that text follows, all of it as one piece. `bodies` are the parts that vary, as the stream has them,
+    and `texts` what they mean: one of each per event."""
+
+    dialect: Dialect
+    name: str
+    form: EventForm
+    bodies: list[bytes]
+    texts: list[str]
+
+    @property
+    def data(self) -> bytes:
+        """The events as they came."""
+        form, bodies = self.form, self.bodies
+        return b"%b%b%b" % (form.prefix, bodies[0] if len(bodies) == 1 else form.turn.join(bodies), form.suffix)
+
+    def events(self) -> list[EventDelta]:
+        """Each event by itself."""
+        head, tail = self.form.prefix[self.form.prefix.index(b"data: ") + 6 :], self.form.suffix.rstrip(b"\n")
+        return [EventDelta(self.dialect, self.name, b"%b%b%b" % (head, body, tail)) for body in self.bodies]
+
+
 class ErrorDelta(Delta, tag="error_delta"):
     """The stream failed; nothing follows. `status` is the HTTP status this error stands for, where one does."""
 
@@ -339,6 +372,7 @@ AnyDelta: TypeAlias = (
     | ToolCallDelta
     | NativeDelta
     | EventDelta
+    | EventRunDelta
     | UsageDelta
     | FinishDelta
     | ErrorDelta

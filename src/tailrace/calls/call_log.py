@@ -31,6 +31,7 @@ from tailrace.messages import (
     AnyDelta,
     Completion,
     EventDelta,
+    EventRunDelta,
     JsonObject,
     NativeDelta,
     ReasoningDelta,
@@ -152,7 +153,9 @@ class CallLog(DeltaLog):
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
         for delta in deltas:
-            if isinstance(delta, EventDelta):
+            if isinstance(delta, EventRunDelta):
+                kept += [event for each in delta.events() if self._is_new(event := decode_object(each.data))]
+            elif isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
                 elif self._is_new(event := decode_object(delta.data)):

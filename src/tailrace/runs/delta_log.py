@@ -27,7 +27,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.kept_answer import KeptAnswer
-from tailrace.messages import AnyDelta, Usage
+from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
@@ -38,7 +38,8 @@ WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 
 class DeltaLog(CallListener):
     """A `CallListener`, for one call after the other. `attempts` is how many the log has already, `shown` the text
-    that an earlier process has logged. With `flush_every_s` deltas are buffered for so long; 0 writes every read.
+    that an earlier process has logged. With `flush_every_s` deltas are buffered for so long, without the provider's own
+    events, which only a log has that is written at every read; 0 writes every read.
 
     `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
     on under its attempt's number, and what the log has of it is not written twice."""
@@ -167,7 +168,10 @@ class DeltaLog(CallListener):
         if not self._flush_every_s:
             self._add(self.to_events(deltas))
             return
-        self._pending += deltas
+        if len(deltas) == 2 and deltas[0].__class__ is EventRunDelta:  # the steady state
+            self._pending.append(deltas[1])
+        else:
+            self._pending += [delta for delta in deltas if not isinstance(delta, EventDelta | EventRunDelta)]
         if (now := self._now()) >= self._flush_at:
             self._flush_at = now + self._flush_every_s
             self.flush()

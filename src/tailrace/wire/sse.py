@@ -11,6 +11,7 @@ from tailrace.errors import PeerError
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024  # the largest single event accepted: an image in one block fits, an endless line not
 _BOM = b"\xef\xbb\xbf"
+BLANK_LINE = b"\n\n"  # once line ends are LF: what ends an event
 
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
@@ -28,8 +29,9 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
 class SseDecoder:
     """Bytes in, events out. Any split of the same bytes gives the same events.
 
-    `feed` is `split` and then `parse`; a caller with a fast path for blocks may use the two halves. Linear in the bytes
-    fed, however they are cut: only the unfinished block is kept, and its searched bytes are not searched again.
+    `feed` is `split` and then `parse`; a caller with a fast path for blocks may use the two halves, and one with a fast
+    path for many blocks at once `take`. Linear in the bytes fed, however they are cut: only the unfinished block is
+    kept, and its searched bytes are not searched again.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -55,30 +57,39 @@ class SseDecoder:
         """The lines that no blank line has ended yet, for a decoder that knows a terminal event by its data."""
         return bytes(self._buffer.strip(b"\n"))
 
+    @property
+    def is_between(self) -> bool:
+        """Every byte so far belongs to an event that is ended: what follows begins another."""
+        return not self._buffer and not self._after_cr
+
     def split(self, data: bytes) -> list[bytes]:
         """The blocks these bytes complete: runs of lines that a blank line ended, joined by LF."""
+        whole = self.take(data)
+        return whole[:-2].split(BLANK_LINE) if whole else []
+
+    def take(self, data: bytes) -> bytes:
+        """The same blocks as one piece of text, each with the blank line that ended it; empty where none was ended."""
         if self.error is not None:
-            return []
+            return b""
         if self._at_start:
             data = self._without_bom(data)
         if self._after_cr or b"\r" in data:
             data = self._with_lf(data)
         buffer = self._buffer
-        if buffer:
-            searched = len(buffer) - 1  # its last byte may be the first LF of a blank line
-            buffer += data
-            end = buffer.rfind(b"\n\n", searched)
-            if end < 0:
-                blocks = []
-            else:
-                blocks = bytes(buffer[:end]).split(b"\n\n")
-                del buffer[: end + 2]
+        if not buffer and data.endswith(BLANK_LINE):  # a read of whole events, as one token at a time comes
+            whole = data
         else:
-            blocks = data.split(b"\n\n")
-            buffer += blocks.pop()
+            searched = max(len(buffer) - 1, 0)  # its last byte may be the first LF of a blank line
+            buffer += data
+            end = buffer.rfind(BLANK_LINE, searched) + 2
+            if end < 2:
+                whole = b""
+            else:
+                whole = bytes(buffer[:end])
+                del buffer[:end]
         if len(data) + len(buffer) > self._max:
-            blocks = self._within_cap(blocks)
-        return blocks
+            whole = self._within_cap(whole)
+        return whole
 
     def parse(self, block: bytes) -> SseEvent | None:
         """The event of a block, or None where it dispatches none. Blocks must be parsed in the order they came: the
@@ -122,14 +133,17 @@ class SseDecoder:
         self._after_cr = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _within_cap(self, blocks: list[bytes]) -> list[bytes]:
-        for i, block in enumerate(blocks):
-            if len(block) > self._max:
-                self._refuse(block)
-                return blocks[:i]
+    def _within_cap(self, whole: bytes) -> bytes:
+        """What comes before the first event that is too long."""
+        start = 0
+        while (end := whole.find(BLANK_LINE, start)) >= 0:
+            if end - start > self._max:
+                self._refuse(whole[start:end])
+                return whole[:start]
+            start = end + 2
         if len(self._buffer) > self._max:
             self._refuse(bytes(self._buffer[:512]))
-        return blocks
+        return whole
 
     def _refuse(self, start: bytes) -> None:
         self.error = PeerError(f"an event of the stream exceeds {self._max} bytes", excerpt=start)

@@ -14,6 +14,8 @@ from tailrace.messages import (
     AnyDelta,
     Completion,
     EventDelta,
+    EventForm,
+    EventRunDelta,
     FinishDelta,
     JsonObject,
     Message,
@@ -167,6 +169,25 @@ async def test_J114_events_and_deltas_say_the_same_without_the_key_wherever_it_i
             batches.append([])
         batches[-1] += group
     out = await passed(*batches)
+    expected = REDACTOR.redact(text)
+    assert said_in(out) == (expected, expected)
+
+
+@given(text=st.text(alphabet="sk-a b1", max_size=30), at=st.integers(0, 30), step=st.integers(1, 9))
+async def test_J114_a_run_of_events_says_the_same_as_its_delta_without_the_key(text: str, at: int, step: int) -> None:
+    """A key may be split over the events of a run, and over its end."""
+    text = text[:at] + KEY + text[at:]
+    bodies = [text[start : start + step] for start in range(0, len(text), step)]
+    prefix, suffix = b'data: {"system_fingerprint":"fp_1","choices":[{"delta":{"content":"', b'"}}]}\n\n'
+    form = EventForm(prefix, suffix, suffix + prefix)
+    deltas: list[list[AnyDelta]] = []
+    for part in (bodies[: at // 2], bodies[at // 2 :]):
+        if part:
+            run = EventRunDelta("chat", "", form, [body.encode() for body in part], part)
+            deltas.append([run, TextDelta("".join(part))])
+    out: list[AnyDelta] = []
+    for delta in await passed(*deltas):
+        out += delta.events() if isinstance(delta, EventRunDelta) else [delta]
     expected = REDACTOR.redact(text)
     assert said_in(out) == (expected, expected)
 

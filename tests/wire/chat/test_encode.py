@@ -15,6 +15,7 @@ from tailrace.messages import (
     Completion,
     ErrorDelta,
     EventDelta,
+    EventRunDelta,
     FinishDelta,
     Message,
     Reasoning,
@@ -139,7 +140,7 @@ def answers(draw: st.DrawFn) -> list[AnyDelta]:
             ]
             called.add(choice)
     for choice in sorted(
-        {delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta, EventDelta))}
+        {delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta, EventDelta, EventRunDelta))}
     ):
         reasons = ["tool_calls", "length"] if choice in called else ["stop", "length", "content_filter"]
         deltas.append(FinishDelta(draw(st.sampled_from(reasons)), choice))

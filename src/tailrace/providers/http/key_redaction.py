@@ -18,6 +18,7 @@ from tailrace.messages import (
     AnyDelta,
     Completion,
     EventDelta,
+    EventRunDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -89,6 +90,7 @@ class RedactedAnswer(AnswerStream):
     def _without_secrets(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
         if not (self._held and self._holds()) and not self._may_hold_secret(deltas):
             return deltas  # nearly always
+        deltas = _apart(deltas)
         if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
             return self._redacted(deltas)
         return self._relayed(deltas)
@@ -108,9 +110,10 @@ class RedactedAnswer(AnswerStream):
     def _may_hold_secret(self, deltas: list[AnyDelta]) -> bool:
         """Whether a secret, or the beginning of one at the end of a text, is in these deltas."""
         for delta in deltas:
-            if isinstance(delta, EventDelta):
+            if isinstance(delta, EventDelta | EventRunDelta):
+                data = delta.data
                 for escaped in self._escaped:
-                    if escaped in delta.data:
+                    if escaped in data:
                         return True
             elif isinstance(delta, _GROWING):
                 text = _text_of(delta)
@@ -200,6 +203,22 @@ class RedactedAnswer(AnswerStream):
             return []
         due = [channel for channel in self._held if choice in (None, channel[1]) and channel[0] is not but]
         return [_delta_of(channel, text) for channel in due if (text := self._held.pop(channel).close())]
+
+
+def _apart(deltas: list[AnyDelta]) -> list[AnyDelta]:
+    """The same deltas with each event by itself, before its own piece of the text: not all of them may have to wait."""
+    out: list[AnyDelta] = []
+    run: EventRunDelta | None = None
+    for delta in deltas:
+        if run is not None and isinstance(delta, _GROWING):
+            for event, text in zip(run.events(), run.texts, strict=True):
+                out += [event, _with_text(delta, text)] if text else [event]
+            run = None
+        elif isinstance(delta, EventRunDelta):
+            run = delta
+        else:
+            out.append(delta)
+    return out
 
 
 def _channel_of(delta: _Growing) -> _Channel:

@@ -6,6 +6,8 @@ Never awaits, never raises on what a peer sends, keeps no growing snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeGuard
 
 import msgspec
@@ -13,7 +15,6 @@ import msgspec
 from tailrace.errors import PeerError
 from tailrace.messages import (
     AnyDelta,
-    ErrorDelta,
     EventDelta,
     FinishDelta,
     JsonObject,
@@ -28,7 +29,9 @@ from tailrace.wire.anthropic.completion import arguments_of, made_call_id, stop_
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.sse import SseDecoder, is_event_name
+from tailrace.wire.sse import is_event_name
+from tailrace.wire.templates.decoder import TemplateDecoder
+from tailrace.wire.templates.template import learn
 from tailrace.wire.translation.citations import cited_block
 
 
@@ -52,37 +55,21 @@ _EVENTS = frozenset(
 )
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(TemplateDecoder):
     """`ports.StreamDecoder` for the Messages API."""
 
+    _dialect = "anthropic"
+    _run_name = "content_block_delta"
+
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
-        self._keeps_events = keep_events and not quirks.cumulative_text  # whose events no client could read
-        self._sse = SseDecoder()
+        # No client could read the events of a provider that repeats the text before them.
+        super().__init__(keep_events=keep_events and not quirks.cumulative_text, learns=not quirks.cumulative_text)
         self._cumulative = quirks.cumulative_text
         self._message: JsonObject | None = None  # the fields of message_start and of message_delta since
         self._usage: JsonObject = {}
         self._blocks: list[Block] = []  # in order of arrival
         self._newest: dict[int, Block] = {}  # by block index; a server that reuses one means a new block
         self._calls = 0
-        self._ended = False  # message_stop or an error came: nothing after it is read
-        self._complete = False
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
-
-    def feed(self, data: bytes) -> list[AnyDelta]:
-        out: list[AnyDelta] = []
-        if self._ended:
-            return out
-        for frame in self._sse.split(data):
-            if frame.startswith(_DELTA_HEAD) and self._grow(frame[_HEAD_LENGTH:], out):
-                continue
-            if not self._decode_block(frame, out):
-                return out
-        if self._sse.error is not None:
-            self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), out)
-        return out
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
         out: list[AnyDelta] = []
@@ -100,8 +87,9 @@ class AnthropicDecoder:
         message = self._message or {"type": "message", "role": "assistant", "stop_reason": None}
         return {**message, "content": [block.rebuilt() for block in blocks], "usage": dict(self._usage)}
 
-    def _grow(self, raw: bytes, out: list[AnyDelta]) -> bool:
-        """The steady state: the next piece of a known block. False, with nothing changed, for anything else."""
+    def _grow(self, frame: bytes, out: list[AnyDelta]) -> bool:
+        """The next piece of a known block. False, with nothing changed, for anything else."""
+        raw = frame[_HEAD_LENGTH:]
         try:
             event = _decode_delta(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -116,7 +104,21 @@ class AnthropicDecoder:
                 return False
             out.append(EventDelta("anthropic", "content_block_delta", raw))
         self._add(block, piece.text, out)
+        self._learn(frame, block)
         return True
+
+    def _learn(self, frame: bytes, block: Block) -> None:
+        """Makes the event of this frame the template of the next, which is nearly always the block's next piece."""
+        make_delta = _delta_maker(block)
+        self._forget_template()
+        if self._lessons == 0 or make_delta is None:
+            return
+        self._lessons -= 1
+        path = ("delta", block.source)
+        event = decode_object(frame[_HEAD_LENGTH:])
+        self._template = learn(frame, event, path, block.pieces, make_delta, data_at=_HEAD_LENGTH, spaced=True)
+        if self._template is not None:
+            self._template.tells_empty = block.grows_by is ThinkingPiece  # hidden thinking: they are progress (C47)
 
     def _keep(self, event: JsonObject, out: list[AnyDelta], **changes: Any) -> None:
         """Hands out the provider's own event, with these changes, before its deltas."""
@@ -139,17 +141,19 @@ class AnthropicDecoder:
 
     # ── beside the fast path: every other event, and every block that is not quite as documented ───────────────
 
-    def _decode_block(self, frame: bytes, out: list[AnyDelta]) -> bool:
-        """Decodes any block. False where it ended the answer."""
-        event = self._sse.parse(frame)
+    def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
+        if block.startswith(_DELTA_HEAD) and self._grow(block, deltas):
+            return False
+        event = self._sse.parse(block)
         if event is not None and event.event != "ping":
+            self._forget_template()
             try:
                 body = decode_object(event.data)
             except PeerError as exc:
-                self._undecodable(event.event, event.data, exc, out)
+                self._undecodable(event.event, event.data, exc, deltas)
             else:
-                self._event(event.event, body, out)
-        return not self._ended
+                self._event(event.event, body, deltas)
+        return self._ended
 
     def _is_terminal(self, frame: bytes) -> bool:
         event = self._sse.parse(frame)
@@ -295,15 +299,20 @@ class AnthropicDecoder:
             return self._newest.get(index)
         return self._blocks[-1] if self._blocks else None
 
-    def _fail(self, error: ErrorDelta, out: list[AnyDelta]) -> None:
-        self._ended = True
-        out.append(error)
-
 
 def _kind_of(name: str, body: JsonObject) -> str:
     """The type of an event, by its JSON or else by its name."""
     kind = body.get("type")
     return kind if isinstance(kind, str) else name
+
+
+def _delta_maker(block: Block) -> Callable[[str], AnyDelta] | None:
+    """What makes the delta of a piece of this block; None for the input of a tool that the provider runs."""
+    if block.grows_by is TextPiece:
+        return TextDelta
+    if block.grows_by is ThinkingPiece:
+        return ReasoningDelta
+    return partial(ToolCallDelta, block.call, "", "") if block.call is not None else None
 
 
 def _native(**item: Any) -> NativeDelta:

@@ -16,6 +16,7 @@ from tailrace.messages import (
     Dialect,
     ErrorDelta,
     EventDelta,
+    EventRunDelta,
     FinishDelta,
     JsonObject,
     Message,
@@ -125,6 +126,9 @@ class StreamEncoder:
             if delta.__class__ is EventDelta:
                 if self._relays is not False and delta.dialect == "anthropic":
                     self._relay(delta, out)
+            elif delta.__class__ is EventRunDelta:
+                if self._relays is not False and delta.dialect == "anthropic":
+                    self._relay_run(delta, out)
             elif self._relays:
                 self._track(delta, out)
             elif delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
@@ -154,7 +158,7 @@ class StreamEncoder:
                 self._fail(delta, out)
             case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
                 pass  # of another choice
-            case EventDelta():
+            case EventDelta() | EventRunDelta():
                 pass
             case _:
                 assert_never(delta)
@@ -235,6 +239,14 @@ class StreamEncoder:
         if self._ended:
             out += self._endings
         out.append(_framed(delta))
+
+    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+        """Pieces of one block: nothing in them is ours, so they are sent as they came."""
+        if self._relays and self._started:
+            out.append(run.data)
+        else:
+            for event in run.events():
+                self._relay(event, out)
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed event meant, for an answer that must go on without its provider."""

@@ -12,7 +12,6 @@ from typing import Any
 from tailrace.errors import PeerError
 from tailrace.messages import (
     AnyDelta,
-    ErrorDelta,
     EventDelta,
     JsonObject,
     ReasoningDelta,
@@ -22,62 +21,36 @@ from tailrace.messages import (
 )
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
-from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
-from tailrace.wire.sse import SseDecoder
+from tailrace.wire.sse import SseEvent
+from tailrace.wire.templates.decoder import TemplateDecoder
+from tailrace.wire.templates.template import PADDING_FIELDS, Path, learn
 
 _HEAD = ("id", "created", "model")  # the first value that is not empty is kept: they are empty in Azure's first chunk
 # Not part of the non-streaming body, or put together elsewhere.
 _CHUNK_FIELDS = frozenset({"choices", "object", "usage", "x_groq", "error", *_HEAD, *PADDING_FIELDS})
 _GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streaming body, inside `x_groq` in the stream
 _UNNAMED = "message"  # the SSE specification's name of an event without one
-_LESSONS = 4  # unused templates in a row after which learning is given up
 
 
-class ChatDecoder:
+class ChatDecoder(TemplateDecoder):
     """`ports.StreamDecoder` for Chat Completions. The terminal event is `[DONE]`."""
 
+    _dialect = "chat"
+    _run_name = ""
+
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
+        # No client could read the chunks of a provider that repeats the text before them.
+        super().__init__(keep_events=keep_events and not quirks.cumulative_text, learns=not quirks.cumulative_text)
         self._quirks = quirks
-        self._keeps_events = keep_events and not quirks.cumulative_text  # whose chunks no client could read
-        self._sse = SseDecoder()
         self._choices: dict[int, ChoiceState] = {}
         self._head: JsonObject = {}
         self._fields: JsonObject = {}  # the body's other fields
         self._raw_usage: JsonObject | None = None
-        self._ended = False  # [DONE] or an error came: nothing after it is read
-        self._complete = False
-        self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
-        self._lessons = 0 if quirks.cumulative_text else _LESSONS
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
-
-    def feed(self, data: bytes) -> list[AnyDelta]:
-        deltas: list[AnyDelta] = []
-        if self._ended:
-            return deltas
-        template = self._template
-        for block in self._sse.split(data):
-            if template is not None and (text := template.text_in(block)) is not None:
-                if self._keeps_events:
-                    deltas.append(EventDelta("chat", "", block[6:]))
-                if text:
-                    template.pieces.append(text)
-                    deltas.append(template.delta(text))
-                continue
-            self._decode_block(block, deltas)
-            if self._has_ended():
-                return deltas
-            template = self._template
-        if self._sse.error is not None:
-            self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), deltas)
-        return deltas
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
         deltas: list[AnyDelta] = []
@@ -105,10 +78,13 @@ class ChatDecoder:
 
     # ── one block, in full ───────────────────────────────────────────────────────────────────────────────────
 
-    def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> None:
+    def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
         event = self._sse.parse(block)
-        if event is None:
-            return  # comments and fields alone (A09, A11)
+        if event is not None:  # comments and fields alone dispatch none (A09, A11)
+            self._decode_event(event, block, deltas)
+        return self._ended
+
+    def _decode_event(self, event: SseEvent, block: bytes, deltas: list[AnyDelta]) -> None:
         data = event.data.strip()
         if data == b"[DONE]":
             self._finish(deltas)
@@ -215,9 +191,6 @@ class ChatDecoder:
             return event.data.strip() == b"[DONE]"
         return any(choice.get("finish_reason") for choice in objects_of(chunk.get("choices")))
 
-    def _has_ended(self) -> bool:
-        return self._ended
-
     def _finish(self, deltas: list[AnyDelta]) -> None:
         if not self._choices and not self._fields and not self._head:
             self._fail(stream_cut("the stream ended without a single chunk of a chat completion"), deltas)
@@ -232,17 +205,7 @@ class ChatDecoder:
             return
         self._ended = self._complete = True
 
-    def _fail(self, error: ErrorDelta, deltas: list[AnyDelta]) -> None:
-        self._ended = True
-        deltas.append(error)
-
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
-
-    def _forget_template(self) -> None:
-        """Another chunk may change fields that the template holds constant. After a used one, learning restarts."""
-        if self._template is not None and self._template.was_used:
-            self._lessons = _LESSONS
-        self._template = None
 
     def _learn(self, block: bytes, chunk: JsonObject) -> None:
         """Makes this chunk the template of the next, where it did nothing but make one text longer: applied again, its

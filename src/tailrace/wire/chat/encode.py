@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
@@ -15,6 +15,8 @@ from tailrace.messages import (
     Dialect,
     ErrorDelta,
     EventDelta,
+    EventForm,
+    EventRunDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -65,6 +67,18 @@ _USAGE_OR_END = re.compile(rb'"(?:usage"\s*:\s*\{|finish_reason"\s*:\s*")')
 _NO_USAGE = b',"usage":null'
 
 
+class _Splice(NamedTuple):
+    """How chunks of one form become the client's: in another form, and without the `usage: null` in what varies of
+    them. Without `ours` they are taken one by one."""
+
+    theirs: EventForm | None
+    ours: EventForm | None
+    drops_usage: bool = False
+
+
+_NO_SPLICE: Final = _Splice(None, None)
+
+
 class StreamEncoder:
     """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from.
 
@@ -102,6 +116,7 @@ class StreamEncoder:
         self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
         self._begun = False  # content was sent
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
+        self._splice = _NO_SPLICE  # how runs of the newest form are made the client's
         self._has_usage = self._told_usage = False
 
     def start(self) -> bytes:
@@ -119,6 +134,9 @@ class StreamEncoder:
             if delta.__class__ is EventDelta:
                 if self._relays is not False and delta.dialect == "chat":
                     self._relay(delta, out)
+            elif delta.__class__ is EventRunDelta:
+                if self._relays is not False and delta.dialect == "chat":
+                    self._relay_run(delta, out)
             elif self._relays:
                 if delta.__class__ is not TextDelta or not self._begun:
                     self._track(delta, out)
@@ -148,7 +166,7 @@ class StreamEncoder:
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
             case NativeDelta():
                 self._cite(delta, out)
-            case EventDelta():
+            case EventDelta() | EventRunDelta():
                 pass
             case FinishDelta(reason=reason, choice=choice):
                 self._reasons[choice] = _REASON_OF.get(reason, reason)
@@ -202,9 +220,8 @@ class StreamEncoder:
         self._relays = True
         data = delta.data
         if self._begun and data.startswith(self._their_head) and not _USAGE_OR_END.search(data):
-            if not self._include_usage:
-                data = data.replace(_NO_USAGE, b"", 1)
-            out += (self._our_head, data[len(self._their_head) :], b"\n\n")
+            rest = data[len(self._their_head) :]
+            out += (self._our_head, rest if self._include_usage else rest.replace(_NO_USAGE, b"", 1), b"\n\n")
             return
         event = decode_object(data)
         if self._takes(event):
@@ -215,6 +232,40 @@ class StreamEncoder:
                 (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(said))
             if ending is not None:
                 self._endings.append(b"data: %b\n\n" % self._own(ending))
+
+    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+        """Chunks that differ in their text alone, all at once."""
+        self._relays = True
+        splice = self._splice
+        if splice.theirs is not run.form:
+            splice = self._splice = self._splice_of(run)
+        ours, bodies = splice.ours, run.bodies
+        if ours is None or not self._begun:
+            for event in run.events():
+                self._relay(event, out)
+            return
+        if splice.drops_usage:
+            bodies = [body.replace(_NO_USAGE, b"", 1) for body in bodies]
+        out += (ours.prefix, bodies[0] if len(bodies) == 1 else ours.turn.join(bodies), ours.suffix)
+
+    def _splice_of(self, run: EventRunDelta) -> _Splice:
+        """For runs of this form. What varies in it has no bare quote but those of its fields, so what is replaced in
+        one chunk is what is replaced in every other; that it then is the chunk that `_relay` would send is checked."""
+        theirs, body, event = run.form, run.bodies[0], run.events()[0]
+        chunk = decode_object(event.data)
+        self._takes(chunk)
+        self._created = chunk.get("created", self._created)
+        self._learn_head(event.data)
+        head = b"data: " + self._their_head
+        if not theirs.prefix.startswith(head):
+            return _Splice(theirs, None)
+        parts = [self._our_head + theirs.prefix[len(head) :], body, theirs.suffix]
+        if not self._include_usage:
+            parts = [part.replace(_NO_USAGE, b"", 1) for part in parts]
+        if decode_object(b"".join(parts)[6:]) != decode_object(self._own(chunk)):
+            return _Splice(theirs, None)
+        ours = EventForm(parts[0], parts[2], parts[2] + parts[0])
+        return _Splice(theirs, ours, drops_usage=parts[1] != body)
 
     def _takes(self, event: JsonObject) -> bool:
         """Whether the client gets this chunk. Usage is always asked for: a client that has not asked for it gets no
@@ -242,6 +293,7 @@ class StreamEncoder:
             return
         if {"id", "model", "created"} <= head.keys() and head.keys().isdisjoint(rest):
             self._their_head = before + found
+            self._takes(head)
             ours = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1)
             self._our_head = b"data: %b,%b" % (ours, found)
 

@@ -18,6 +18,7 @@ from tailrace.messages import (
     Dialect,
     ErrorDelta,
     EventDelta,
+    EventRunDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -136,6 +137,9 @@ class StreamEncoder:
             if delta.__class__ is EventDelta:
                 if self._relays is not False and delta.dialect == "responses":
                     self._relay(delta, out)
+            elif delta.__class__ is EventRunDelta:
+                if self._relays is not False and delta.dialect == "responses":
+                    self._relay_run(delta, out)
             elif self._relays:
                 self._track(delta, out)
             else:
@@ -164,7 +168,7 @@ class StreamEncoder:
                 self._fail(delta, out)
             case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
                 pass
-            case EventDelta():
+            case EventDelta() | EventRunDelta():
                 pass
             case _:
                 assert_never(delta)
@@ -229,6 +233,10 @@ class StreamEncoder:
         else:
             self._relayed.apply(delta)
             self._send_on(delta, numbered(delta, self._sequence), out)
+
+    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+        for event in run.events():
+            self._relay(event, out)
 
     def _send_on(self, delta: EventDelta, data: bytes, out: list[bytes]) -> None:
         out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))

@@ -1,0 +1,222 @@
+"""The provider's own events, many at once: a client is sent the same bytes however the stream was cut, and the same
+events as without the short way."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.messages import AnyDelta, Dialect, EventDelta, EventRunDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire import anthropic, chat, responses
+from tailrace.wire.dialects import DIALECTS
+from tailrace.wire.quirks import NONE
+from tailrace.wire.templates.decoder import TemplateDecoder
+from tailrace.wire.templates.template import PaddedTemplate, SpacedTemplate, Template
+from wire.recordings import Recording, load, needs_recordings, random_pieces, split_at
+
+
+def encoder(dialect: Dialect, *, include_usage: bool = False) -> Any:
+    match dialect:
+        case "chat":
+            return chat.StreamEncoder(id="ours", model="up/m", created=1, include_usage=include_usage)
+        case "anthropic":
+            return anthropic.StreamEncoder(id="ours", model="up/m")
+        case "responses":
+            return responses.StreamEncoder(id="resp_ours", model="up/m", created_at=1)
+
+
+def deltas_of(dialect: Dialect, pieces: Iterable[bytes], *, templates: bool = True) -> list[list[AnyDelta]]:
+    """What each read brings, and the end."""
+    decoder = DIALECTS[dialect].decoder(NONE, keep_events=True)
+    if not templates and isinstance(decoder, TemplateDecoder):
+        decoder._lessons = 0
+    return [*(decoder.feed(piece) for piece in pieces), decoder.close()]
+
+
+def relayed(dialect: Dialect, pieces: Iterable[bytes], *, templates: bool = True, include_usage: bool = False) -> bytes:
+    out = encoder(dialect, include_usage=include_usage)
+    sent = [out.encode(deltas) for deltas in deltas_of(dialect, pieces, templates=templates)]
+    return b"".join([*sent, out.close()])
+
+
+def events_in(stream: bytes) -> list[Any]:
+    """Each event's name and JSON. A piece of a call that says nothing is left out by the long way."""
+    found = []
+    for block in stream.split(b"\n\n")[:-1]:
+        name, _, data = block.rpartition(b"data: ")
+        event = msgspec.json.decode(data) if data != b"[DONE]" else data
+        for choice in event.get("choices", []) if isinstance(event, dict) else []:
+            if calls := choice.get("delta", {}).get("tool_calls"):
+                nothing = {"index": 0, "function": {"arguments": ""}}
+                choice["delta"]["tool_calls"] = [call for call in calls if call != {**nothing, "index": call["index"]}]
+        found.append((name, event))
+    return found
+
+
+def joined(deltas: Iterable[AnyDelta]) -> list[AnyDelta]:
+    """The neutral deltas, neighbours of one text as one."""
+    out: list[AnyDelta] = []
+    for delta in deltas:
+        if isinstance(delta, EventDelta | EventRunDelta):
+            continue
+        last = out[-1] if out else None
+        match last, delta:
+            case (TextDelta(before, a), TextDelta(text, b)) | (ReasoningDelta(before, a), ReasoningDelta(text, b)) if (
+                a == b
+            ):
+                out[-1] = msgspec.structs.replace(delta, text=before + text)
+            case ToolCallDelta(), ToolCallDelta(id="", name="") if (last.index, last.choice) == (
+                delta.index,
+                delta.choice,
+            ):
+                out[-1] = msgspec.structs.replace(last, arguments=last.arguments + delta.arguments)
+            case _:
+                out.append(delta)
+    return out
+
+
+def same_however_cut(dialect: Dialect, raw: bytes, cuts: list[list[bytes]], *, include_usage: bool = False) -> None:
+    whole = relayed(dialect, [raw], include_usage=include_usage)
+    for pieces in cuts:
+        assert relayed(dialect, pieces, include_usage=include_usage) == whole
+    plain = relayed(dialect, [raw], templates=False, include_usage=include_usage)
+    assert events_in(whole) == events_in(plain)
+    told = [joined(d for read in deltas_of(dialect, [raw], templates=t) for d in read) for t in (True, False)]
+    assert told[0] == told[1]
+
+
+RECORDINGS = [r for dialect in DIALECTS for r in load(dialect) if r.meta["status"] == 200]
+
+
+@needs_recordings
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda r: r.id)
+def test_a_recorded_stream_is_relayed_the_same_however_it_is_cut(recording: Recording) -> None:
+    rng = random.Random(recording.id)
+    raw = recording.raw
+    events = [block + b"\n\n" for block in raw.split(b"\n\n")]
+    events[-1] = events[-1][:-2]
+    cuts = [events, random_pieces(raw, rng), random_pieces(raw, rng)]
+    same_however_cut(cast("Dialect", recording.api), raw, cuts, include_usage=rng.random() < 0.5)
+
+
+# ── streams that turn hostile ────────────────────────────────────────────────────────────────────────────────
+
+HOSTILE = st.one_of(
+    st.text(max_size=8).map(lambda s: json.dumps(s, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")),
+    st.sampled_from([
+        b"", b"a", b"b", b" word", b'"', b"\\", b'\\"', b"\\\\", b"\\ud83d", b"\\ud83d\\ude00", b"\xff", b"\n", b"\t",
+        b'"},"x":{"y":"', b'"}', b'"}  ', b',"usage":null', b"a\ndata: b", b"a\n\ndata: b", b'a"\n\n"b', b'a" "b',
+    ]),
+)  # fmt: skip
+STEADY = st.sampled_from([b" one", b" two", "ż".encode(), b"\\n", b""])
+
+
+def chat_event(text: bytes, tail: bytes) -> bytes:
+    return (
+        b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+        b'"delta":{"content":"%b"},"logprobs":null,"finish_reason":null}]%b}\n\n' % (text, tail)
+    )
+
+
+def anthropic_event(text: bytes, tail: bytes) -> bytes:
+    data = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}%b}' % (text, tail)
+    return b"event: content_block_delta\ndata: %b\n\n" % data
+
+
+MAKERS: dict[Dialect, Any] = {"chat": chat_event, "anthropic": anthropic_event}
+TAILS: dict[Dialect, list[bytes]] = {
+    "chat": [b"", b',"usage":null', b',"obfuscation":"aB3"', b',"usage":null,"obfuscation":"x"', b',"p":""', b" "],
+    "anthropic": [b"", b"  ", b"       ", b',"x":1'],
+}  # fmt: skip
+BEGINNING: dict[Dialect, bytes] = {
+    "chat": b'data: {"id":"c","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n',
+    "anthropic": b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","content":[]}}\n\n'
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text",'
+    b'"text":""}}\n\n',
+}
+END: dict[Dialect, bytes] = {
+    "chat": b"data: [DONE]\n\n",
+    "anthropic": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+}
+
+
+@pytest.mark.parametrize("dialect", ["chat", "anthropic"])
+@settings(max_examples=300)
+@given(data=st.data())
+def test_a_hostile_event_among_steady_ones_is_relayed_the_same_however_it_is_cut(
+    dialect: Dialect, data: st.DataObject
+) -> None:
+    tail = data.draw(st.sampled_from(TAILS[dialect]))
+    odd = st.tuples(HOSTILE, st.sampled_from(TAILS[dialect]))
+    said = data.draw(st.lists(st.one_of(*[st.tuples(STEADY, st.just(tail))] * 4, odd), max_size=14))
+    raw = BEGINNING[dialect] + b"".join(MAKERS[dialect](*each) for each in said) + END[dialect]
+    cuts = data.draw(st.lists(st.integers(0, len(raw)), max_size=6))
+    same_however_cut(dialect, raw, [split_at(raw, cuts)], include_usage=data.draw(st.booleans()))
+
+
+# ── the cost ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+FORMS: dict[str, tuple[Dialect, list[bytes]]] = {
+    "chat": ("chat", [b""] * 1000),
+    "chat, usage: null": ("chat", [b',"usage":null'] * 1000),
+    "chat, padded": ("chat", [b',"usage":null,"obfuscation":"%d"' % n for n in range(1000)]),
+    "anthropic": ("anthropic", [b""] * 1000),
+    "anthropic, padded": ("anthropic", [b" " * (n % 9) for n in range(1000)]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_read_of_many_events_is_read_and_sent_in_a_few_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect, tails = FORMS[name]
+    seen: list[bytes] = []
+    for kind in (Template, PaddedTemplate, SpacedTemplate):
+
+        def counted(self: Template, event: bytes, take: Any = kind.text_in) -> str | None:
+            seen.append(event)
+            return cast("str | None", take(self, event))
+
+        monkeypatch.setattr(kind, "text_in", counted)
+    decoder, out = DIALECTS[dialect].decoder(NONE, keep_events=True), encoder(dialect)
+    events = [MAKERS[dialect](b" word%d" % n, tail) for n, tail in enumerate(tails)]
+    out.encode(decoder.feed(BEGINNING[dialect] + events[0]))
+    deltas = decoder.feed(b"".join(events[1:]))
+    assert [delta.__class__ for delta in deltas] == [EventRunDelta, TextDelta]
+    assert len(seen) <= 2
+    sent = out.encode(deltas)
+    assert sent.count(b"\n\n") == 999
+    assert (b'"id":"ours"' in sent) is (dialect == "chat")
+    assert (b'"usage"' not in sent) or dialect != "chat"
+
+
+def test_a_read_that_changes_its_form_at_every_event_costs_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all that remains together is tried a few times a read, not at every event."""
+    looks: list[int] = []
+    together = Template._together
+
+    def counted(self: Template, run: bytes) -> Any:
+        looks.append(len(run))
+        return together(self, run)
+
+    monkeypatch.setattr(Template, "_together", counted)
+    events = [chat_event(b"a%d" % n, b',"provider":"%d"' % (n % 3)) * 2 for n in range(400)]
+    relayed("chat", [b"".join(events)])
+    assert len(looks) <= 3
+
+
+def test_a_null_usage_before_the_choices_is_left_out_of_every_chunk() -> None:
+    """OpenAI puts it there in some streams. A client that has asked for no usage gets none, and whole chunks."""
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "usage": None}
+    chunks = [{**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
+    chunks += [{**head, "choices": [{"index": 0, "delta": {"content": f"w{n}", "novel": n // 2}}]} for n in range(8)]
+    raw = b"".join(b"data: %b\n\n" % json.dumps(chunk, separators=(",", ":")).encode() for chunk in chunks)
+    for templates in (True, False):
+        sent = events_in(relayed("chat", [raw + b"data: [DONE]\n\n"], templates=templates))
+        expected = [{k: v for k, v in {**c, "id": "ours", "model": "up/m"}.items() if k != "usage"} for c in chunks]
+        assert [event for _, event in sent][: len(expected)] == expected
