@@ -94,15 +94,20 @@ def compiled(name: str) -> Path:
     return program
 
 
+class Provider(msgspec.Struct, frozen=True):
+    port: int
+    pid: int
+
+
 @contextmanager
-def provider(core: int) -> Iterator[int]:
-    """The provider's port, for as long as the block lasts."""
+def provider(core: int) -> Iterator[Provider]:
+    """It serves for as long as the block lasts."""
     with on_cores(core):
         running = subprocess.Popen([compiled("provider")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert running.stdin is not None
     assert running.stdout is not None
     try:
-        yield int(running.stdout.readline())
+        yield Provider(int(running.stdout.readline()), running.pid)
     finally:
         running.stdin.close()
         running.wait(10)
