@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ def main(options: Sequence[str] = ()) -> list[Table]:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     _raise_file_limit()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the programs are ended too
     effort = QUICK if args.quick else WHOLE
     figures = measure([program for program in programs if program.name in only], effort)
     if args.docs:

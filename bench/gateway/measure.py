@@ -68,8 +68,8 @@ def most(fits: Callable[[int], bool], start: int, tries: int) -> int:
             high = number
         if high and high - low <= high // 20:
             break
-        number = (low + high) // 2 if low and high else int(low * 1.4) if low else high // 2
-        if number < 1:
+        number = (low + high) // 2 if low and high else low * 7 // 5 if low else high // 2
+        if number in (0, low, high):
             break
     return low
 

@@ -111,6 +111,7 @@ def provider(core: int) -> Iterator[Provider]:
     finally:
         running.stdin.close()
         running.wait(10)
+        running.stdout.close()
 
 
 class Load:
@@ -155,6 +156,7 @@ class Load:
         finally:
             running.stdin.close()
             running.wait(10)
+            running.stdout.close()
 
 
 def question(model: str, dialect: str = "chat", **more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -37,7 +38,12 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 def _ratio(field: str) -> Callable[[Figures, Figures], float]:
-    return lambda ours, theirs: getattr(ours, field) / (getattr(theirs, field) or 1.0)
+    return lambda ours, theirs: getattr(ours, field) / (getattr(theirs, field) or math.nan)
+
+
+def _own(field: str) -> Callable[[Figures, Figures], float]:
+    """Not a ratio; what was not measured is 0."""
+    return lambda ours, _: getattr(ours, field) or math.nan
 
 
 PROMISES = [
@@ -55,9 +61,9 @@ PROMISES = [
     Promise("flat out, of the own-client prototype's", "raw", "own", _ratio("flat"), 0.8, False),
     Promise("stored, paced, of raw", "stored", "raw", _ratio("paced"), 0.5, False),
     Promise("agent turn, paced, of raw", "agent", "raw", _ratio("paced"), 0.5, False),
-    Promise("longest pause", "raw", "raw", lambda a, _: a.pause_ms, 10.0, True, " ms"),
-    Promise("p99 per token at the same load", "raw", "raw", lambda a, _: a.pause_p99_ms, 5.0, True, " ms"),
-    Promise("memory of an idle stream", "raw", "raw", lambda a, _: a.idle_kb, 25.0, True, " kB"),
+    Promise("longest pause", "raw", "raw", _own("pause_ms"), 10.0, True, " ms"),
+    Promise("p99 per token at the same load", "raw", "raw", _own("pause_p99_ms"), 5.0, True, " ms"),
+    Promise("memory of an idle stream", "raw", "raw", _own("idle_kb"), 25.0, True, " kB"),
 ]
 
 
@@ -70,6 +76,8 @@ def promises(figures: Sequence[Figures]) -> list[list[str]]:
         if ours is None or theirs is None:
             continue
         value = promise.value(ours, theirs)
+        if math.isnan(value):
+            continue
         held = "holds" if promise.holds(value) else "not yet"
         rows.append([promise.what, f"{value:.2f}{promise.unit}", promise.asked(), held])
     return rows
