@@ -11,7 +11,7 @@ struct buffer {
 
 struct stream {
     int fd; /* -1: the connection is gone, and whoever finds the stream in a queue frees it */
-    int responses, usage, waiting_for_room, queued;
+    int responses, usage, waiting_for_room, queued, sliced;
     int tokens, sent;
     int64_t period_ns, due_ns;
     struct buffer in, out, text;
@@ -127,12 +127,27 @@ static void end(struct stream *s) {
     s->text.length = 0;
 }
 
+#define SLICE 10000 /* tokens of a long answer that are in memory at once */
+
+static void say_slice(struct stream *s) {
+    for (int i = 0; i < SLICE && s->sent < s->tokens; i++)
+        say_token(s);
+    if (s->sent == s->tokens)
+        end(s);
+    s->sliced = s->sent < s->tokens;
+}
+
 /* Answers that come at once are rendered once: rendering takes longer than most of the programs that are measured. */
 static void said_at_once(struct stream *s, int ends) {
     static struct rendered {
         int tokens, responses, usage, ends;
         struct buffer bytes;
     } known[16];
+    if (s->tokens > SLICE) {
+        begin(s);
+        say_slice(s); /* `flush` says the next ones when these are written */
+        return;
+    }
     struct rendered *r = known;
     while (r->tokens && (r->tokens != s->tokens || r->responses != s->responses || r->usage != s->usage || r->ends != ends))
         if (++r == known + 16)

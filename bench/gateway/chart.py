@@ -18,10 +18,11 @@ PANELS = [
     ("Tokens of paced streams, p99 under 50 ms", "paced", "own"),
 ]
 STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #1f2328 } .title { font-weight: 600 } .note { fill: #59636e }
+  text { font: 13px system-ui, sans-serif; fill: #1f2328 } .title { font-weight: 600 }
+  .note { fill: #59636e; stroke: #ffffff; stroke-width: 4px; paint-order: stroke }
   .bar { fill: #8c959f } .ours { fill: #0969da } .one { stroke: #59636e; stroke-dasharray: 3 3 } .back { fill: #ffffff }
   @media (prefers-color-scheme: dark) {
-    text { fill: #f0f6fc } .note { fill: #9198a1 } .bar { fill: #656c76 } .ours { fill: #4493f8 }
+    text { fill: #f0f6fc } .note { fill: #9198a1; stroke: #0d1117 } .bar { fill: #656c76 } .ours { fill: #4493f8 }
     .one { stroke: #9198a1 } .back { fill: #0d1117 }
   }"""
 
@@ -46,6 +47,10 @@ def chart(figures: Sequence[Figures]) -> str:
     )
 
 
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}×" if ratio >= 0.1 else f"{ratio:.1g}×"
+
+
 def _panel(title: str, reference: str, rows: Sequence[tuple[Figures, float]], top: int) -> list[str]:
     """Lengths are logarithmic: nginx and LiteLLM are three powers of ten apart."""
     low = min(0.5, *(ratio for _, ratio in rows)) / 1.5
@@ -56,9 +61,10 @@ def _panel(title: str, reference: str, rows: Sequence[tuple[Figures, float]], to
 
     one = LABEL + length(1.0)
     bottom = top + TITLE + ROW * len(rows) - 6
-    said = escape(f"{title}: multiples of “{reference}”, logarithmic")
+    note, right = escape(f"1× is the {reference}; logarithmic"), LABEL + BAR + VALUE - 14
     parts = [
-        f'<text class="title" x="14" y="{top + 14}">{said}</text>',
+        f'<text class="title" x="14" y="{top + 14}">{escape(title)}</text>',
+        f'<text class="note" x="{right}" y="{top + 14}" text-anchor="end">{note}</text>',
         f'<line class="one" x1="{one:.1f}" x2="{one:.1f}" y1="{top + TITLE - 10}" y2="{bottom}"/>',
     ]
     for number, (figure, ratio) in enumerate(sorted(rows, key=lambda row: -row[1])):
@@ -68,6 +74,6 @@ def _panel(title: str, reference: str, rows: Sequence[tuple[Figures, float]], to
         parts += [
             f'<text x="{LABEL - 10}" y="{y + 8}" text-anchor="end">{escape(figure.label)}</text>',
             f'<rect class="{kind}" x="{LABEL}" y="{y - 4}" width="{end - LABEL:.1f}" height="14" rx="2"/>',
-            f'<text class="note" x="{end + 8:.1f}" y="{y + 8}">{ratio:.2f}×</text>',
+            f'<text class="note" x="{end + 8:.1f}" y="{y + 8}">{times(ratio)}</text>',
         ]
     return parts

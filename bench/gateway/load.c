@@ -4,7 +4,7 @@
        load PORT PATH BODY streams  STREAMS TOKENS SECONDS ARRIVAL_S each asks once, arrivals spread over ARRIVAL_S
        load PORT PATH BODY idle     STREAMS TOKENS SECONDS           opens them, prints, holds them until stdin ends
 
-   TOKENS is what each answer must have to count as whole, SECONDS the time after which the rest is given up.
+   PATH may be "GET /path", which sends no BODY. TOKENS is what each answer must have to count as whole, SECONDS the time after which the rest is given up.
 
    Times of tokens are the provider's clock inside the token against this one: the same clock, one machine. */
 #include "common.h"
@@ -244,8 +244,9 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     most_files();
     gateway = (struct sockaddr_in){AF_INET, htons((uint16_t)atoi(argv[1])), {htonl(INADDR_LOOPBACK)}, {0}};
-    request_length = (size_t)asprintf(&request, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                                      "Content-Length: %zu\r\n\r\n%s", argv[2], strlen(argv[3]), argv[3]);
+    const char *method = strncmp(argv[2], "GET ", 4) ? "POST " : "";
+    request_length = (size_t)asprintf(&request, "%s%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                                      "Content-Length: %zu\r\n\r\n%s", method, argv[2], strlen(argv[3]), argv[3]);
     readers = calloc((size_t)streams, sizeof *readers);
     poll_fd = epoll_create1(0);
     started_ns = now_ns();

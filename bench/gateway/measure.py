@@ -115,8 +115,9 @@ class Measuring:
         self.figures.request_cpu_ms = 1000 / max(self.figures.requests, 0.001)
 
     def first_token(self) -> None:
-        """Of streams that come one at a time, each on a connection of its own; the quietest round counts."""
-        seen = self._running.load.paced(50, 2, PACE_MS, self._effort.seconds)
+        """Of 20 streams a second, each on a connection of its own; the quietest round counts."""
+        seconds = max(1.0, self._effort.seconds)
+        seen = self._running.load.paced(int(20 * seconds), 2, PACE_MS, seconds)
         self.figures.first_ms = min(self.figures.first_ms or seen.first_ms.p50, seen.first_ms.p50)
 
     def flat_out(self) -> None:

@@ -117,9 +117,9 @@ def provider(core: int) -> Iterator[Provider]:
 class Load:
     """Readers of one gateway: where it listens, what they ask, on which core."""
 
-    def __init__(self, port: int, path: str, body: dict[str, Any], core: int) -> None:
+    def __init__(self, port: int, path: str, body: dict[str, Any] | None, core: int) -> None:
         self._where = [str(port), path]
-        self._body = msgspec.json.encode(body).decode()
+        self._body = msgspec.json.encode(body).decode() if body is not None else ""
         self._core = core
 
     def _command(self, answer: str, *arguments: object) -> list[str]:
@@ -139,9 +139,16 @@ class Load:
     def flat_out(self, at_once: int, tokens: int, seconds: float) -> Seen:
         return self._run(f"flat-{tokens}", "requests", at_once, tokens, seconds)
 
+    def one_answer(self, tokens: int, limit_s: float) -> Seen:
+        return self._run(f"flat-{tokens}", "streams", 1, tokens, limit_s, 0)
+
     def paced(self, streams: int, tokens: int, every_ms: int, arrival_s: float) -> Seen:
         limit_s = arrival_s + tokens * every_ms / 1000 + 10
         return self._run(f"paced-{tokens}-{every_ms}", "streams", streams, tokens, limit_s, arrival_s)
+
+    def watch(self, viewers: int, tokens: int, arrival_s: float, limit_s: float) -> Seen:
+        """Viewers of one stream, which begins without them: the path names it."""
+        return self._run("", "streams", viewers, tokens, limit_s, arrival_s)
 
     @contextmanager
     def idle(self, streams: int) -> Iterator[Seen]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench.gateway.native import question
-from bench.gateway.programs import Command, Program
+from bench.gateway.programs import Command, Program, free_port
 
 NGINX = """
 worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/error.log;
@@ -50,7 +50,7 @@ def router(name: str, *first: str) -> Command:
     def command(provider: int, port: int, _home: Path) -> list[str]:
         worker = f"http://127.0.0.1:{provider}"
         where = ["--host", "127.0.0.1", "--port", str(port), "--worker-urls", worker]
-        quiet = ["--policy", "random", "--prometheus-port", str(port + 1), "--log-level", "error"]
+        quiet = ["--policy", "random", "--prometheus-port", str(free_port()), "--log-level", "error"]
         return [found(name), *first, *where, *quiet]
 
     return command

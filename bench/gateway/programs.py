@@ -51,6 +51,7 @@ class Running:
 
     def __init__(self, program: Program, process: subprocess.Popen[bytes], port: int) -> None:
         self.program = program
+        self.port = port
         self.cores = cores_for(program.workers)
         self.load = Load(port, PATH_OF[program.dialect], program.body, self.cores.load)
         self._process = process
@@ -86,7 +87,7 @@ def cpu_s_of(pid: int) -> float:
 @contextmanager
 def started(program: Program, provider_port: int) -> Iterator[Running]:
     """The program from its first answer until the block ends. Raises `NotServing`."""
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as home:
         command = program.command(provider_port, port, Path(home))
         environment = {**os.environ, "TAILRACE_HOME": home, "HOME": home, "NO_COLOR": "1"}
@@ -138,7 +139,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         break
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

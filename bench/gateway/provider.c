@@ -36,6 +36,10 @@ static int flush(struct stream *s) {
         if (wrote < 0)
             break;
         s->written += (size_t)wrote;
+        if (s->written == s->out.length && s->sliced) {
+            s->out.length = s->written = 0;
+            say_slice(s);
+        }
     }
     int waits = s->written < s->out.length;
     if (!waits)
@@ -100,7 +104,7 @@ static int answer(struct stream *s, const char *body) {
     const char *asked = strstr(body, "bench:");
     s->responses = memmem(s->in.data, s->in.length < 64 ? s->in.length : 64, "/responses", 10) != NULL;
     s->usage = strstr(body, "\"include_usage\"") != NULL;
-    s->sent = 0;
+    s->sent = s->sliced = 0;
     if (s->in.data[0] == 'G' || !asked) { /* what routers ask before they trust a worker */
         whole_answer(s, "{\"object\":\"list\",\"data\":[{\"id\":\"bench\",\"object\":\"model\",\"owned_by\":\"bench\"}]}");
         return flush(s);

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.gateway.chart import chart
+from bench.gateway.chart import chart, times
 from bench.gateway.measure import Figures
 from bench.table import Table
 
@@ -169,7 +169,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _times(field: str, figure: Figures, reference: Figures | None) -> str:
     bare = getattr(reference, field) if reference else 0.0
-    return f"{getattr(figure, field) / bare:.2f}×" if bare else NONE
+    return times(getattr(figure, field) / bare) if bare else NONE
 
 
 def _first(figure: Figures, reference: Figures | None) -> str:
