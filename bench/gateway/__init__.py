@@ -1,6 +1,6 @@
 """Tailrace beside bare prototypes, nginx and other gateways: the same load on each, in one run.
 
-    python -m bench gateway                    everything, about twenty minutes
+    python -m bench gateway                    everything, about half an hour
     python -m bench gateway --quick            about two minutes
     python -m bench gateway --only own,raw     two of them
     python -m bench gateway --docs             also writes the table and the chart of docs/performance.md
@@ -21,10 +21,11 @@ from pathlib import Path
 from bench.table import Table
 
 DOCS = Path(__file__).parents[2] / "docs"
+BUSY = 0.1  # of the cores, by other work: from here on latencies are not the programs'
 
 
 def main(options: Sequence[str] = ()) -> list[Table]:
-    from bench.gateway.measure import QUICK, WHOLE, measure
+    from bench.gateway.measure import QUICK, WHOLE, busy_elsewhere, measure, say
     from bench.gateway.native import NoCompiler, compiled
     from bench.gateway.peers import PEERS
     from bench.gateway.programs import OWN
@@ -46,10 +47,12 @@ def main(options: Sequence[str] = ()) -> list[Table]:
         raise SystemExit(1) from None
     _raise_file_limit()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the programs are ended too
+    if (busy := busy_elsewhere()) > BUSY:
+        say(f"  other work takes {busy:.0%} of the cores: latencies and the paced figures will say little")
     effort = QUICK if args.quick else WHOLE
     figures = measure([program for program in programs if program.name in only], effort)
     if args.docs:
-        write_docs(figures, DOCS, quick=args.quick)
+        write_docs(figures, DOCS, quick=args.quick, busy=busy)
     return tables(figures)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 
@@ -191,6 +193,20 @@ def measure(programs: Sequence[Program], effort: Effort) -> list[Figures]:
             one.paced()
             one.pause()
     return [one.figures for one in measuring]
+
+
+def busy_elsewhere(seconds: float = 0.5) -> float:
+    """The share of all cores' time that other work takes, before anything is measured."""
+
+    def times() -> tuple[int, int]:
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+        fields = [int(field) for field in line.split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # idle, and idle while a disk works
+
+    total, idle = times()
+    time.sleep(seconds)
+    total_after, idle_after = times()
+    return 1 - (idle_after - idle) / max(total_after - total, 1)
 
 
 def say(line: str) -> None:

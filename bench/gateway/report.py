@@ -143,19 +143,20 @@ def tables(figures: Sequence[Figures]) -> list[Table]:
     return made
 
 
-def write_docs(figures: Sequence[Figures], docs: Path, *, quick: bool) -> None:
+def write_docs(figures: Sequence[Figures], docs: Path, *, quick: bool, busy: float) -> None:
     """The page's figures between its markers, and the chart beside it."""
     page = docs / "performance.md"
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{markdown(figures, quick=quick)}\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n{markdown(figures, quick=quick, busy=busy)}\n{END}{after}", encoding="utf-8")
     (docs / "performance.svg").write_text(chart(figures), encoding="utf-8")
 
 
-def markdown(figures: Sequence[Figures], *, quick: bool) -> str:
+def markdown(figures: Sequence[Figures], *, quick: bool, busy: float) -> str:
     day = dt.datetime.now(dt.UTC).date().isoformat()
     how = "a quick run, whose paced figures are coarse" if quick else "a whole run"
-    lines = [f"Measured on {day}: {how}, {os.cpu_count()} cores, Python {platform.python_version()}."]
+    where = f"{os.cpu_count()} cores of which other work took {busy:.0%}, Python {platform.python_version()}"
+    lines = [f"Measured on {day}: {how}, {where}."]
     for title, columns, rows_of in SECTIONS:
         rows = rows_of(figures)
         rule = "|".join(["---"] * len(columns))

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from bench.counts.peer import BEGIN, END, HEAD, http_chunk
 from bench.gateway.chart import chart
-from bench.gateway.measure import Figures, most
+from bench.gateway.measure import Figures, busy_elsewhere, most
 from bench.gateway.native import PATH_OF, Load, Provider, compiled, cores_for, provider, question
 from bench.gateway.report import BEGIN as BEGIN_MARK
 from bench.gateway.report import END as END_MARK
@@ -159,6 +159,10 @@ def test_the_search_finds_the_most_that_fits(fitting: int, start: int) -> None:
     assert len({*tried}) == len(tried)
 
 
+def test_other_work_is_noticed() -> None:
+    assert 0.0 <= busy_elsewhere(0.05) <= 1.0
+
+
 def test_the_search_gives_up_where_nothing_fits() -> None:
     assert most(lambda _: False, 100, tries=16) == 0
 
@@ -194,13 +198,14 @@ def test_a_promise_says_whether_it_holds() -> None:
 def test_the_page_gets_its_figures_between_the_marks(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"before\n{BEGIN_MARK}\nmeasured before\n{END_MARK}\nafter\n", encoding="utf-8")
-    write_docs(FIGURES, tmp_path, quick=True)
+    write_docs(FIGURES, tmp_path, quick=True, busy=0.25)
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN_MARK}\nMeasured on ")
     assert text.endswith(f"\n{END_MARK}\nafter\n")
     assert "measured before" not in text
     assert "| ≥ 170.0k | 18.0k |" in text
-    write_docs(FIGURES, tmp_path, quick=True)
+    assert " cores of which other work took 25%, " in text
+    write_docs(FIGURES, tmp_path, quick=True, busy=0.25)
     assert page.read_text(encoding="utf-8") == text
 
 
