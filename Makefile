@@ -37,8 +37,8 @@ check: $(VENV)/.dev ## format, lint, types, imports, sizes of rooms
 format: $(VENV)/.dev ## put the code into its format
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
 
-bench: $(VENV)/.dev ## measure, as ratios within one run
-	@$(BIN)/python -m bench $(BENCH_ARGS)
+bench: $(VENV)/.dev ## Tailrace beside other gateways, as ratios within one run; BENCH_ARGS="gateway --quick" takes two minutes
+	@$(BIN)/python -m bench $(or $(BENCH_ARGS),gateway --docs)
 
 fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600

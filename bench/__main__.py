@@ -1,6 +1,11 @@
 """Runs the benchmarks: every module beside this one that has a `main()`, or those that are named.
 
-A benchmark's `main()` measures and returns a `Table` (or prints by itself and returns None).
+    python -m bench                     all of them
+    python -m bench wire journal        these
+    python -m bench gateway --quick     one, with its options; `--help` says which it has
+
+A benchmark's `main()` measures and returns a `Table` (or prints by itself and returns None). One that has options is a
+package whose `main(options)` reads them.
 """
 
 from __future__ import annotations
@@ -19,16 +24,20 @@ HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The benchmarks there are: public modules whose source defines a `main`."""
+    """The benchmarks there are: public modules and packages whose source defines a `main`."""
+    modules = {path.stem: path for path in HERE.glob("*.py")}
+    packages = {path.parent.name: path for path in HERE.glob("*/__init__.py")}
     return sorted(
-        path.stem
-        for path in HERE.glob("*.py")
-        if not path.stem.startswith("_") and "\ndef main(" in path.read_text(encoding="utf-8")
+        name
+        for name, path in (modules | packages).items()
+        if not name.startswith("_") and "\ndef main(" in path.read_text(encoding="utf-8")
     )
 
 
 def main(argv: Sequence[str]) -> int:
     known = names()
+    if len(argv) > 1 and argv[0] in known and argv[1].startswith("-"):
+        return _run_with_options(argv[0], argv[1:])
     if unknown := [name for name in argv if name not in known]:
         print(
             f"error: no such benchmark: {', '.join(unknown)}; there are: {', '.join(known) or 'none'}", file=sys.stderr
@@ -43,6 +52,16 @@ def main(argv: Sequence[str]) -> int:
         for table in [tables] if isinstance(tables, Table) else tables or []:
             print(f"\n{table}")
         print(f"\n({time.perf_counter() - begin:.1f} s)\n", flush=True)
+    return 0
+
+
+def _run_with_options(name: str, options: Sequence[str]) -> int:
+    module = import_module(f"bench.{name}")
+    if not module.main.__code__.co_argcount:
+        print(f"error: {name} has no options", file=sys.stderr)
+        return 2
+    for table in module.main(options) or []:
+        print(f"\n{table}")
     return 0
 
 

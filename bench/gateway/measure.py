@@ -1,0 +1,213 @@
+"""What is measured of each program, and in which order.
+
+All programs run at once and take turns, so that a noisy neighbour hits all of them. Rates are per second of the
+program's own CPU time: that is what a core of it carries, also when the load generator or a neighbour leaves it idle
+for a moment. The paced figure is found by trying: it is about latency, which CPU time does not tell.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from bench.gateway.native import Provider, Seen, cores_for, provider
+from bench.gateway.programs import NotServing, Program, Running, cpu_s_of, started
+
+PACE_MS = 50  # 20 tokens a second
+LATE_MS = 50.0  # p99 from provider to client that a paced stream may have
+PAUSE_STREAMS = 1000
+FULL_CORE = 0.9  # from here on the load generator's core may be what ends a figure
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How long each part takes."""
+
+    rounds: int
+    seconds: float  # of a burst of requests or tokens
+    arrival_s: float
+    tokens: int  # of a paced stream
+    tries: int  # to find the most paced streams
+    pause_tokens: int
+    idle: int
+
+
+QUICK = Effort(rounds=1, seconds=0.7, arrival_s=0.7, tokens=28, tries=3, pause_tokens=28, idle=200)
+WHOLE = Effort(rounds=3, seconds=2.0, arrival_s=3.0, tokens=120, tries=7, pause_tokens=1200, idle=400)
+
+
+class Figures(msgspec.Struct):
+    """Of one program. `limited` names the figures that the load generator's core ended: the program can do more."""
+
+    name: str
+    label: str
+    requests: float = 0.0  # of one token, per second and core
+    request_cpu_ms: float = 0.0
+    flat: float = 0.0  # tokens per second and core
+    paced: float = 0.0  # tokens per second
+    paced_cpu_us: float = 0.0  # per token, at the most streams
+    first_ms: float = 0.0
+    idle_kb: float = 0.0
+    pause_ms: float = 0.0
+    pause_p99_ms: float = 0.0
+    pause_streams: int = 0
+    limited: list[str] = []
+    failure: str = ""
+
+
+def most(fits: Callable[[int], bool], start: int, tries: int) -> int:
+    """The largest number found to fit, by growing or shrinking from `start` and then halving the gap; 0 for none."""
+    low, high, number = 0, 0, start
+    for _ in range(tries):
+        if fits(number):
+            low = number
+        else:
+            high = number
+        if high and high - low <= high // 20:
+            break
+        number = (low + high) // 2 if low and high else low * 7 // 5 if low else high // 2
+        if number in (0, low, high):
+            break
+    return low
+
+
+class Measuring:
+    """One program and its figures."""
+
+    def __init__(self, running: Running, upstream: Provider, effort: Effort) -> None:
+        self.figures = Figures(running.program.name, running.program.label)
+        self._running, self._upstream, self._effort = running, upstream, effort
+        self._cpu_s = 0.0  # of the program, in the last run
+        self._requests: list[float] = []
+        self._flat: list[float] = []
+
+    def _seen(self, column: str, run: Callable[[], Seen]) -> Seen:
+        cpu_s, provider_s = self._running.cpu_s(), cpu_s_of(self._upstream.pid)
+        seen = run()
+        self._cpu_s = max(self._running.cpu_s() - cpu_s, 0.005)
+        load_s = seen.load_cpu_s + cpu_s_of(self._upstream.pid) - provider_s
+        if load_s > FULL_CORE * seen.seconds and column not in self.figures.limited:
+            self.figures.limited.append(column)
+        if seen.failed:
+            self.figures.failure = self.figures.failure or f"{column}: {seen.failed} failed, the first: {seen.failure}"
+        return seen
+
+    def idle(self) -> None:
+        """First of all: memory that was freed before would hide what is taken."""
+        load = self._running.load
+        with load.idle(20):  # what is allocated once is not a stream's
+            before = self._running.memory_kb()
+            with load.idle(self._effort.idle) as seen:
+                held = self._running.memory_kb() - before
+        self.figures.idle_kb = held / max(seen.tokens, 1)
+
+    def warm_up(self) -> None:
+        self._running.load.requests(16, self._effort.seconds / 2)
+        self._running.load.flat_out(4, 500, self._effort.seconds / 4)
+
+    def requests(self) -> None:
+        seen = self._seen("requests", lambda: self._running.load.requests(16, self._effort.seconds))
+        self._requests.append(seen.whole / self._cpu_s)
+        self.figures.requests = statistics.median(self._requests)
+        self.figures.request_cpu_ms = 1000 / max(self.figures.requests, 0.001)
+
+    def first_token(self) -> None:
+        """Of 20 streams a second, each on a connection of its own; the quietest round counts."""
+        seconds = max(1.0, self._effort.seconds)
+        seen = self._running.load.paced(int(20 * seconds), 2, PACE_MS, seconds)
+        self.figures.first_ms = min(self.figures.first_ms or seen.first_ms.p50, seen.first_ms.p50)
+
+    def flat_out(self) -> None:
+        seen = self._seen("flat", lambda: self._running.load.flat_out(8, 2000, self._effort.seconds))
+        self._flat.append(seen.tokens / self._cpu_s)
+        self.figures.flat = statistics.median(self._flat)
+
+    def _paced(self, column: str, streams: int, tokens: int) -> Seen:
+        arrival_s = self._effort.arrival_s
+        return self._seen(column, lambda: self._running.load.paced(streams, tokens, PACE_MS, arrival_s))
+
+    def paced(self) -> None:
+        effort, best = self._effort, 0.0
+        trial = self._paced("trial", 60, effort.tokens // 2)
+        per_stream = self._cpu_s / max(trial.tokens, 1) * 1000 / PACE_MS  # share of a core that one stream takes
+        start = max(20, int(0.7 / per_stream))
+
+        def fits(streams: int) -> bool:
+            nonlocal best
+            self.figures.limited = [column for column in self.figures.limited if column not in ("paced", "trial")]
+            seen = self._paced("paced", streams, effort.tokens)
+            late = seen.token_ms.p99 >= LATE_MS
+            fitting = seen.whole == streams and not late
+            if fitting:
+                best = self._cpu_s / seen.tokens * 1e6
+            return fitting
+
+        self.figures.failure = ""
+        self.figures.paced = most(fits, start, effort.tries) * 1000 / PACE_MS
+        self.figures.paced_cpu_us = best
+        self.figures.failure = ""  # streams over what it carries may fail
+
+    def pause(self) -> None:
+        """At 1,000 streams, or at half of what it carries where that is less."""
+        streams = min(PAUSE_STREAMS, int(self.figures.paced * PACE_MS / 1000 / 2))
+        if streams < 10:
+            return
+        tokens = max(self._effort.pause_tokens, int(self._effort.arrival_s * 1000 / PACE_MS) + 20)
+        seen = self._paced("pause", streams, tokens)
+        self.figures.pause_ms, self.figures.pause_p99_ms = seen.pause_ms, seen.token_ms.p99
+        self.figures.pause_streams = streams
+
+
+def measure(programs: Sequence[Program], effort: Effort) -> list[Figures]:
+    """In the order of `programs`; those that are missing or do not serve are left out, and said on stderr."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(provider(cores_for(1).load))
+        measuring = []
+        for program in programs:
+            if program.missing:
+                say(f"  without {program.name}: {program.missing}")
+                continue
+            say(f"  starting {program.name}")
+            try:
+                running = stack.enter_context(started(program, upstream.port))
+            except NotServing as error:
+                say(f"  without {program.name}: {error}")
+                continue
+            measuring.append(Measuring(running, upstream, effort))
+            measuring[-1].idle()
+        for one in measuring:
+            one.warm_up()
+        for turn in range(effort.rounds):
+            say(f"  requests and tokens, round {turn + 1} of {effort.rounds}")
+            for one in measuring:
+                one.first_token()
+                one.requests()
+                one.flat_out()
+        for one in measuring:
+            say(f"  most paced streams of {one.figures.name}")
+            one.paced()
+            one.pause()
+    return [one.figures for one in measuring]
+
+
+def busy_elsewhere(seconds: float = 0.5) -> float:
+    """The share of all cores' time that other work takes, before anything is measured."""
+
+    def times() -> tuple[int, int]:
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+        fields = [int(field) for field in line.split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # idle, and idle while a disk works
+
+    total, idle = times()
+    time.sleep(seconds)
+    total_after, idle_after = times()
+    return 1 - (idle_after - idle) / max(total_after - total, 1)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
