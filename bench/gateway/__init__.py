@@ -40,6 +40,9 @@ def main(options: Sequence[str] = ()) -> list[Table]:
     only = args.only.split(",") if args.only else [program.name for program in programs]
     if unknown := [name for name in only if name not in [program.name for program in programs]]:
         parser.error(f"no such program: {', '.join(unknown)}")
+    if sys.platform != "linux":
+        print("error: this benchmark needs Linux: epoll, /proc and a core for each side", file=sys.stderr)
+        raise SystemExit(1)
     try:
         compiled("provider")
     except NoCompiler as error:

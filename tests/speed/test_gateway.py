@@ -23,6 +23,9 @@ from bench.gateway.report import BEGIN as BEGIN_MARK
 from bench.gateway.report import END as END_MARK
 from bench.gateway.report import promises, ratios, write_docs
 
+if sys.platform != "linux":
+    pytest.skip("it needs epoll and /proc", allow_module_level=True)
+
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 LOAD_CORE = cores_for(1).load
