@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = (
+    "genai_prices.data",
     "tailrace.app.app",
     "tailrace.cli.commands.gateway",
     "tailrace.cli.commands.serve",
