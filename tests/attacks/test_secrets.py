@@ -190,7 +190,7 @@ async def served(home: Path, log: Path) -> AsyncGenerator[Ask, None]:
         command = [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--log", "json"]
         with log.open("wb") as stderr:
             child = await asyncio.create_subprocess_exec(
-                *command, env=environment, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=stderr
+                *command, env=environment, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=stderr, umask=0
             )
         assert child.stdout is not None
         try:
@@ -212,10 +212,17 @@ async def tailrace(home: Path, *args: str) -> str:
         env={**os.environ, "TAILRACE_HOME": str(home)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        umask=0,
     )
     out, _ = await child.communicate()
     assert child.returncode == 0, out.decode()
     return out.decode()
+
+
+def open_to_others(directory: Path, *, but: set[str]) -> dict[str, str]:
+    """What other users of the machine may read or write of all that was written, although the umask forbids nothing."""
+    modes = {path: path.stat().st_mode for path in directory.rglob("*") if path.name not in but}
+    return {str(path.relative_to(directory)): oct(mode) for path, mode in modes.items() if mode & 0o077}
 
 
 def files_below(directory: Path) -> dict[str, str]:
@@ -249,6 +256,7 @@ async def test_J114_a_key_that_the_provider_sends_back_is_in_nothing_that_is_sho
     shown["show"] = await tailrace(home, "show", run["id"])
     shown |= await asyncio.to_thread(files_below, tmp_path)
     assert {"runs.db", "copy.db", "run.html", "server.log"} <= shown.keys()
+    assert await asyncio.to_thread(open_to_others, tmp_path, but={"config.yaml", "server.log"}) == {}
     assert REDACTED in shown["runs.db"]
     assert REDACTED in shown["copy.db"]
     assert REDACTED in shown["run.html"]
