@@ -16,8 +16,6 @@ import sys
 import traceback
 from pathlib import Path
 
-from genai_prices import data as _prices  # noqa: F401 - imported for the victims
-
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load

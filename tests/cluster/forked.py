@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = (
-    "genai_prices.data",
     "tailrace.app.app",
     "tailrace.cli.commands.gateway",
     "tailrace.cli.commands.serve",
