@@ -1,7 +1,11 @@
 # Every target sets up what it needs in .venv from the lock with hashes, says what it does, and is quick again.
-# The first of these that runs and is new enough; `make PYTHON=/path/to/python …` takes another one.
-PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
-  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
+# The first of some Pythons that runs, is new enough and can make an environment.
+first_python = $(shell for python in $(1); do \
+  $$python -c 'import sys, ensurepip, sqlite3, ssl; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
+# The newest that the lock has wheels for; `make PYTHON=/path/to/python …` takes another one.
+PYTHON ?= $(call first_python,python3.14 python3.13 python3.12 python3.11 python3)
+# What the tests run beside Tailrace is older than the newest Python, and stays on the oldest that there is.
+OTHERS_PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 python3.14 python3)
 # Home Assistant runs on this one
 HOMEASSISTANT_PYTHON ?= python3.13
 VENV := .venv
@@ -25,7 +29,7 @@ serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
 
 test: $(VENV)/.dev ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) $(TESTS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, sizes of rooms
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
@@ -56,7 +60,7 @@ homeassistant: $(VENV)-homeassistant/.installed ## a Home Assistant, for the tes
 clients: .clients/.installed ## the agents and SDKs that the tests of /v1 run: Claude Code, Codex, AI SDK, LangChain …
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-synapse $(VENV)-homeassistant .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-synapse $(VENV)-homeassistant .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "error: no Python from 3.11 on is on the PATH; install one, or: make PYTHON=/path/to/python …"; exit 1; }
@@ -66,18 +70,18 @@ $(BIN)/python:
 
 $(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
 	@echo "· installing tailrace and the embedded model's engine (once)" >&2
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/chat.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) --require-hashes -r requirements/chat.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
 	@echo "· installing the test and check tools (once)" >&2
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(VENV)-synapse/.installed: requirements/synapse.txt
 	@echo "· installing Synapse into $(VENV)-synapse (once)" >&2
-	@$(PYTHON) -m venv $(VENV)-synapse
+	@$(OTHERS_PYTHON) -m venv $(VENV)-synapse
 	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
 	@touch $@
 
@@ -95,6 +99,6 @@ $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@mkdir -p .clients && cp tests/clients/package.json tests/clients/package-lock.json .clients/
 	@cd .clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd .clients && node node_modules/@anthropic-ai/claude-code/install.cjs
-	@$(PYTHON) -m venv .clients/venv
+	@$(OTHERS_PYTHON) -m venv .clients/venv
 	@.clients/venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/clients.txt
 	@touch $@

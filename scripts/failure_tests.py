@@ -1,4 +1,5 @@
-"""Writes the last column of docs/failures.md: which test modules name each failure. `--check` only compares.
+"""Writes the last column of docs/failures.md: which test modules name each failure. `--check` only compares, `--count`
+prints how many tests show each failure.
 
 A failure has an id such as B34. A test names it in its own name, its docstring or a comment; the page says what breaks
 and what Tailrace does about it, and this script fills in where that is shown.
@@ -6,6 +7,7 @@ and what Tailrace does about it, and this script fills in where that is shown.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections import defaultdict
@@ -31,6 +33,23 @@ def named_in(directory: Path) -> dict[str, list[str]]:
     }
 
 
+def shown_by() -> dict[str, list[str]]:
+    """The failures that tests show, each with those tests: what a test's own name, decorators, docstring or body names.
+    What the first line of a module names is shown by all of its tests."""
+    tests: dict[str, list[str]] = defaultdict(list)
+    for module in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = module.read_text(encoding="utf-8")
+        tree, lines = ast.parse(text), text.splitlines()
+        of_all = _ID.findall(ast.get_docstring(tree) or "")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                own = _ID.findall("\n".join(lines[first - 1 : node.end_lineno]))
+                for failure in {*own, *of_all}:
+                    tests[failure].append(f"{module.relative_to(ROOT)}::{node.name}")
+    return tests
+
+
 def rows(page: str) -> dict[str, str]:
     """The ids that the page lists, each with its tests."""
     return {match[1]: match[4] for match in _ROW.finditer(page)}
@@ -47,6 +66,11 @@ def filled_in(page: str, tests: dict[str, list[str]]) -> str:
 
 
 def main() -> int:
+    if "--count" in sys.argv[1:]:
+        tests = shown_by()
+        for failure in rows(PAGE.read_text(encoding="utf-8")):
+            print(f"{failure} {len(tests[failure])}")
+        return 0
     page = PAGE.read_text(encoding="utf-8")
     wanted = filled_in(page, named_in(ROOT / "tests"))
     if page == wanted:

@@ -39,10 +39,12 @@ providers:
 ELSEWHERE = {
     "docs/testing.md": "tests/testing/test_docs_examples.py",
     "docs/local-model.md": "tests/providers/local, where the weights are",
+    "docs/tutorials/openai-client.md": "tests/test_tutorials.py",
 }
 # YAML that is not our config, by the document and a word in it.
 OTHER_YAML = {
     "docs/sequences.md": "blocks:",
+    "docs/tutorials/durable-steps.md": "blocks:",
     "docs/platforms/slack.md": "display_information:",
     "docs/platforms/homeassistant.md": "automation",
 }
@@ -146,7 +148,7 @@ def commands() -> list[tuple[str, list[str]]]:
             typed = line.removeprefix("$ ").strip()
             if snippet.language == "console" and not line.startswith("$ "):
                 continue
-            typed = re.sub(r"^(?:[A-Z_]+=\S+\s+)+", "", re.split(r"\s+#\s|\s{3,}", typed)[0])
+            typed = re.sub(r"^(?:[A-Z_]+=\S+\s+)+", "", re.split(r"\s+#\s|\s{3,}| &$", typed)[0])
             if re.match(r"(tailrace|make) [a-z\"-]", typed) and not re.search(r"[|<>…\[]", typed):
                 found.append((str(snippet), shlex.split(typed)))
     return found

@@ -6,8 +6,10 @@ within a run of non-blank characters, so only an unfinished word is ever held fo
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
 REDACTED = "[redacted]"
 _MAX_WORD_CHARS = 512  # a longer run of non-blanks is data, not a key: it is not held back
@@ -19,8 +21,23 @@ def secret_values(values: Iterable[str]) -> list[str]:
     return sorted({value for value in values if len(value) >= MIN_SECRET_CHARS}, key=len, reverse=True)
 
 
+def spellings(secrets: Iterable[str]) -> list[str]:
+    """The secrets as texts show them, the longest first: as they are, within JSON, as Python quotes them in an error,
+    and within an address. A password with a quote in it is written otherwise in a log of JSON lines."""
+    return secret_values(spelling for secret in secret_values(secrets) for spelling in _spellings(secret))
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
+    yield quote(secret, errors="surrogateescape")
+    yield quote(secret, safe="", errors="surrogateescape")
+
+
 def without_secrets(text: str, values: Iterable[str]) -> str:
-    for secret in secret_values(values):
+    for secret in spellings(values):
         text = text.replace(secret, "…")
     return text
 
@@ -31,7 +48,8 @@ class TextRedactor:
     def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
         self.secrets = tuple(secret_values(secrets))
         self.words = tuple(patterns)
-        alternatives = [re.escape(secret) for secret in self.secrets] + [f"(?:{word})" for word in self.words]
+        self._spellings = spellings(self.secrets)
+        alternatives = [re.escape(spelling) for spelling in self._spellings] + [f"(?:{word})" for word in self.words]
         self.pattern = re.compile("|".join(alternatives)) if alternatives else None
 
     def redact(self, text: str) -> str:
@@ -43,7 +61,7 @@ class TextRedactor:
     def held_from(self, data: str) -> int:
         """Where the tail begins that may be the start of a secret. Never inside a complete one."""
         keep = len(data)
-        for secret in self.secrets:
+        for secret in self._spellings:
             at = data.find(secret[0], max(0, len(data) - len(secret) + 1))
             while at >= 0 and not secret.startswith(data[at:]):
                 at = data.find(secret[0], at + 1)

@@ -11,6 +11,7 @@ as JSON; any broken promise is an assertion.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -197,6 +198,8 @@ async def check_ends(store: Store) -> int:
 
 def main() -> None:
     store, seed, kills = Store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    gc.collect()
+    gc.freeze()  # a collection in a victim would copy the pages that it shares with this process
     chance = random.Random(seed)
     seen: Seen = {}
     unchecked: set[str] = set()

@@ -16,7 +16,7 @@ from tailrace.messages import Dialect
 from tailrace.providers.attempt import Route
 from tailrace.testing.clock import driven
 
-CANCELS = 1_500 * int(os.environ.get("TAILRACE_SOAK", "1"))  # what leaks one file in a hundred is seen
+CANCELS = 750 * int(os.environ.get("TAILRACE_SOAK", "1"))  # what leaks one file in a hundred is seen
 AT_ONCE = 250
 PROMPT_S = 0.1
 

@@ -52,7 +52,8 @@ from tailrace.events import (
 from tailrace.messages import ToolFile
 from tailrace.testing.platforms.base import Fault, LostReply
 
-EXAMPLES = 500 * int(os.environ.get("TAILRACE_SOAK", "2" if os.environ.get("CI") else "1"))
+# every interleaving of a small world is explored beside this: tests/model_checking
+EXAMPLES = 500 * int(os.environ.get("TAILRACE_SOAK", "1"))
 WORDS = ["alpha ", "beta ", "漢字、", "😀 ", "line\n", "para\n\n", "שלום ", "x" * 30 + " "]
 
 capabilities = st.builds(

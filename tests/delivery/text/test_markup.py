@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import blocks
-from tailrace.delivery.text.markup import columns, discord_markdown, plain_text, slack_markdown, whatsapp_markup
+from tailrace.delivery.text.markup import (
+    columns,
+    discord_literal,
+    discord_markdown,
+    plain_text,
+    slack_markdown,
+    whatsapp_markup,
+)
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.delivery.text.markup_telegram import Entity, RichText, telegram_text
 
@@ -172,3 +179,18 @@ def test_G83_partial_text_is_balanced(partial: str, shown: str) -> None:
 def test_a_table_has_even_columns() -> None:
     [table] = blocks("| name | n |\n|:--|--:|\n| x | 1 |\n| longer | |")
     assert columns(table) == "name    n\n------  -\nx       1\nlonger"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**not bold**", r"\*\*not bold\*\*"),
+        ("a_b ~c~ |d| `e` \\", r"a\_b \~c\~ \|d\| \`e\` \\"),
+        ("> quote\n# heading\n - item\n5 - 3 > 1 #", "\\> quote\n\\# heading\n \\- item\n5 - 3 > 1 #"),
+        ("[a](b)", r"\[a](b)"),
+        ("see https://a.b/c_d_e*f, or_so", r"see https://a.b/c_d_e*f, or\_so"),
+        ("plain", "plain"),
+    ],
+)
+def test_discord_shows_a_literal_text_as_it_stands(text: str, shown: str) -> None:
+    assert discord_literal(text) == shown

@@ -11,6 +11,7 @@ recovers the instance and ends it. Prints a line of JSON per round; round 0 is n
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
+
+from genai_prices import data as _prices  # noqa: F401 - imported for the victims: most of what each would do
 
 from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, StepFinished
@@ -174,6 +177,8 @@ def victim(database: Path, url: str, round_number: int, when: When, name: str) -
 
 def main() -> None:
     directory, url = Path(sys.argv[1]), sys.argv[2]
+    gc.collect()
+    gc.freeze()  # a collection in a victim would copy the pages that it shares with this process
     undisturbed = victim(directory / "0.db", url, 0, "seen", "first")
     print(undisturbed, flush=True)  # noqa: T201
     halves: tuple[When, When] = ("seen", "made")

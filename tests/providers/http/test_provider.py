@@ -67,6 +67,8 @@ def test_an_address_that_is_none_is_the_users_to_change(base_url: str) -> None:
     ("host", "local"),
     [
         *(("localhost", True), ("127.0.0.1", True), ("::1", True), ("192.168.1.9", True), ("nas.local", True)),
+        *(("10.1.2.3", True), ("fd00::1", True), ("::ffff:192.168.1.9", True), ("::ffff:8.8.8.8", False)),
+        *(("198.51.100.1", False), ("2002:808:808::1", False), ("64:ff9b::1", False)),
         *(("api.openai.com", False), ("8.8.8.8", False), ("localhost.evil.com", False)),
     ],
 )

@@ -179,9 +179,10 @@ async def test_J117_a_public_address_without_a_key_is_refused(tmp_path: Path, ho
 def test_J117_a_key_or_loopback_is_enough() -> None:
     keyed, keyless = Authoriser({"a": ("secret-secret", ALL)}), Authoriser({})
     check_bind("0.0.0.0", keyed, "KEY")
-    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8", "::ffff:127.0.0.1"):
         check_bind(host, keyless, "KEY")
     assert not is_loopback("localhost.evil.example")
+    assert not is_loopback("::ffff:8.8.8.8")
 
 
 async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+        # before it is written as JSON: an escape within an escape would hide a secret
+        message, trace = self._redactor.redact(record.getMessage()), self._redactor.redact(trace)
         level, given = record.levelname.lower(), vars(record)
         fields = {**self._worker, **{name: given[name] for name in FIELDS if name in given}}
         if self._form == "json":
-            line: dict[str, Any] = {"at": at, "level": level, "logger": record.name, "message": record.getMessage()}
+            line: dict[str, Any] = {"at": at, "level": level, "logger": record.name, "message": message}
             shown = msgspec.json.encode({**line, **fields, **({"trace": trace} if trace else {})}).decode()
         else:
-            shown = " ".join([at, level, record.getMessage(), *(f"{name}={value}" for name, value in fields.items())])
+            shown = " ".join([at, level, message, *(f"{name}={value}" for name, value in fields.items())])
             shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown) + (f"\n{trace}" if trace else "")
         return self._redactor.redact(shown)
 

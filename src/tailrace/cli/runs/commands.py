@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 import msgspec
 
@@ -149,9 +148,10 @@ def _origin(run: Run) -> str:
 
 
 def _write_file(name: str, text: str) -> None:
-    """Raises `TailraceError`."""
+    """A new file is its owner's alone: it holds a conversation. Raises `TailraceError`."""
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        with os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as exc:
         raise TailraceError(f"{name} cannot be written: {exc.strerror}") from exc
 

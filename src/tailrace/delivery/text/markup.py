@@ -17,6 +17,10 @@ from tailrace.delivery.text.parser import is_link, parser
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
 INDENT = "  "  # of what belongs to an item of a list, a level
+# What Discord reads as a mark: anywhere, and at the start of a line. An address is left as it is.
+_DISCORD_MARK = re.compile(
+    r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])|(?P<anywhere>[\\*_~|`\[])", re.MULTILINE
+)
 _DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
@@ -45,6 +49,17 @@ def _width(text: str) -> int:
 
 
 # ── platforms that read Markdown ─────────────────────────────────────────────────────────────────────────────
+
+
+def discord_literal(text: str) -> str:
+    """The text with each of Discord's marks escaped: it is shown as it stands."""
+
+    def escaped(found: re.Match[str]) -> str:
+        if found["address"]:
+            return found[0]
+        return f"\\{found['anywhere']}" if found["anywhere"] else f"{found['blanks']}\\{found['mark']}"
+
+    return _DISCORD_MARK.sub(escaped, text)
 
 
 def discord_markdown(text: str) -> str:

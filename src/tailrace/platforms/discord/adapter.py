@@ -17,7 +17,7 @@ import discord
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import discord_markdown
+from tailrace.delivery.text.markup import discord_literal, discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
@@ -209,7 +209,7 @@ def _message(action: port.Send | port.Edit) -> dict[str, Any]:
 
 def _shown(text: str, *, markup: bool) -> str:
     """The text as Discord wants it; as it is where that would make it too long."""
-    shown = discord_markdown(text) if markup else discord.utils.escape_markdown(text)
+    shown = discord_markdown(text) if markup else discord_literal(text)
     return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
 
 

@@ -24,6 +24,14 @@ ANTHROPIC_VERSION = "2023-06-01"
 _PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
 _COUNT_ROUTES: dict[Dialect, str] = {"responses": "/input_tokens", "anthropic": "/count_tokens"}
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
+# Written out: what the standard library calls private differs between versions of Python.
+_LOCAL_NETWORKS = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        *("10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "0.0.0.0/32"),
+        *("::1/128", "::/128", "fc00::/7", "fe80::/10"),
+    )
+)
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The names of schemes, and what servers without keys are given for one.
@@ -154,4 +162,5 @@ def is_local_host(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return address.is_loopback or address.is_private or address.is_link_local
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return any((mapped or address) in network for network in _LOCAL_NETWORKS)

@@ -57,8 +57,10 @@ def main() -> None:
     report, server = _load(settings)
     signal.signal(signal.SIGTERM, leave)  # a dying parent sends this and ends stdin, in any order
     os.write(reports, msgspec.json.encode(report) + b"\n")
-    if server is not None:
-        sys.stdin.buffer.read()
+    if server is None:
+        shutil.rmtree(Path(settings.socket).parent, ignore_errors=True)
+        return  # an orderly end writes what llama.cpp's own thread still holds of its log
+    sys.stdin.buffer.read()
     leave()
 
 

@@ -32,6 +32,7 @@ MODEL_PATH_KEY: Final = "providers.local.model_path"
 GGUF_MAGIC: Final = b"GGUF"
 EMBEDDED_ANSWER_TOKENS: Final = 1024  # a model this small does not always find its end
 LOG_TAIL_BYTES: Final = 8192
+LEAVES_WITHIN_S: Final = 10.0  # a child that has said that it leaves
 MAX_SOCKET_PATH_BYTES: Final = 100  # `sun_path` holds 104 bytes on macOS, 108 on Linux
 
 
@@ -152,7 +153,7 @@ class LocalServer:
                     f"the embedded model's engine cannot be imported ({report.detail}): {install_command('local')}"
                 )
             case "not_loaded":
-                await child.end()
+                await child.end_by_itself()
                 error = ConfigError(f"{model} cannot be loaded: {child.last_words}", key=MODEL_PATH_KEY)
                 error.add_note(child.log)
                 raise error
@@ -214,6 +215,17 @@ class _Child(asyncio.SubprocessProtocol):
         with contextlib.suppress(ProcessLookupError):
             self._transport.kill()
         await self.gone.wait()
+
+    async def end_by_itself(self) -> None:
+        """For a child that has said why it leaves: it is killed only where it does not, so that its log is whole."""
+        try:
+            async with asyncio.timeout(LEAVES_WITHIN_S):
+                await self.gone.wait()
+        except TimeoutError:
+            await self.end()
+        except BaseException:  # cancelled: no caller has it
+            await self.end()
+            raise
 
     @property
     def log(self) -> str:

@@ -132,9 +132,12 @@ def is_loopback(host: str) -> bool:
     if host.lower() in LOOPBACK_NAMES:
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # Python looks into a mapped address (`::ffff:127.0.0.1`) from 3.13 on
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def check_bind(host: str, authoriser: Authoriser, key_env: str) -> None:
