@@ -369,6 +369,42 @@ async def test_a_watch_without_deadlines_never_interrupts() -> None:
 
 
 @driven
+async def test_what_lengthens_a_deadline_is_asked_once_when_it_is_about_to_pass() -> None:
+    began, asked = asyncio.get_running_loop().time(), list[float]()
+
+    def lengthened(deadlines: AttemptDeadlines) -> AttemptDeadlines:
+        asked.append(asyncio.get_running_loop().time() - began)
+        return AttemptDeadlines(first_token_s=300, total_s=deadlines.total_s)
+
+    async def wait_for_a_token() -> None:
+        async with DeadlineWatch(AttemptDeadlines(first_token_s=120, total_s=1800)) as watch:
+            watch.lengthened = lengthened
+            await asyncio.sleep(1000)
+
+    with pytest.raises(TimedOut, match="no first token within 300 s"):
+        await wait_for_a_token()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(300)
+    assert asked == [pytest.approx(120)]
+
+
+@driven
+async def test_a_stream_that_goes_on_sets_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, timers = asyncio.get_running_loop(), list[float]()
+    call_at = loop.call_at
+
+    def counted(when: float, *arguments: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *arguments, **more)
+
+    async with DeadlineWatch(deadlines_of(CallPolicy(), purpose="turn", context_tokens=0, local=False)) as watch:
+        monkeypatch.setattr(loop, "call_at", counted)
+        watch.note_open()
+        for _ in range(100):
+            watch.note_bytes(advanced=True)
+        assert timers == []
+
+
+@driven
 async def test_nested_cancels_are_counted_right() -> None:
     """An outer time-out that passes while ours is passing is not swallowed, nor is its count left behind."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from tailrace.config.load import Config
-from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
+from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, ProviderError
 from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
@@ -128,6 +128,7 @@ class Models:
         self._config = config
         self._transport = transport
         self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
+        self._at: dict[str, Route] = {}  # a route to each of them, without a model
         self._refused = RefusedFields()
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
@@ -136,7 +137,8 @@ class Models:
 
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
-        return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
+        first = self._route(choice.provider, choice.name)
+        return first, *[self._route(ref.provider, ref.name) for ref in choice.fallbacks]
 
     async def make_ready(self, choice: ModelChoice) -> None:
         """Checks before the first question that the model can be called; downloads and loads the embedded model, so
@@ -173,13 +175,15 @@ class Models:
         policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
         return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
-    def _route(self, ref: ModelRef) -> Route:
-        if (provider := self._providers.get(ref.provider)) is None:
-            provider = self._local() if ref.provider == LOCAL else self._http(ref.provider)
-            self._providers[ref.provider] = provider
+    def _route(self, provider: str, model: str) -> Route:
+        if (at := self._at.get(provider)) is None:
+            at = self._at[provider] = self._route_without_model(provider)
+        return Route(at.provider, model, at.policy, local=at.local, streams=at.streams)
+
+    def _route_without_model(self, name: str) -> Route:
+        provider = self._providers[name] = self._local() if name == LOCAL else self._http(name)
         is_local = not isinstance(provider, HttpProvider) or provider.is_local
-        policy, streams = self._config.call_for(ref.provider), self._streams(ref.provider)
-        return Route(provider, ref.name, policy, local=is_local, streams=streams)
+        return Route(provider, "", self._config.call_for(name), local=is_local, streams=self._streams(name))
 
     def _http(self, name: str) -> HttpProvider:
         return HttpProvider(endpoint_of(self._config, name), self._transport, self._refused)

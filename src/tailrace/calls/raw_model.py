@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tailrace.messages import AnyDelta, Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerKeeper, AnswerStream, FieldRefuser, Provider, TokenCounter
-from tailrace.providers.attempt import Route
+from tailrace.ports import AnswerStream, FieldRefuser, Provider, TokenCounter
+from tailrace.providers.attempt import Route, as_keeper
 from tailrace.wire.client_request import (
     ClientRequest,
     UnsupportedParameter,
@@ -26,11 +26,13 @@ from tailrace.wire.client_request import (
 class VerbatimProvider:
     """A provider that is sent the client's own body, where it speaks the client's dialect."""
 
+    __slots__ = ("_client_request", "_keeper", "_provider", "dialect", "name")
+
     def __init__(self, provider: Provider, client_request: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
-        self._keeper = provider if isinstance(provider, AnswerKeeper) else None
+        self._keeper = as_keeper(provider)
         self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
@@ -103,22 +105,28 @@ def verbatim_routes(
         ignored = ignored_params(client_request, dialect) if strict else ()
         return first_unsupported_param(client_request, dialect) or next(iter(ignored), None)
 
-    first, *others = routes
+    first = routes[0]
+    if len(routes) == 1 and not strict and first.provider.dialect == client_request.dialect:  # supports all of it
+        return (_verbatim(first, client_request),)
     if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
-    able = [route for route in others if refused_by(route) is None]
-    return tuple(
-        msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, client_request))
-        for route in (first, *able)
-    )
+    able = [first, *(route for route in routes[1:] if refused_by(route) is None)]
+    return tuple([_verbatim(route, client_request) for route in able])
+
+
+def _verbatim(route: Route, client_request: ClientRequest) -> Route:
+    provider = VerbatimProvider(route.provider, client_request)
+    return Route(provider, route.model, route.policy, local=route.local, streams=route.streams)
 
 
 def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
     """The parameters of the client that this route's provider is not told: its API has no word for them, or it was
     found to refuse them."""
     provider = route.provider
+    if provider.dialect == client_request.dialect:
+        return client_request.withheld_fields
     ignored = ignored_params(client_request, provider.dialect)
-    if provider.dialect == client_request.dialect or not isinstance(provider, FieldRefuser):
+    if not isinstance(provider, FieldRefuser):
         return ignored
     refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
     return tuple(dict.fromkeys((*ignored, *(client_word(client_request, field) for field in refused))))

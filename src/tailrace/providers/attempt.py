@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, cast
 
 import msgspec
 
@@ -85,12 +85,44 @@ class Route(msgspec.Struct, frozen=True):
 
 def keeper_of(route: Route) -> AnswerKeeper | None:
     """The route's provider, where it is asked to keep its answers."""
-    provider = route.provider
-    return provider if isinstance(provider, AnswerKeeper) and provider.keeps_answers else None
+    keeper = as_keeper(route.provider)
+    return keeper if keeper is not None and keeper.keeps_answers else None
+
+
+def as_keeper(provider: Provider) -> AnswerKeeper | None:
+    """The provider, where it can be asked to keep its answers. Found out once per class: whether an object satisfies a
+    Protocol takes as long as the rest of an attempt's beginning."""
+    kind = type(provider)
+    if (can_keep := _CAN_KEEP.get(kind)) is None:
+        can_keep = _CAN_KEEP[kind] = isinstance(provider, AnswerKeeper)
+    return cast("AnswerKeeper", provider) if can_keep else None
+
+
+_CAN_KEEP: Final[dict[type, bool]] = {}
 
 
 class Attempt:
     """Runs once. Afterwards, however it ended, it holds what was received."""
+
+    __slots__ = (
+        "_answer",
+        "_asked_before",
+        "_done",
+        "_has_deltas",
+        "_has_shown",
+        "_keeper",
+        "_kept_id",
+        "_purpose",
+        "_reattachment",
+        "_reports",
+        "_request",
+        "_route",
+        "_seam",
+        "_shown",
+        "_sink",
+        "silent_s",
+        "streamed",
+    )
 
     def __init__(
         self, route: Route, request: ModelRequest, shown: str, reports: AttemptReports, *, kept_id: str = ""
@@ -100,7 +132,8 @@ class Attempt:
         self._keeper = keeper_of(route)
         self._asked_before = bool(kept_id)
         self._kept_id = kept_id
-        self._reattachment = Reattachment(route.policy)
+        self._reattachment: Reattachment | None = None  # made when a connection to a kept answer breaks
+        self._purpose: Purpose = "turn"
         messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
@@ -120,9 +153,8 @@ class Attempt:
         """`is_last`: the route has no other attempt. Raises `ProviderError`, or `StoppedByListener` where the sink
         returned a `StopCall`."""
         route = self._route
-        deadlines = deadlines_of(
-            route.policy, purpose=purpose, context_tokens=request_tokens(self._request), local=route.local
-        )
+        self._purpose = purpose
+        deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=0, local=route.local)
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
@@ -224,7 +256,7 @@ class Attempt:
                 if keeper is not None and self._answer is not None:
                     self._note_kept(keeper, self._answer)
                     queued = keeper.is_queued(self._answer)
-                wait_s = self._reattachment.wait_s(exc, queued=queued) if self.kept_id else None
+                wait_s = self._wait_to_reattach_s(exc, queued=queued)
                 if keeper is None or wait_s is None or now() + wait_s >= ends_at:
                     self._give_up_reading()
                     if broken_by is not None and isinstance(exc, Permanent) and not self.was_ended:
@@ -244,8 +276,7 @@ class Attempt:
         self, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
     ) -> Completion:
         """What one connection brings, to the end of the answer."""
-        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
-        watch.is_thinking = self._is_thinking
+        watch = self._watch(deadlines)
         async with watch:
             try:
                 async with opening as answer:
@@ -290,10 +321,30 @@ class Attempt:
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:
             self._has_deltas = True
-            self._reattachment.progressed()
+            if self._reattachment is not None:
+                self._reattachment.progressed()
         if not self._has_shown:
             self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
         return self._sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
+
+    def _watch(self, deadlines: AttemptDeadlines) -> DeadlineWatch:
+        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
+        watch.is_thinking, watch.lengthened = self._is_thinking, self._lengthened
+        return watch
+
+    def _lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
+        """By the size of the context, which is measured only where one of the shorter deadlines is about to pass."""
+        route, tokens = self._route, request_tokens(self._request)
+        longer = deadlines_of(route.policy, purpose=self._purpose, context_tokens=tokens, local=route.local)
+        return msgspec.structs.replace(longer, total_s=deadlines.total_s)
+
+    def _wait_to_reattach_s(self, error: ProviderError, *, queued: bool) -> float | None:
+        """None where the answer is not kept, or is given up."""
+        if not self.kept_id:
+            return None
+        if self._reattachment is None:
+            self._reattachment = Reattachment(self._route.policy)
+        return self._reattachment.wait_s(error, queued=queued)
 
     def _note_kept(self, keeper: AnswerKeeper, answer: AnswerStream) -> None:
         if not self._kept_id and (kept_id := keeper.kept_id(answer)):

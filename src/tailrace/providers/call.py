@@ -149,6 +149,8 @@ class Caller:
 class _AttemptReports:
     """From one attempt to the listener."""
 
+    __slots__ = ("_listener", "_provider", "answer_kept", "deltas")
+
     def __init__(self, listener: CallListener, provider: str) -> None:
         self.deltas = listener.deltas
         self.answer_kept = listener.answer_kept
@@ -163,6 +165,20 @@ class _AttemptReports:
 
 class _CallInProgress:
     """The state of one call between its attempts."""
+
+    __slots__ = (
+        "_listener",
+        "_newest",
+        "_non_streaming",
+        "_open_calls",
+        "_outcomes",
+        "_request",
+        "_route_order",
+        "_routes",
+        "_shown",
+        "_silent_s",
+        "_standing",
+    )
 
     def __init__(
         self,
@@ -187,21 +203,32 @@ class _CallInProgress:
     async def run(self, purpose: Purpose, budget_s: float | None) -> CallResult:
         now = asyncio.get_running_loop().time
         ends_at = now() + budget_s if budget_s is not None else float("inf")
-        while (leg := self._route_order.next(now())) is not None:
-            index, wait_s = leg
-            if self._outcomes and now() + wait_s >= ends_at:
-                break
-            self._announce(self._routes[index], wait_s)
-            if wait_s:
-                await asyncio.sleep(wait_s)
-            left_s = ends_at - now() if budget_s is not None else None
-            result = await self._attempt(self._routes[index], purpose, left_s)
-            if result is not None:
-                return result
-        return self._give_up()
+        try:
+            while (leg := self._route_order.next(now())) is not None:
+                index, wait_s = leg
+                if self._outcomes and now() + wait_s >= ends_at:
+                    break
+                self._announce(self._routes[index], wait_s)
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+                left_s = ends_at - now() if budget_s is not None else None
+                result = await self._attempt(self._routes[index], purpose, left_s)
+                if result is not None:
+                    return result
+            return self._give_up()
+        finally:
+            self._let_go()
 
     async def read_on(self, kept_id: str, purpose: Purpose, budget_s: float | None) -> CallResult | None:
-        return await self._attempt(self._routes[0], purpose, budget_s, kept_id=kept_id)
+        try:
+            return await self._attempt(self._routes[0], purpose, budget_s, kept_id=kept_id)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """An error that is raised holds its frames, and they hold this call: the call must not hold the error, or only
+        the garbage collector could free either."""
+        self._outcomes = []
 
     async def _attempt(
         self, route: Route, purpose: Purpose, budget_s: float | None, *, kept_id: str = ""
@@ -216,6 +243,7 @@ class _CallInProgress:
                 self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
             )
         except ProviderError as exc:
+            exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
             self._end(outcome, attempt, received, error=exc)
             await self._lose(attempt, route, exc)
@@ -227,11 +255,19 @@ class _CallInProgress:
             return self._recover(outcome.number, attempt, received, exc)
         except (asyncio.CancelledError, StoppedByListener) as exc:
             self._end(outcome, attempt, attempt.received(), interrupted=True)
-            if isinstance(exc, StoppedByListener):
-                await _cancel_kept(route, attempt.kept_id)
-                raise exc.error from None
-            raise  # another process may go on with it, so the provider goes on too
-        self._end(outcome, attempt, completion)
+            if not isinstance(exc, StoppedByListener):
+                raise  # another process may go on with it, so the provider goes on too
+            stop = StopCall(exc.error)
+        else:
+            self._end(outcome, attempt, completion)
+            return self._answered(outcome, attempt, route, completion)
+        await _cancel_kept(route, attempt.kept_id)
+        try:
+            raise stop.error
+        finally:
+            del stop  # this frame is in the error's traceback
+
+    def _answered(self, outcome: AttemptOutcome, attempt: Attempt, route: Route, completion: Completion) -> CallResult:
         if route.streams and not attempt.streamed:
             log_answered_whole(outcome)
         if self._shown:
@@ -256,18 +292,24 @@ class _CallInProgress:
         interrupted: bool = False,
     ) -> None:
         self._silent_s = attempt.silent_s
-        ended = msgspec.structs.replace(outcome, streamed=attempt.streamed, error=error, interrupted=interrupted)
+        usage, answer_id, answer_model, finish_reason = outcome.usage, "", "", ""
         if received is not None:
-            usage = received.usage
+            usage, answer_id = received.usage, received.id
+            answer_model, finish_reason = received.model, received.finish_reason
             if interrupted and not attempt.kept_id:  # a kept answer goes on at its provider, who counts it
                 usage = with_estimate(usage, self._request, received.message)
-            ended = msgspec.structs.replace(
-                ended,
-                usage=usage,
-                answer_id=received.id,
-                answer_model=received.model,
-                finish_reason=received.finish_reason,
-            )
+        ended = AttemptOutcome(
+            outcome.number,
+            outcome.provider,
+            outcome.model,
+            usage,
+            answer_id,
+            answer_model,
+            finish_reason,
+            streamed=attempt.streamed,
+            error=error,
+            interrupted=interrupted,
+        )
         self._outcomes.append(ended)
         self._listener.attempt_ended(ended)
 
@@ -277,7 +319,10 @@ class _CallInProgress:
         """The ladder, after an attempt failed."""
         verdict = self._listener.verdict(error)
         if isinstance(verdict, StopCall):
-            raise verdict.error
+            try:
+                raise verdict.error
+            finally:
+                del verdict, error  # this frame is in the error's traceback
         text = received.text[attempt.removed :] if received is not None else ""
         if received is not None and received.message.parts:
             self._newest = received

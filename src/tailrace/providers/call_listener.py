@@ -42,6 +42,8 @@ class CallListener:
     cancel its task.
     """
 
+    __slots__ = ()
+
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         """`number` counts 1, 2, 3 … within the call."""
 
@@ -78,6 +80,8 @@ CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListene
 
 class ForwardingListener(CallListener):
     """Passes everything on to `inner`. Base class for middleware: override what is of interest, and pass it on."""
+
+    __slots__ = ("_inner",)
 
     def __init__(self, inner: CallListener) -> None:
         self._inner = inner

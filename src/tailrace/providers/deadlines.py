@@ -21,6 +21,7 @@ Purpose = Literal["turn", "step"]
 STEP_IDLE_S = 30.0
 LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prompt
 _LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of context
+_USUAL_CONTEXT_TOKENS = _LARGE_CONTEXT_S[-1][0]
 TURN_IDLE_S = 180.0
 
 
@@ -69,7 +70,9 @@ def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
 
 
 def _large_context_s(context_tokens: int) -> float:
-    return next((seconds for past, seconds in _LARGE_CONTEXT_S if context_tokens > past), 0.0)
+    if context_tokens <= _USUAL_CONTEXT_TOKENS:
+        return 0.0
+    return next(seconds for past, seconds in _LARGE_CONTEXT_S if context_tokens > past)
 
 
 class DeadlineWatch:
@@ -77,18 +80,42 @@ class DeadlineWatch:
 
     Before the first token `first_token` and `total` count (without a `first_token`: idle and progress, from the start).
     `idle` counts from the moment the stream is open, `progress` from the first piece of an answer: pings keep a stream
-    from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only
-    when it fires.
+    from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only when it
+    fires, or for a deadline that is nearer.
+
+    `is_thinking` and `lengthened` are asked only when a deadline is about to pass: whether the model is in the middle
+    of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know.
     """
 
+    __slots__ = (
+        "_advanced_at",
+        "_begun",
+        "_bytes_at",
+        "_cancelling",
+        "_deadlines",
+        "_fires_at",
+        "_is_open",
+        "_loop",
+        "_provider",
+        "_started_at",
+        "_task",
+        "_time",
+        "_timer",
+        "expired",
+        "is_thinking",
+        "lengthened",
+    )
+
     def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "") -> None:
-        self.is_thinking: Callable[[], bool] = lambda: False  # asked only when a deadline is about to pass (C47)
+        self.is_thinking: Callable[[], bool] | None = None
+        self.lengthened: Callable[[AttemptDeadlines], AttemptDeadlines] | None = None
         self.expired: Deadline | None = None
         self._deadlines = deadlines
         self._provider = provider
         self._begun = deadlines.first_token_s is None
         self._is_open = self._begun
         self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = 0.0
 
     async def __aenter__(self) -> Self:
         if (task := asyncio.current_task()) is None:
@@ -106,6 +133,7 @@ class DeadlineWatch:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self.expired is None:
             return
         # Swallowed only if nothing else cancelled the task meanwhile, as in `asyncio.timeout`.
@@ -116,7 +144,7 @@ class DeadlineWatch:
         """The head of the response is there: from now on silence is idleness."""
         self._bytes_at = self._time()
         self._is_open = True
-        self._arm()  # the idle deadline may be nearer than the one for the first token
+        self._arm_after_a_step()
 
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
@@ -132,9 +160,10 @@ class DeadlineWatch:
 
     def _begin(self) -> None:
         self._begun = self._is_open = True
-        self._arm()  # the next deadline may be nearer than the one for the first token
+        self._arm_after_a_step()
 
     def _next(self) -> tuple[float, Deadline] | None:
+        """The deadline that passes first."""
         deadlines = self._deadlines
         due: list[tuple[float, Deadline]] = []
         if deadlines.total_s is not None:
@@ -148,15 +177,33 @@ class DeadlineWatch:
         return min(due, default=None)
 
     def _arm(self) -> None:
+        """Sees to it that the timer fires by the next deadline. One that fires earlier looks again then."""
+        if (due := self._next()) is None:
+            return
         if self._timer is not None:
+            if self._fires_at <= due[0]:
+                return
             self._timer.cancel()
-        due = self._next()
-        self._timer = None if due is None else self._loop.call_at(due[0], self._check)
+        self._fires_at = due[0]
+        self._timer = self._loop.call_at(due[0], self._check)
+
+    def _arm_after_a_step(self) -> None:
+        """The stream has opened or begun: that brings `idle` and `progress`, counted from now on. Most often neither is
+        nearer than what the timer was set for."""
+        deadlines, fires_at = self._deadlines, self._fires_at
+        if (
+            self._timer is None
+            or (deadlines.idle_s is not None and self._bytes_at + deadlines.idle_s < fires_at)
+            or (deadlines.progress_s is not None and self._advanced_at + deadlines.progress_s < fires_at)
+        ):
+            self._arm()
 
     def _check(self) -> None:
         self._timer = None
         while (due := self._next()) is not None and due[0] <= self._time():
-            if not self._excused(due[1]):
+            if self.lengthened is not None:
+                self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
+            elif not self._excused(due[1]):
                 self.expired = due[1]
                 self._task.cancel()
                 return
@@ -166,7 +213,7 @@ class DeadlineWatch:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
         if deadline not in ("first_token", "progress") or self._bytes_at <= self._advanced_at:
             return False
-        if not self.is_thinking():
+        if self.is_thinking is None or not self.is_thinking():
             return False
         self._begun = self._is_open = True
         self._advanced_at = self._bytes_at

@@ -19,6 +19,8 @@ _CLAUDE = "claude"  # signs its own thoughts: every host of the model accepts th
 
 def with_maker(completion: Completion, *, provider: str, model: str) -> Completion:
     """The completion with its maker's name on every opaque item."""
+    if not _has_opaque(completion.message):
+        return completion
     maker = f"{provider}/{model}"
     return _with_items(completion, lambda item: msgspec.structs.replace(item, maker=maker))
 
@@ -31,11 +33,14 @@ def without_opaque_items(completion: Completion) -> Completion:
 
 def replayable_messages(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
     """The same conversation without opaque items that another provider made."""
+    conversation = tuple(messages)
+    if not any(map(_has_opaque, conversation)):  # nearly always
+        return conversation
 
     def kept(item: Item) -> Part | None:
         return item if _is_at_home(item, provider, model) else _text_alone(item)
 
-    return tuple(_changed(message, kept) for message in messages)
+    return tuple(_changed(message, kept) for message in conversation)
 
 
 def _is_at_home(item: Item, provider: str, model: str) -> bool:
@@ -54,10 +59,18 @@ def _with_items(completion: Completion, change: Callable[[Item], Part | None]) -
 
 def _changed(message: Message, change: Callable[[Item], Part | None]) -> Message:
     """The message with each opaque item as `change` has it; None leaves it out."""
-    if not any(map(_is_opaque, message.parts)):
+    if not _has_opaque(message):
         return message
     parts = (change(part) if _is_opaque(part) else part for part in message.parts)
     return Message(message.role, tuple(part for part in parts if part is not None))
+
+
+def _has_opaque(message: Message) -> bool:
+    for part in message.parts:
+        kind = part.__class__
+        if kind is Native or (kind is Reasoning and _is_opaque(part)):
+            return True
+    return False
 
 
 def _is_opaque(part: Part) -> TypeGuard[Item]:

@@ -225,6 +225,8 @@ class FieldsBeyond:
 
     def named_in(self, client_request: ClientRequest) -> ClientRequest:
         """The request, with these fields named."""
+        if not self.only and not self.optional:
+            return client_request
         return msgspec.structs.replace(
             client_request,
             dialect_only_fields=tuple(dict.fromkeys(self.only)),

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final, Literal
 
 import msgspec
@@ -19,9 +20,10 @@ from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObj
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
-from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
-from tailrace.providers.http.refused_fields import OPTIONAL, RefusedFields, refused_field
+from tailrace.providers.http.quirks import Quirk, adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.refused_fields import OPTIONAL, Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
+from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
@@ -30,6 +32,7 @@ from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, failure_in, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
+from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.responses.decode import ResponsesDecoder
 
 log = logging.getLogger("tailrace.providers")
@@ -37,7 +40,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MODELS = 2000  # that are listed of one endpoint
 MAX_MODEL_CHARS = 200
-_PEEK_BYTES = 16  # enough to tell a stream from a page
+MAX_KNOWN_MODELS = 1024  # whose quirks are kept at hand: clients name any model they like
+_EVENT_STREAM = "text/event-stream"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
@@ -56,6 +60,14 @@ _COUNTED: dict[Dialect, frozenset[str]] = {
 _ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 
 
+class _ModelHere(msgspec.Struct, frozen=True, gc=False):
+    """What is known of one model at this endpoint before it is asked: the same for every request."""
+
+    place: Place
+    quirks: tuple[Quirk, ...]
+    wire_quirks: WireQuirks
+
+
 class HttpProvider:
     """Satisfies `ports.Provider`. `refused` remembers which fields of ours the endpoint refuses: one for all providers
     of a process, where they are made anew."""
@@ -64,6 +76,7 @@ class HttpProvider:
         self.name = endpoint.name
         self.dialect: Dialect = endpoint.dialect
         self.is_local = endpoint.is_local
+        self.keeps_answers = endpoint.reattach
         self._endpoint = endpoint
         self._transport = transport
         self._refused = refused if refused is not None else RefusedFields()
@@ -71,20 +84,24 @@ class HttpProvider:
         self._url = endpoint.url()
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
+        self._models: dict[str, _ModelHere] = {}
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
+    def stream(self, request: ModelRequest) -> OpenAnswer:
+        return OpenAnswer(self, request)
+
+    async def open_answer(self, request: ModelRequest) -> tuple[HttpReply, AnswerStream]:
+        """The connection, which the caller closes, and the answer that is read from it. Raises `ProviderError`."""
         reply, kept = await self._post(request, stream=True)
         try:
-            yield self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
+            return reply, self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
+        except BaseException as exc:
             reply.close()
+            if isinstance(exc, ProviderError):
+                exc.provider = exc.provider or self.name
+            raise
 
     async def complete(self, request: ModelRequest) -> Completion:
         reply, _ = await self._post(request, stream=False)
@@ -116,22 +133,31 @@ class HttpProvider:
     def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
         the fields of ours that it has `refused`."""
-        endpoint = self._endpoint
-        quirks = quirks_of(endpoint, request.model)
-        body = adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
-        return {**body, **KEPT} if stream and self._may_keep(request, refused) else body
+        quirks, extra = self._model(request.model).quirks, self._endpoint.extra_body
+        body = adapted_body(request, self._wire, quirks, extra=extra, refused=refused, stream=stream)
+        return {**body, **KEPT} if stream and self.keeps_answers and self._may_keep(request, refused) else body
+
+    def _model(self, name: str) -> _ModelHere:
+        if (model := self._models.get(name)) is None:
+            quirks = quirks_of(self._endpoint, name)
+            model = _ModelHere((self.name, self._url, name), quirks, wire_quirks_of(quirks))
+            if len(self._models) >= MAX_KNOWN_MODELS:
+                del self._models[next(iter(self._models))]
+            if len(name) <= MAX_MODEL_CHARS:
+                self._models[name] = model
+        return model
 
     def _may_keep(self, request: ModelRequest, refused: Collection[str]) -> bool:
-        """Whether the provider is asked to keep its answer: it does so, and neither the user nor the client forbids
-        it. An answer that is cut here is not: what follows the stop string would be paid for."""
-        if not self._endpoint.reattach or not KEPT.keys().isdisjoint(refused) or self._cuts(request):
+        """Whether a provider that keeps answers is asked to keep this one: neither the user nor the client forbids it.
+        An answer that is cut here is not: what follows the stop string would be paid for."""
+        if not KEPT.keys().isdisjoint(refused) or self._cuts(request):
             return False
         chosen = merged(self._endpoint.extra_body, request.extra)
         return not any(chosen.get(name) is False for name in KEPT)
 
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
-        paths = self._refused.at((self.name, self._url, request.model))
+        paths = self._refused.at(self._model(request.model).place)
         sources = (field.source for field in OPTIONAL[self.dialect] if field.path in paths and field.source)
         return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
@@ -141,7 +167,8 @@ class HttpProvider:
         if (url := self._endpoint.count_url()) is None:
             return None
         fields = _COUNTED[self.dialect].union(request.extra if request.verbatim else ())
-        body = self.request_body(request, stream=False, refused=self._refused.at((self.name, self._url, request.model)))
+        known = self._refused.at(self._model(request.model).place)
+        body = self.request_body(request, stream=False, refused=known)
         body = {name: value for name, value in body.items() if name in fields}
         reply = await self._send(request, body, url=url)
         try:
@@ -149,7 +176,7 @@ class HttpProvider:
                 return None
             if not 200 <= reply.status < 300:
                 raise await self._refusal(reply)
-            counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
+            counted = decode_object(await read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
         finally:
             reply.close()
         return counted if isinstance(counted, int) and counted >= 0 else None
@@ -184,17 +211,13 @@ class HttpProvider:
         try:
             if not 200 <= reply.status < 300:
                 raise await self._refusal(reply)
-            listed = decode_object(await _read_some(reply, MAX_BODY_BYTES)).get("data")
+            listed = decode_object(await read_some(reply, MAX_BODY_BYTES)).get("data")
         finally:
             reply.close()
         names = (text_of(model.get("id")) for model in objects_of(listed))
         return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
 
     # ── answers that the provider keeps ──────────────────────────────────────────────────────────────────────
-
-    @property
-    def keeps_answers(self) -> bool:
-        return self._endpoint.reattach
 
     def kept_id(self, answer: AnswerStream) -> str:
         kept = _kept_answer(answer)
@@ -240,8 +263,7 @@ class HttpProvider:
             reply.close()
 
     def _new_kept(self, request: ModelRequest, kept_id: str = "") -> KeptAnswerStream:
-        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
-        decoder = ResponsesDecoder(quirks, keep_events=request.keep_events)
+        decoder = ResponsesDecoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
         return KeptAnswerStream(self._wire, decoder, self._failed, kept_id)
 
     async def _get_kept(self, request: ModelRequest, kept_id: str, after: int) -> HttpReply:
@@ -284,11 +306,11 @@ class HttpProvider:
     async def _post(self, request: ModelRequest, *, stream: bool) -> tuple[HttpReply, bool]:
         """The reply, once it is known to be a success, and whether the provider was asked to keep its answer. A field
         of ours that the endpoint refuses by name is left out and the request sent again, at most once for each."""
-        place = self.name, self._url, request.model
-        known = self._refused.at(place)
+        place = self._model(request.model).place
+        refused = self._refused.at(place)
         left_out: set[str] = set()
         while True:
-            body = self.request_body(request, stream=stream, refused=known | left_out)
+            body = self.request_body(request, stream=stream, refused=refused)
             reply = await self._send(request, body)
             if 200 <= reply.status < 300:
                 break
@@ -301,11 +323,12 @@ class HttpProvider:
             if field is None:
                 raise error
             left_out.add(field)
+            refused = refused.union(left_out)
             log.info("%s/%s refuses the field %s and is asked without it", self.name, request.model, field)
             log.debug("%s/%s refuses %s: %s", self.name, request.model, field, error)
         if left_out:
             self._refused.remember(place, left_out)
-        return reply, stream and self._may_keep(request, known | left_out)
+        return reply, stream and self.keeps_answers and self._may_keep(request, refused)
 
     async def _send(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
         endpoint = self._endpoint
@@ -331,14 +354,14 @@ class HttpProvider:
                 status=status,
                 provider=self.name,
             )
-        data = self._safe(await _read_some(reply, MAX_ERROR_BYTES))
+        data = self._safe(await read_some(reply, MAX_ERROR_BYTES))
         try:
             said = decode_object(data)
             error = _with_param(failure_in(said, status=status), said)
         except PeerError:
             error = None
         if error is None:
-            error = failure(f"HTTP {status}: {_excerpt(data)}" if data else f"HTTP {status}", status=status)
+            error = failure(f"HTTP {status}: {excerpt(data)}" if data else f"HTTP {status}", status=status)
         return self._failed(error, retry_after=retry_after_s(reply.headers, now=datetime.now(UTC)))
 
     def _failed(self, error: ErrorDelta, *, retry_after: float | None = None) -> ProviderError:
@@ -346,7 +369,10 @@ class HttpProvider:
         return to_exception(redacted, provider=self.name, retry_after_s=retry_after)
 
     async def _answer(self, reply: HttpReply, request: ModelRequest, *, kept: bool = False) -> AnswerStream:
-        kind, head = await self._kind_of(reply)
+        kind: Literal["stream", "whole"] = "stream"
+        head = b""
+        if reply.headers.get("content-type") != _EVENT_STREAM:
+            kind, head = await self._kind_of(reply)
         if kind == "whole":
             body = self._checked(await self._json_body(reply, head))
             if kept and body.get("status") in _NOT_ENDED:
@@ -358,21 +384,20 @@ class HttpProvider:
             answer = self._new_kept(request)
             answer.attach(reply, head)
             return answer
-        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
-        decoder = self._wire.decoder(quirks, keep_events=request.keep_events)
+        decoder = self._wire.decoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
         return StreamedAnswer(self._wire, decoder, reply, head, self._failed)
 
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
-        match _media_type(reply):
-            case "text/event-stream":
+        match media_type(reply):
+            case kind if kind == _EVENT_STREAM:
                 return "stream", b""
             case kind if kind == "application/json" or kind.endswith("+json"):
                 return "whole", b""
             case "text/html" | "application/xhtml+xml" as kind:
                 raise await self._not_a_stream(reply, kind)
             case kind:  # missing, or one that proxies put there: the first line tells
-                head = await _peek(reply)
+                head = await peek(reply)
                 if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
                     return "whole", head
                 if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
@@ -381,14 +406,14 @@ class HttpProvider:
 
     async def _json_body(self, reply: HttpReply, head: bytes = b"") -> JsonObject:
         """A body that was not streamed."""
-        data = head + await _read_some(reply, MAX_BODY_BYTES + 1)
+        data = head + await read_some(reply, MAX_BODY_BYTES + 1)
         if len(data) > MAX_BODY_BYTES:
             raise PeerError(f"the answer exceeds {MAX_BODY_BYTES} bytes", excerpt=data)
         try:
             return decode_object(data)
         except PeerError:  # whose excerpt may hold the key
             safe = self._safe(data)
-            raise PeerError(f"expected an answer in JSON, got {_excerpt(safe)}", excerpt=safe) from None
+            raise PeerError(f"expected an answer in JSON, got {excerpt(safe)}", excerpt=safe) from None
 
     def _checked(self, body: JsonObject) -> JsonObject:
         """The body of an answer. Raises `ProviderError` for one that reports a failure or is no answer."""
@@ -396,17 +421,44 @@ class HttpProvider:
             raise self._failed(error)
         if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
             safe = self._safe(encode_object(body))
-            raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
+            raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {excerpt(safe)}", excerpt=safe)
         return body
 
     async def _not_a_stream(self, reply: HttpReply, kind: str, head: bytes = b"") -> PeerError:
-        safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
-        message = f"expected an answer, got {kind}: {_excerpt(safe)}"
+        safe = self._safe(head + await read_some(reply, MAX_ERROR_BYTES))
+        message = f"expected an answer, got {kind}: {excerpt(safe)}"
         return PeerError(message, excerpt=safe, status=reply.status, provider=self.name)
 
     def _safe(self, data: bytes) -> bytes:
         """The same without secrets; before it is cut short, or half a key would be left (J114)."""
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
+
+
+class OpenAnswer:
+    """The block in which an answer is read: leaving it closes the connection. A class because the generator that would
+    say the same in fewer lines is registered with the event loop, which takes longer than all that is done here."""
+
+    __slots__ = ("_provider", "_reply", "_request")
+
+    def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
+        self._provider = provider
+        self._request: ModelRequest | None = request
+        self._reply: HttpReply | None = None
+
+    async def __aenter__(self) -> AnswerStream:
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("an answer is asked for once")
+        self._reply, answer = await self._provider.open_answer(request)
+        return answer
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, exc: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if self._reply is not None:
+            self._reply.close()
+        if isinstance(exc, ProviderError):
+            exc.provider = exc.provider or self._provider.name
 
 
 def _kept_answer(answer: AnswerStream) -> KeptAnswerStream | None:
@@ -429,29 +481,3 @@ def _with_param(error: ErrorDelta | None, body: JsonObject) -> ErrorDelta | None
     if error is None or not isinstance(param, str) or not param or param in error.message:
         return error
     return msgspec.structs.replace(error, message=f"{error.message} ({param})")
-
-
-def _media_type(reply: HttpReply) -> str:
-    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _peek(reply: HttpReply) -> bytes:
-    head = b""
-    while len(head) < _PEEK_BYTES and (data := await reply.read()):
-        head += data
-    return head
-
-
-async def _read_some(reply: HttpReply, max_bytes: int) -> bytes:
-    """The beginning of a body, up to its end or past so many bytes."""
-    pieces: list[bytes] = []
-    size = 0
-    while size < max_bytes and (data := await reply.read()):
-        pieces.append(data)
-        size += len(data)
-    return b"".join(pieces)[:max_bytes]
-
-
-def _excerpt(data: bytes) -> str:
-    """One line of it, for a message."""
-    return " ".join(data[:300].decode("utf-8", "replace").split())[:200]

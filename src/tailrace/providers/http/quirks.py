@@ -151,13 +151,15 @@ def adapted_body(
     quirks add to or take from the fields that neither of the two set. `refused`: the paths of fields that the endpoint
     was found to refuse."""
     quirks = tuple(quirks)
-    chosen = merged(extra, request.extra)
-    request, fields = _continued(request, quirks, chosen)
-    if request.verbatim:
-        request = request.without_settings()
+    chosen = merged(extra, request.extra) if extra else request.extra
+    if request.prefill:
+        request, fields = _continued(request, quirks, chosen)
+        request = msgspec.structs.replace(request, extra={**fields, **chosen})
+    elif chosen is not request.extra:
+        request = msgspec.structs.replace(request, extra=chosen)
     if CACHE_MARKS in refused:
         request = msgspec.structs.replace(request, cache_prompt=False)
-    body = wire.encode_request(msgspec.structs.replace(request, extra={**fields, **chosen}), stream=stream)
+    body = wire.encode_request(request, stream=stream)
     for quirk in quirks:
         if quirk.routing is not None:
             _route(body, quirk.routing)
@@ -203,8 +205,6 @@ def _continued(
 ) -> tuple[ModelRequest, Mapping[str, Any]]:
     """A continuation as the endpoint takes it: from a last assistant message where it can, else by instruction.
     With thoughts or a schema asked for, endpoints that can refuse it."""
-    if not request.prefill:
-        return request, NOTHING
     thinks = request.reasoning_effort not in (None, "none") or "thinking" in chosen
     for quirk in quirks:
         if quirk.add_to_prefill is not None and not thinks and request.response_schema is None:

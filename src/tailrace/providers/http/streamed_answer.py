@@ -39,15 +39,15 @@ class StreamedAnswer(AnswerStream):
         self._reply = reply
         self._head = head
         self._failed = failed
-        self._error: ProviderError | None = None
+        self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
 
     async def __anext__(self) -> list[AnyDelta]:
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failed(self._failure)
         decoder = self._decoder
         if decoder.complete:
             return await self._after_the_last_event()
@@ -62,8 +62,7 @@ class StreamedAnswer(AnswerStream):
         raise StopAsyncIteration
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         decoder = self._decoder
 
         def sink(data: bytes) -> bool:
@@ -111,14 +110,14 @@ class StreamedAnswer(AnswerStream):
         self._raise_error()
 
     def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failed(self._failure)
 
     def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
         """What came before the error; the error itself is raised next."""
-        self._error = self._failed(error)
+        self._failure = error
         if len(deltas) == 1:
-            raise self._error
+            raise self._failed(error)
         return deltas[:-1]
 
     async def _after_the_last_event(self) -> list[AnyDelta]:
@@ -181,13 +180,13 @@ class KeptAnswerStream(StreamedAnswer):
     def attach(self, reply: HttpReply, head: bytes = b"") -> None:
         """The events come from this connection now."""
         self._decoder.reopen()
-        self._reply, self._head, self._error = reply, head, None
+        self._reply, self._head, self._failure = reply, head, None
         self._whole, self._polled = None, False
 
     def take_whole(self, body: JsonObject) -> None:
         """The provider gave the response whole, as far as it has come."""
         self._decoder.reopen()
-        self._reply, self._error = _NO_REPLY, None
+        self._reply, self._failure = _NO_REPLY, None
         self._whole = self._decoder.take_whole(body)
         self._polled = not self._decoder.settled
 
@@ -195,7 +194,7 @@ class KeptAnswerStream(StreamedAnswer):
         if self._whole:
             deltas, self._whole = self._whole, []
             return self._up_to(deltas, deltas[-1]) if isinstance(deltas[-1], ErrorDelta) else deltas
-        if self._whole is not None and self._error is None:
+        if self._whole is not None and self._failure is None:
             if self._decoder.complete:
                 raise StopAsyncIteration
             raise StreamCut("the provider has not finished the answer and does not stream it")

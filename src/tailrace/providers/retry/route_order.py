@@ -35,8 +35,11 @@ class RouteOrder:
     "not now" moves on at once, and its route is retried after all others are exhausted. A permanent one closes the
     route, and so does one that asks for a longer wait than the policy allows."""
 
+    __slots__ = ("_at", "_legs", "_outcome", "_policies", "_rng", "_stays")
+
     def __init__(self, policies: Sequence[CallPolicy], rng: random.Random) -> None:
-        self._legs = [_Leg(policy) for policy in policies]
+        self._policies = policies
+        self._legs: list[_Leg] = []  # made when the first attempt has failed: most calls have no other
         self._rng = rng
         self._at = 0
         self._stays = True
@@ -44,20 +47,20 @@ class RouteOrder:
 
     def next(self, now: float) -> tuple[int, float] | None:
         """The index of the route and the seconds to wait before it, or None when all are closed."""
-        chosen = self._chosen(now)
+        chosen = self._chosen(now) if self._legs else 0
         if chosen is None:
             log.debug("%s -> no route left", self._outcome)
             return None
         self._at, self._stays = chosen, True
-        wait_s = max(0.0, self._legs[chosen].ready_at - now)
+        wait_s = max(0.0, self._legs[chosen].ready_at - now) if self._legs else 0.0
         log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
         return chosen, wait_s
 
     @property
     def is_last_at_route(self) -> bool:
         """Whether the attempt that `next` named last is the last one its route has."""
-        leg = self._legs[self._at]
-        return leg.failures + 1 >= leg.policy.max_attempts
+        failures = self._legs[self._at].failures if self._legs else 0
+        return failures + 1 >= self._policies[self._at].max_attempts
 
     def _chosen(self, now: float) -> int | None:
         count = len(self._legs)
@@ -71,6 +74,8 @@ class RouteOrder:
 
     def failed(self, error: ProviderError, now: float) -> None:
         """The attempt at the route that `next` named last failed so."""
+        if not self._legs:
+            self._legs = [_Leg(policy) for policy in self._policies]
         leg = self._legs[self._at]
         leg.failures += 1
         asked_s = error.retry_after_s if isinstance(error, Retryable) else None

@@ -27,6 +27,8 @@ def count_calls(metrics: Metrics) -> CallMiddleware:
 
 
 class _CallMeter(ForwardingListener):
+    __slots__ = ("_at", "_first_token", "_inter_token", "_metrics", "_provider", "_waiting")
+
     def __init__(self, metrics: Metrics, inner: CallListener) -> None:
         super().__init__(inner)
         self._metrics = metrics

@@ -26,10 +26,12 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     """The request body. `extra` is merged in last and wins."""
+    if request.verbatim:
+        request = request.without_settings()
     body: JsonObject = {
         "model": request.model,
         "max_tokens": request.max_tokens or default_max_tokens(request.model),
-        "messages": conversation(request.messages, request.prefill),
+        "messages": request.extra.get("messages") or conversation(request.messages, request.prefill),
     }
     system = system_of(request.system, request.messages)
     if request.json_object:  # the API has no word for it

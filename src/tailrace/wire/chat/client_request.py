@@ -77,7 +77,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     conversation = ChatConversation()
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
-    options = fields.stream_options
+    options, form = fields.stream_options, fields.response_format
     tools, choice = fields.tools or [], fields.tool_choice
     if legacy := bool(fields.functions) and not tools:
         tools = [{"type": "function", "function": function} for function in fields.functions or []]
@@ -86,8 +86,8 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         model=fields.model,
         messages=tuple(conversation.messages),
         system="\n\n".join(conversation.system),
-        tools=offered_tools(function_tools(tools, beyond, nested=True), choice, nested=True),
-        tool_choice=tool_choice(choice, beyond, nested=True),
+        tools=offered_tools(function_tools(tools, beyond, nested=True), choice, nested=True) if tools else (),
+        tool_choice=None if choice is None else tool_choice(choice, beyond, nested=True),
         parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
@@ -95,8 +95,8 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
         seed=fields.seed,
         reasoning_effort=fields.reasoning_effort,
-        response_schema=response_schema(fields.response_format, "response_format", beyond, nested=True),
-        json_object=is_json_object(fields.response_format),
+        response_schema=None if form is None else response_schema(form, "response_format", beyond, nested=True),
+        json_object=is_json_object(form),
         verbosity=fields.verbosity,
         service_tier=service_tier(fields.service_tier),
         web_search=None if fields.web_search_options is None else from_options(fields.web_search_options),

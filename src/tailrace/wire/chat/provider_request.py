@@ -29,16 +29,21 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
-    """The request body. `extra` is merged last and wins."""
-    body: JsonObject = {"model": request.model, "messages": _messages(request)}
+    """The request body. `extra` is merged last and wins: what it has is not made."""
+    extra = sendable(request.extra, stream=stream)
+    body: JsonObject = {"model": request.model, "messages": extra.get("messages") or _messages(request)}
     if stream:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    if request.verbatim:
+        body.update(extra)
+        return body
     body |= _tools(request) | _sampling(request)
     if request.response_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": named_schema(request.response_schema)}
     elif request.json_object:
         body["response_format"] = {"type": "json_object"}
-    return body | sendable(request.extra, stream=stream)
+    return body | extra
 
 
 def _sampling(request: ModelRequest) -> JsonObject:

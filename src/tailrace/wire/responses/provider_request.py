@@ -41,8 +41,11 @@ _NO_REASONING = re.compile(r"(openai/)?(gpt-3|gpt-4|chatgpt-4)")  # OpenAI's mod
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     """The body of `POST /responses`. `extra` is merged in last and wins, object by object."""
-    conversation = calls_as_offered(_input_of(request), request.extra.get("tools"))
-    body: JsonObject = {"model": request.model, "input": list(conversation)}
+    if request.verbatim:
+        request = request.without_settings()
+    body: JsonObject = {"model": request.model, "input": request.extra.get("input")}
+    if not body["input"]:
+        body["input"] = list(calls_as_offered(_input_of(request), request.extra.get("tools")))
     if stream:
         body["stream"] = True
     if request.system:
