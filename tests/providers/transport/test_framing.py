@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -106,6 +107,39 @@ async def test_a_peer_that_switches_protocols_unasked_is_no_success() -> None:
             return
         assert reply.status == 101
         reply.close()
+
+
+async def test_an_answer_that_was_cut_leaves_no_cycle() -> None:
+    if faulty_calls.TRANSPORT.client == "aiohttp":
+        pytest.skip("aiohttp's reader keeps the exception that it raises")
+
+    async def ask() -> None:
+        for reader in READERS:
+            reply = await post(transport, url)
+            with pytest.raises(StreamCut) as caught:
+                await reader(reply)
+            assert (str(caught.value), caught.value.code) == (
+                "the connection broke in the middle of the answer",
+                "stream_cut",
+            )
+            reply.close()
+            del caught
+
+    async with raw_server(saying(CHUNKED + b"20\r\nhello world")) as url, client() as transport:
+        await ask()
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await ask()
+            await asyncio.sleep(0)
+            gc.collect()
+            left = [type(each).__module__ for each in gc.garbage]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert not [module for module in left if module.startswith("tailrace.")]
 
 
 async def test_a_chunk_that_is_none_cuts_the_answer() -> None:

@@ -223,6 +223,25 @@ async def test_https_goes_through_a_tunnel_that_is_used_again(certificate: Path)
     assert b"sk-secret" not in head
 
 
+async def test_a_proxy_may_itself_be_reached_by_tls(certificate: Path) -> None:
+    if faulty_calls.TRANSPORT.client == "aiohttp":
+        pytest.skip("aiohttp does not support TLS within TLS on every loop")
+    proxy = TunnelProxy()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    tls = ssl.create_default_context(cafile=certificate)
+    async with secure_server(certificate) as url:
+        server = await asyncio.start_server(proxy, "127.0.0.1", 0, ssl=context)
+        settings = through(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with open_transport(settings, environ={}, tls=tls) as transport:
+            for body in (b"hello", b"x" * 700_000):
+                reply = await post(transport, url, body)
+                assert await read_all(reply) == body
+                reply.close()
+        server.close()
+    assert len(proxy.heads) == 1
+
+
 async def test_http_is_asked_of_the_proxy_by_its_whole_address() -> None:
     proxy = TunnelProxy()
     async with raw_server(proxy) as proxy_url:

@@ -11,6 +11,7 @@ import asyncio
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from copy import copy
 from typing import Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -93,14 +94,12 @@ class Http1Reply:
     async def head(self) -> None:
         """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
         while not self.status:
-            if self._error is not None:
-                raise self._error
+            self._raise_error()
             await self.woken()
 
     async def read(self) -> bytes:
         while not self._buffered:
-            if self._error is not None:
-                raise self._error
+            self._raise_error()
             if self._ended:
                 return b""
             await self.woken()
@@ -119,14 +118,18 @@ class Http1Reply:
                     return
             finally:
                 self._waiter = self._sink = self._run = None
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
         self._buffered.clear()
+
+    def _raise_error(self) -> None:
+        """Raises a copy: an exception holds the frames that it went through, and they hold this reply."""
+        if self._error is not None:
+            raise copy(self._error) from self._error.__cause__
 
     # ── for the connection ───────────────────────────────────────────────────────────────────────────────────
 
