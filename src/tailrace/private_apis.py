@@ -6,7 +6,7 @@ library, and every layer may use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     import argparse
@@ -40,10 +40,13 @@ def new_http_connection(kind: type[Connection], server: web.Server, loop: asynci
     return kind(server, loop=loop, **server._kwargs)
 
 
+HTTP_CHUNK: Final = b"%x\r\n%b\r\n"  # what `http_chunk` does, for where a call of it is too much: of length and data
+
+
 def http_chunk(data: bytes) -> bytes:
     """A chunk as aiohttp's writer frames it, for writing to the transport past that writer: `write` is a coroutine, and
     one per event is what a stream's speed would be lost on. Never for empty data: an empty chunk is the end."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
+    return HTTP_CHUNK % (len(data), data)
 
 
 # ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────

@@ -31,6 +31,7 @@ from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
+_EVENTS = (EventDelta, EventRunDelta)
 
 WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 """Appends facts of an attempt to the log. Never blocks. Raises `StaleEpoch` where the run was taken over."""
@@ -171,7 +172,7 @@ class DeltaLog(CallListener):
         if len(deltas) == 2 and deltas[0].__class__ is EventRunDelta:  # the steady state
             self._pending.append(deltas[1])
         else:
-            self._pending += [delta for delta in deltas if not isinstance(delta, EventDelta | EventRunDelta)]
+            self._pending += [delta for delta in deltas if not isinstance(delta, _EVENTS)]
         if (now := self._now()) >= self._flush_at:
             self._flush_at = now + self._flush_every_s
             self.flush()

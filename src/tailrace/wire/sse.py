@@ -38,6 +38,7 @@ class SseDecoder:
         self._max = max_event_bytes
         self._buffer = bytearray()  # the unfinished block, line ends already LF
         self._after_cr = False  # the last byte fed was CR: an LF that follows belongs to it
+        self.is_between = False  # every byte so far belongs to an event that is ended: what follows begins another
         self._at_start = True  # a byte order mark may still come
         self.error: PeerError | None = None  # set once an event outgrew the cap; nothing is decoded after it
         self.last_event_id = ""
@@ -56,11 +57,6 @@ class SseDecoder:
     def unfinished_block(self) -> bytes:
         """The lines that no blank line has ended yet, for a decoder that knows a terminal event by its data."""
         return bytes(self._buffer.strip(b"\n"))
-
-    @property
-    def is_between(self) -> bool:
-        """Every byte so far belongs to an event that is ended: what follows begins another."""
-        return not self._buffer and not self._after_cr
 
     def split(self, data: bytes) -> list[bytes]:
         """The blocks these bytes complete: runs of lines that a blank line ended, joined by LF."""
@@ -87,6 +83,7 @@ class SseDecoder:
             else:
                 whole = bytes(buffer[:end])
                 del buffer[:end]
+        self.is_between = not buffer and not self._after_cr
         if len(data) + len(buffer) > self._max:
             whole = self._within_cap(whole)
         return whole

@@ -35,6 +35,7 @@ _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
 _REDACTED = REDACTED.encode()
 _GROWING = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
+_EVENTS = (EventDelta, EventRunDelta)
 
 
 class RedactedAnswer(AnswerStream):
@@ -110,7 +111,7 @@ class RedactedAnswer(AnswerStream):
     def _may_hold_secret(self, deltas: list[AnyDelta]) -> bool:
         """Whether a secret, or the beginning of one at the end of a text, is in these deltas."""
         for delta in deltas:
-            if isinstance(delta, EventDelta | EventRunDelta):
+            if isinstance(delta, _EVENTS):
                 data = delta.data
                 for escaped in self._escaped:
                     if escaped in data:

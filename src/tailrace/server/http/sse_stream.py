@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import http_chunk
+from tailrace.private_apis import HTTP_CHUNK, http_chunk
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT
 
@@ -65,7 +65,9 @@ class EventStream:
         self._written = 0
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
-        self._last_sent = self._loop.time()
+        self._now = self._loop.time
+        self._max_pending_bytes = timing.max_pending_bytes
+        self._last_sent = self._now()
         self._timer = self._loop.call_later(timing.silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,30 +96,38 @@ class EventStream:
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = self._protocol.transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun
-        self._last_sent = self._loop.time()
+        self._last_sent = self._now()
         return head
 
     def send(self, data: bytes) -> None:
         """Sends whole events, all that there are at once. Never waits and never raises; a no-op once the client has
         disconnected. A client with more than `max_pending_bytes` buffered is dropped."""
-        head = b""
         transport = self._transport
         if transport is None:
-            head = self._take_head()
-            if (transport := self._transport) is None:
-                return
-        if transport.is_closing():
+            self._send_first(data)
             return
-        if data and self._chunked:  # an empty chunk ends the body
-            data = http_chunk(data)
-        if head:
-            data = head + data
-        if not data:
-            return
+        if not data or transport.is_closing():
+            return  # an empty chunk ends the body
+        if self._chunked:
+            data = HTTP_CHUNK % (len(data), data)
         transport.write(data)
         self._written += len(data)
-        self._last_sent = self._loop.time()
-        if self._protocol.writing_paused and transport.get_write_buffer_size() > self._timing.max_pending_bytes:
+        self._last_sent = self._now()
+        if transport.get_write_buffer_size() > self._max_pending_bytes:
+            self._drop()
+
+    def _send_first(self, data: bytes) -> None:
+        """The head and these events in one write."""
+        head = self._take_head()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        sent = head + http_chunk(data) if data and self._chunked else head + data
+        if sent:
+            transport.write(sent)
+            self._written += len(sent)
+            self._last_sent = self._now()
+        if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
     async def send_pieces(self, data: bytes) -> None:
@@ -181,7 +191,7 @@ class EventStream:
     def _on_timer(self) -> None:
         """Drops a client that does not read; sends a keep-alive after a silence."""
         transport = self._transport
-        now = self._loop.time()
+        now = self._now()
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
             if taken <= self._taken:

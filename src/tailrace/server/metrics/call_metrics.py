@@ -6,6 +6,7 @@ Costs a stream one more function call and one reading of the clock per read.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from tailrace.app.usage.ledger import OnSpent
@@ -34,7 +35,7 @@ class _CallMeter(ForwardingListener):
         super().__init__(inner)
         self._metrics = metrics
         self._first_token = metrics.first_token.observe
-        self._inter_token = metrics.inter_token.observe
+        self._gap_bounds, self._gap_cells = metrics.inter_token.bounds, metrics.inter_token.cells
         self._at = time.monotonic()
         self._waiting = True  # for the first piece of the call
         self._provider = ""
@@ -47,14 +48,16 @@ class _CallMeter(ForwardingListener):
         self._inner.attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
-        if self._waiting and all(delta.__class__ is EventDelta for delta in deltas):
-            return self._inner.deltas(deltas)  # the provider says that it has begun: no token yet
         now = time.monotonic()
         if self._waiting:
+            if all(delta.__class__ is EventDelta for delta in deltas):
+                return self._inner.deltas(deltas)  # the provider says that it has begun: no token yet
             self._waiting = False
             self._first_token(now - self._at)
-        else:
-            self._inter_token(now - self._at)
+        else:  # as `observe`, without a call of it for each token
+            gap, cells = now - self._at, self._gap_cells
+            cells[bisect_left(self._gap_bounds, gap)] += 1
+            cells[-1] += gap
         self._at = now
         return self._inner.deltas(deltas)
 

@@ -94,10 +94,10 @@ class Histogram:
         self.name, self.text = name, text
         self.bounds = tuple(bounds)
         self._store = store if store is not None else ProcessValues()
-        self._cells = self._store.cells(name, (), len(self.bounds) + 2)  # each bucket's count, then the sum
+        self.cells = self._store.cells(name, (), len(self.bounds) + 2)  # each bucket's count, then the sum
 
     def observe(self, value: float) -> None:
-        cells = self._cells
+        cells = self.cells
         cells[bisect_left(self.bounds, value)] += 1
         cells[-1] += value
 

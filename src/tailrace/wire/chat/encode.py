@@ -116,7 +116,7 @@ class StreamEncoder:
         self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
         self._begun = False  # content was sent
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
-        self._splice = _NO_SPLICE  # how runs of the newest form are made the client's
+        self._splice = _NO_SPLICE  # how runs of the newest form are made the client's; of an answer under way, or none
         self._has_usage = self._told_usage = False
 
     def start(self) -> bytes:
@@ -182,7 +182,7 @@ class StreamEncoder:
         """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
-        self._ended = True
+        self._ended, self._splice = True, _NO_SPLICE
         if self._relays:
             return self._relayed_end()
         out: list[bytes] = []
@@ -199,7 +199,7 @@ class StreamEncoder:
         return b"".join(out) + _DONE
 
     def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
-        self._ended = True
+        self._ended, self._splice = True, _NO_SPLICE
         out.append(b"data: %b\n\n" % _encode(openai_error_body(error)))
 
     # ── the provider's own chunks ────────────────────────────────────────────────────────────────────────────
@@ -208,6 +208,7 @@ class StreamEncoder:
         """Another attempt follows; `source` is its dialect. Once content was sent, its answer goes on in chunks of
         ours."""
         self._source = source or self._source
+        self._splice = _NO_SPLICE
         if self._relays:
             self._held.clear()
             self._endings.clear()
@@ -235,12 +236,14 @@ class StreamEncoder:
 
     def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
         """Chunks that differ in their text alone, all at once."""
-        self._relays = True
         splice = self._splice
         if splice.theirs is not run.form:
-            splice = self._splice = self._splice_of(run)
+            self._relays = True
+            splice = self._splice_of(run)
+            if self._begun:
+                self._splice = splice
         ours, bodies = splice.ours, run.bodies
-        if ours is None or not self._begun:
+        if ours is None:
             for event in run.events():
                 self._relay(event, out)
             return
@@ -252,6 +255,8 @@ class StreamEncoder:
         """For runs of this form. What varies in it has no bare quote but those of its fields, so what is replaced in
         one chunk is what is replaced in every other; that it then is the chunk that `_relay` would send is checked."""
         theirs, body, event = run.form, run.bodies[0], run.events()[0]
+        if not self._begun:
+            return _Splice(theirs, None)
         chunk = decode_object(event.data)
         self._takes(chunk)
         self._created = chunk.get("created", self._created)

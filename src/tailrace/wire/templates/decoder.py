@@ -42,7 +42,9 @@ class TemplateDecoder:
             template.pieces.append(text)  # the steady state of a paced stream: one event and nothing else
             if not self._keeps_events:
                 return [template.delta(text)]
-            run = EventRunDelta(self._dialect, self._run_name, template.form, [template.body_of(data)], [text])
+            run = EventRunDelta(
+                self._dialect, self._run_name, template.form, [data[template.start : template.stop]], [text]
+            )
             return [run, template.delta(text)]
         deltas: list[AnyDelta] = []
         if self._ended:

@@ -38,16 +38,15 @@ PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: O
 class Template:
     """Bytes around the text, and where the text goes. In this form nothing but the text varies."""
 
-    __slots__ = ("_line_start", "_lines", "_start", "_stop", "delta", "form", "learnt_at", "pieces", "tells_empty")
+    __slots__ = ("_line_start", "_lines", "delta", "form", "learnt_at", "pieces", "start", "stop", "tells_empty")
 
     def __init__(self, prefix: bytes, suffix: bytes, pieces: list[str], delta: Callable[[str], AnyDelta]) -> None:
         """`prefix` ends with the quote that opens the text, `suffix` begins with the one that closes what varies."""
         suffix += BLANK_LINE
         self.form = EventForm(prefix, suffix, suffix + prefix)
-        self._start = len(prefix)
-        self._stop = -len(suffix)
+        self.start, self.stop = len(prefix), -len(suffix)  # of what varies in an event of this form
         self._lines = prefix.count(b"\n")  # before the line with the text
-        self._line_start = self._start - prefix.rfind(b"\n") - 1
+        self._line_start = self.start - prefix.rfind(b"\n") - 1
         self.pieces = pieces  # takes the decoded text
         self.delta = delta
         self.learnt_at = len(pieces)
@@ -64,13 +63,9 @@ class Template:
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
             return None
         try:
-            return _decode_string(event[self._start - 1 : self._stop + 1])
+            return _decode_string(event[self.start - 1 : self.stop + 1])
         except _NO_STRING:
             return None
-
-    def body_of(self, event: bytes) -> bytes:
-        """What varies of an event of this form."""
-        return event[self._start : self._stop]
 
     def bodies_in(self, whole: bytes, at: int, *, at_once: bool) -> tuple[list[bytes], list[str], int]:
         """Of the events of this form that begin `at` this offset, up to the first of another form: what varies, their
@@ -85,7 +80,7 @@ class Template:
         while (end := whole.find(BLANK_LINE, at) + 2) > 1 and (
             text := self.text_in(event := whole[at:end])
         ) is not None:
-            bodies.append(self.body_of(event))
+            bodies.append(event[self.start : self.stop])
             texts.append(text)
             at = end
         return bodies, texts, at
@@ -93,7 +88,7 @@ class Template:
     def _together(self, run: bytes) -> tuple[list[bytes], list[str]] | None:
         """Lines are split, and cut by their lengths alone; that they are events of this form is seen by putting them
         together again."""
-        form, start, stop = self.form, self._line_start, self._stop + len(BLANK_LINE)
+        form, start, stop = self.form, self._line_start, self.stop + len(BLANK_LINE)
         bodies = [line[start:stop] for line in run[:-2].split(b"\n")[self._lines :: self._lines + 2]]
         if b"%b%b%b" % (form.prefix, form.turn.join(bodies), form.suffix) != run:
             return None
@@ -130,7 +125,7 @@ class PaddedTemplate(Template):
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
             return None
-        told, marker, padding = event[self._start - 1 : self._stop].partition(self._marker)
+        told, marker, padding = event[self.start - 1 : self.stop].partition(self._marker)
         if not marker or (padding and not padding.isalnum()):
             return None
         try:
@@ -159,7 +154,7 @@ class SpacedTemplate(Template):
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
             return None
-        told = event[self._start - 1 : self._stop].rstrip(b" ")
+        told = event[self.start - 1 : self.stop].rstrip(b" ")
         if not told.endswith(self._inner):
             return None
         try:
