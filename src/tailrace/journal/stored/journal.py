@@ -226,6 +226,7 @@ class StoredJournal(Database):
 
     async def _written(self, log: StoredLog, seq: int) -> None:
         while log.written_seq < seq:
+            self._group_commit.send_soon()
             progress = log.progress.next_time()
             if log.failure is not None:
                 self._drop(log, log.failure)
