@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +30,11 @@ from tailrace.ports import (
     Journal,
     Lease,
     LogPage,
+    LogViewer,
     NewRun,
     StoredLine,
 )
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.journal import started, written
 from test_events import FACTS, STREAM_EVENTS
 
 
@@ -281,4 +283,156 @@ async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(store: Stor
     batch = await anext(viewer)
     assert batch.stored == b'{"type":"message_chunk","text":"a"}\n{"type":"message_chunk","text":"b"}\n'
     assert batch.page.framed(sse_without_reasoning) == frames_of(batch)
+    await journal.close()
+
+
+# ── live viewers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def live(viewer: LogViewer[LogPage], take: Callable[[LogPage], bool]) -> asyncio.Task[None]:
+    """The viewer, up to date and handed what is committed from here on."""
+    await anext(viewer)
+    watching = asyncio.ensure_future(viewer.take_live(take))
+    await asyncio.sleep(0)
+    return watching
+
+
+async def test_a_live_viewer_is_handed_what_is_committed(journal: Journal) -> None:
+    run, lease = await started(journal)
+    seen: list[int] = []
+
+    def take(page: LogPage) -> bool:
+        seen.extend(line.seq for line in page)
+        return True
+
+    viewer = journal.tail_pages(run.id)
+    watching = await live(viewer, take)
+    for _ in range(3):
+        await written(journal, lease, [MessageChunk("a"), MessageChunk("b")])
+    await journal.seal(lease, RunFinished("completed", "ab" * 3))
+    await watching
+    assert seen == [2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(StopAsyncIteration):
+        await anext(viewer)
+
+
+async def test_what_a_live_viewer_refuses_is_given_by_the_iteration(journal: Journal) -> None:
+    run, lease = await started(journal)
+    offered: list[int] = []
+
+    def refuse(page: LogPage) -> bool:
+        offered.append(page[-1].seq)
+        return False
+
+    viewer = journal.tail_pages(run.id)
+    watching = await live(viewer, refuse)
+    await written(journal, lease, [MessageChunk("a")])
+    await watching
+    await written(journal, lease, [MessageChunk("b")])
+    assert offered == [2]
+    assert [line.seq for line in await anext(viewer)] == [2, 3]
+
+
+async def test_a_live_viewer_is_told_its_own_error_and_others_go_on(journal: Journal) -> None:
+    run, lease = await started(journal)
+    seen: list[int] = []
+
+    def fail(_page: LogPage) -> bool:
+        raise ValueError("mine")
+
+    def take(page: LogPage) -> bool:
+        seen.append(page[-1].seq)
+        return True
+
+    failing = await live(journal.tail_pages(run.id), fail)
+    other = await live(journal.tail_pages(run.id), take)
+    await written(journal, lease, [MessageChunk("a")])
+    with pytest.raises(ValueError, match="mine"):
+        await failing
+    assert seen == [2]
+    other.cancel()
+    await asyncio.wait([other])
+    await written(journal, lease, [MessageChunk("b")])
+    assert seen == [2]  # a viewer that was cancelled is handed nothing more
+
+
+async def test_a_live_viewer_ends_with_its_journal(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, _ = await started(journal)
+    viewer = journal.tail_pages(run.id)
+    watching = await live(viewer, lambda _page: True)
+    await journal.close()
+    await watching
+    with pytest.raises(StopAsyncIteration):
+        await anext(viewer)
+
+
+async def test_a_page_too_long_to_hand_over_is_read_from_storage(store: Store) -> None:
+    journal = await store.open()
+    run, lease = await started(journal)
+    viewer = journal.tail_pages(run.id)
+    watching = await live(viewer, lambda _page: True)
+    await written(journal, lease, [MessageChunk("x")] * 300)
+    await watching
+    assert len(await anext(viewer)) <= 256
+    await journal.close()
+
+
+async def test_a_token_costs_a_live_viewer_a_few_calls_and_no_task(tmp_path: Path) -> None:
+    """By counting: the calls that one commit makes for a thousand viewers, less those that it makes for none."""
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+
+    async def calls_of_a_commit() -> int:
+        calls = 0
+
+        def count(_frame: object, what: str, _argument: object) -> None:
+            nonlocal calls
+            calls += what == "call"
+
+        sys.setprofile(count)
+        try:
+            await written(journal, lease, [MessageChunk("x")])
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    alone = await calls_of_a_commit()
+    viewers = 1000
+    watching = [
+        await live(journal.tail_pages(run.id, after=1), lambda page: bool(page.framed(sse_without_reasoning)))
+        for _ in range(viewers)
+    ]
+    await calls_of_a_commit()
+    assert (await calls_of_a_commit() - alone) / viewers < 8
+    assert not any(task.done() for task in watching)
+    for task in watching:
+        task.cancel()
+    await asyncio.wait(watching)
+    await journal.close()
+
+
+async def test_L148_a_committed_run_and_its_viewers_leave_no_cycle_behind(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+
+    async def one_run() -> None:
+        run, lease = await started(journal)
+        watching = [await live(journal.tail_pages(run.id), bool) for _ in range(5)]
+        behind = await live(journal.tail_pages(run.id), lambda _page: False)
+        gone = await live(journal.tail_pages(run.id), bool)
+        await written(journal, lease, [MessageChunk("a")])
+        gone.cancel()
+        await journal.seal(lease, RunFinished("completed", "a"))
+        await asyncio.wait([*watching, behind, gone])
+
+    await one_run()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            await one_run()
+        await asyncio.sleep(0)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
     await journal.close()

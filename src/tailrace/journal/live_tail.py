@@ -1,7 +1,8 @@
 """The live tail: the newest entries of one run, and the viewers that wait for the next.
 
 Owns waking and sharing, nothing else. The journal publishes committed entries to it; it never reads storage itself.
-There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy.
+There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. One that has
+everything can be handed what is committed by a call, in the tick of the commit: no task is woken for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
@@ -75,10 +77,23 @@ class PacedWaiters(Waiters):
         self.wake()
 
 
+class LiveViewer(Protocol):
+    """A viewer that has everything and is offered what is published."""
+
+    def offer(self, batch: Batch, after: int) -> None:
+        """Takes the batch, which follows upon the entry `after`, or is no longer live. Never raises."""
+
+    def look_again(self) -> None:
+        """Something else than a batch has come: a failure, the end, entries that storage alone has."""
+
+
 class Tail(Waiters):
     """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 
-    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq", "unreadable")
+    __slots__ = (
+        *("_batches", "_kept", "_live", "_shared", "_window"),
+        *("closed", "ended", "failure", "last_seq", "unreadable"),
+    )
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
         super().__init__()
@@ -91,6 +106,20 @@ class Tail(Waiters):
         self._batches: list[Batch] = []
         self._kept = 0
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
+        self._live: dict[LiveViewer, None] = {}  # in the order in which they came
+
+    def add_live(self, viewer: LiveViewer) -> None:
+        """Offers the viewer what is published from now on, until it refuses or `remove_live` is called."""
+        self._live[viewer] = None
+
+    def remove_live(self, viewer: LiveViewer) -> None:
+        self._live.pop(viewer, None)
+
+    def wake(self) -> None:
+        """Every viewer looks at the state again."""
+        super().wake()
+        for viewer in (*self._live,):
+            viewer.look_again()
 
     def publish(self, batch: Batch) -> None:
         """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
@@ -117,7 +146,13 @@ class Tail(Waiters):
         self._kept += len(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
-        self.wake()
+        after = batch[0].seq - 1
+        for viewer in (*self._live,):
+            viewer.offer(batch, after)
+        if self.ended:
+            self.wake()
+        else:
+            super().wake()
 
     def _shrink(self, window: int) -> None:
         drop = 0
@@ -209,13 +244,15 @@ P = TypeVar("P", Batch, LogPage)
 class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
-    __slots__ = ("_run_id", "_snapshot", "_source", "_tail", "cursor")
+    __slots__ = ("_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
 
     def __init__(self, source: Source, run_id: str, after: int, *, snapshot: bool) -> None:
         self._source = source
         self._run_id = run_id
         self._snapshot = snapshot
         self._tail: Tail | None = None
+        self._take: Callable[[P], bool] | None = None  # while the viewer is live
+        self._over: asyncio.Future[None] | None = None  # set when it no longer is
         self.cursor = after
 
     @abstractmethod
@@ -245,6 +282,45 @@ class Viewer(ABC, Generic[P]):
             page = await self._next(self._tail)
         self.cursor = page[-1].seq
         return page
+
+    async def take_live(self, take: Callable[[P], bool]) -> None:
+        """As `ports.LogViewer` says."""
+        tail = self._tail
+        if tail is None or self.cursor != tail.last_seq or tail.ended or tail.closed or tail.failure or tail.unreadable:
+            return
+        self._take, self._over = take, asyncio.get_running_loop().create_future()
+        tail.add_live(self)
+        try:
+            await self._over
+        finally:
+            tail.remove_live(self)
+            self._take = self._over = None
+
+    def offer(self, batch: Batch, after: int) -> None:
+        """Called by the tail."""
+        if (take := self._take) is None:
+            return
+        try:
+            if self.cursor == after and self._fits(batch) and take(self._given(batch)):
+                self.cursor = batch[-1].seq
+                return
+        except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
+            self._end_live(exc)
+        else:
+            self._end_live()
+
+    def _end_live(self, error: Exception | None = None) -> None:
+        self._take = None
+        if (over := self._over) is None or over.done():
+            return
+        if error is not None:
+            over.set_exception(error)
+        else:
+            over.set_result(None)
+
+    def look_again(self) -> None:
+        """Called by the tail."""
+        self._end_live()
 
     async def _attach(self) -> Tail:
         """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
@@ -295,7 +371,7 @@ class PageViewer(Viewer[LogPage]):
         return batch.page
 
     def _fits(self, batch: Batch) -> bool:
-        return len(batch) <= PAGE_LINES and (len(batch) == 1 or batch.stored_bytes <= PAGE_BYTES)
+        return len(batch) == 1 or (len(batch) <= PAGE_LINES and batch.stored_bytes <= PAGE_BYTES)
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from operator import attrgetter
 from typing import Unpack
 
@@ -377,10 +377,10 @@ class MemoryJournal:
     async def snapshot(self, run_id: str) -> Entry:
         return fold(await self.read(run_id)).entry()
 
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
         return EntryViewer(self, run_id, after, snapshot=snapshot)
 
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
         return PageViewer(self, run_id, after, snapshot=snapshot)
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
@@ -22,10 +22,8 @@ from tailrace.journal.sessions.session_runs import joined
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
 from tailrace.ports import (
     RUNS_LIMIT,
-    Batch,
     Journal,
     Lease,
-    LogPage,
     NewRun,
     Run,
     RunFilter,
@@ -132,10 +130,10 @@ class MemoryFirst:
 
     # A viewer's source is this journal and not the one that has the run now: storage may have it before it attaches.
 
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
         return EntryViewer(self, run_id, after, snapshot=snapshot)
 
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
         return PageViewer(self, run_id, after, snapshot=snapshot)
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import msgspec
 
@@ -249,9 +249,10 @@ class LogPage(tuple[StoredLine, ...]):  # noqa: SLOT001 - a tuple takes no slots
 
     def framed(self, frame: Frame) -> bytes:
         """What `frame` makes of each entry, joined. `frame` must be a function of a module: its result is kept."""
-        if frame not in self._framed:
-            self._framed[frame] = b"".join(map(frame, self))
-        return self._framed[frame]
+        framed = self._framed
+        if (data := framed.get(frame)) is None:
+            data = framed[frame] = b"".join(map(frame, self))
+        return data
 
 
 class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
@@ -279,6 +280,23 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
     def page(self) -> LogPage:
         """The same entries as they are stored."""
         return LogPage(map(StoredLine, [entry.seq for entry in self], [entry.attempt for entry in self], self.lines))
+
+
+Given_co = TypeVar("Given_co", Batch, LogPage, covariant=True)
+
+
+class LogViewer(Protocol[Given_co]):
+    """A viewer of one run: iterate over it."""
+
+    def __aiter__(self) -> AsyncIterator[Given_co]: ...
+
+    async def __anext__(self) -> Given_co: ...
+
+    async def take_live(self, take: Callable[[Given_co], bool]) -> None:
+        """Calls `take` with what is committed from now on, in the tick of its commit: no task is woken for it. A no-op
+        where there is something to iterate over first. Returns when the viewer must be iterated over again: `take`
+        returned False, which refuses what it was given and leaves it to the iteration; the run has ended; entries must
+        be read from storage. `take` must return quickly; what it raises is raised here."""
 
 
 @runtime_checkable
@@ -411,14 +429,14 @@ class Journal(Protocol):
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state at the newest committed seq."""
 
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> LogViewer[Batch]:
         """The entries after the cursor, then new ones as they are committed. All that is new is one batch, a long
         history several. Ends after the last entry of a sealed run. With `snapshot` it begins with the current state
         and ignores the cursor. A cursor that points at compacted entries is answered as in `read`. Raises `CursorAhead`
         when the cursor names an entry that was never written. A slow viewer costs one cursor and loses nothing. Never
         polls for a run that this process executes."""
 
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> LogViewer[LogPage]:
         """The same entries as they are stored, in small pages that viewers share, for a viewer that only passes them
         on. It costs a cursor while it holds no page: let go of each before waiting for a slow client (L141)."""
 

@@ -6,6 +6,7 @@ Owns the decision, for any journal and any kind. What a run does next is its exe
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -165,19 +166,30 @@ async def finished(journal: Journal, run_id: str) -> RunFinished:
     return outcome
 
 
-async def follow(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[Batch, None]:
+async def follow(
+    journal: Journal, run_id: str, *, after: int = 0, take: Callable[[Batch], bool] | None = None
+) -> AsyncGenerator[Batch, None]:
     """The entries after the cursor and those to come, for a viewer that waits for the end: where the run is set aside
-    there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`."""
+    there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`. `take` may have what
+    is committed while the run goes on, as `LogViewer.take_live` says; what it refuses, notices and the end are among
+    the batches."""
     run = await journal.get(run_id)
     if run.parked is not None and after >= run.last_seq:
         raise _parked(run_id, run.parked)
-    async for batch in journal.tail(run_id, after=after):
+    viewer = journal.tail(run_id, after=after)
+    async for batch in viewer:
         yield batch
         last = batch[-1]  # nothing follows the notice unless the run goes on
         if isinstance(last.event, GatewayNotice) and last.event.kind == "parked":
             run = await journal.get(run_id)
         if run.parked is not None and last.seq >= run.last_seq:
             raise _parked(run_id, run.parked)
+        if take is not None:
+            await viewer.take_live(partial(_take_unless_last, take))
+
+
+def _take_unless_last(take: Callable[[Batch], bool], batch: Batch) -> bool:
+    return not isinstance(batch[-1].event, (RunFinished, GatewayNotice)) and take(batch)
 
 
 async def follow_pages(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[LogPage, None]:

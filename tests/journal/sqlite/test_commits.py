@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,16 +14,19 @@ import pytest
 
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
+from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite.commits import MAX_ROWS
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored import group_commit
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Durability, NewRun
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
 
 
 @pytest.fixture
-async def journal(tmp_path: Path) -> AsyncIterator[SqliteJournal]:
+async def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteJournal]:
+    monkeypatch.setattr(commits, "SLOW_S", 3600.0)  # however busy the machine is
     journal = await SqliteJournal.open(tmp_path / "runs.db")
     yield journal
     await journal.close()
@@ -58,6 +62,111 @@ async def test_a_group_larger_than_a_statement_is_one_transaction(journal: Sqlit
     assert texts_of(await journal.read(run.id)) == [f"{number} " for number in range(MAX_ROWS + 10)]
 
 
+@asynccontextmanager
+async def writing_threads(journal: SqliteJournal) -> AsyncIterator[set[int]]:
+    """The threads that write inside the block."""
+    threads = set[int]()
+    journal.trace(lambda _statement: threads.add(threading.get_ident()))
+    yield threads
+    journal.trace(None)
+
+
+async def test_a_run_is_written_in_the_loop_s_thread(journal: SqliteJournal) -> None:
+    await started(journal)  # the statements are compiled
+    async with writing_threads(journal) as threads:
+        _, lease = await started(journal)
+        await written(journal, lease, [MessageChunk("a")])
+        await journal.seal(lease, RunFinished("completed", "a"))
+    assert threads == {threading.get_ident()}
+
+
+async def test_F74_what_waits_for_the_disk_is_written_in_another_thread(journal: SqliteJournal) -> None:
+    async with writing_threads(journal) as threads:
+        run, lease = await started(journal, NewRun("call", durability="fsync"))
+        await written(journal, lease, [MessageChunk("a")])
+        await journal.seal(lease, RunFinished("completed", "a"))
+        await journal.compact(run.id)
+        await journal.delete(run.id)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_F74_storage_that_was_slow_is_left_to_the_writer_s_thread(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, lease = await started(journal)
+    await written(journal, lease, [MessageChunk("a")])
+    monkeypatch.setattr(commits, "SLOW_S", 0.0)
+    await written(journal, lease, [MessageChunk("b")])
+    async with writing_threads(journal) as threads:
+        await written(journal, lease, [MessageChunk("c")])
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_F74_a_group_that_another_process_holds_up_goes_to_the_writer_s_thread(
+    journal: SqliteJournal, tmp_path: Path
+) -> None:
+    run, lease = await started(journal)
+    other = connect(tmp_path / "runs.db", writer=True)
+    other.execute("BEGIN IMMEDIATE")
+    async with writing_threads(journal) as threads:
+        journal.append(lease, [MessageChunk("a")])
+        sealing = asyncio.ensure_future(journal.seal(lease, RunFinished("completed", "a")))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        other.execute("COMMIT")
+        other.close()
+        await sealing
+    assert threading.get_ident() in threads  # it has tried
+    assert len(threads) == 2
+    assert texts_of(await journal.read(run.id)) == ["a"]
+
+
+async def test_entries_that_nobody_waits_for_are_committed_once_in_an_interval(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "MIN_INTERVAL_S", 3600.0)
+    run, lease = await started(journal)
+    told = statements(journal)
+    for number in range(50):
+        journal.append(lease, [MessageChunk(f"{number} ")])
+        await asyncio.sleep(0)
+    assert told == []
+    assert (await journal.get(run.id)).last_seq == 1
+    await journal.commit(lease)  # a caller that waits is not kept waiting
+    assert len(told) == 1
+    assert len(await journal.read(run.id)) == 51
+
+
+async def test_an_entry_costs_as_many_calls_in_a_long_log_as_in_a_short_one(journal: SqliteJournal) -> None:
+    _, lease = await started(journal)
+
+    def calls_of_an_append() -> int:
+        calls = 0
+
+        def count(_frame: object, what: str, _argument: object) -> None:
+            nonlocal calls
+            calls += what in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            journal.append(lease, [MessageChunk("x")])
+            journal.append(lease, [MessageChunk("y")])
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    for _ in range(100):
+        await written(journal, lease, [MessageChunk("x")])
+    short = calls_of_an_append()
+    await journal.commit(lease)
+    for _ in range(100):
+        await written(journal, lease, [MessageChunk("x")] * 1000)
+    assert calls_of_an_append() == short
+    await journal.commit(lease)
+
+
 async def test_the_lag_is_the_age_of_a_group_s_oldest_entry_when_it_is_shown(tmp_path: Path) -> None:
     lags: list[float] = []
     now = asyncio.get_running_loop().time
@@ -83,7 +192,7 @@ async def test_the_lag_is_the_age_of_a_group_s_oldest_entry_when_it_is_shown(tmp
 
 @asynccontextmanager
 async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
-    """The disk is busy until the block says that it may go on."""
+    """The disk is busy until the block says that it may go on: with a sync, for which the loop never waits."""
     loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def wait_for_gate(_statement: str) -> None:
@@ -92,12 +201,30 @@ async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
 
     async with asyncio.TaskGroup() as group:
         journal.trace(wait_for_gate)
-        group.create_task(journal.create(NewRun("call")))
+        group.create_task(journal.create(NewRun("call", durability="fsync")))
         await entered.wait()
         try:
             yield gate.set
         finally:
             gate.set()
+
+
+async def test_groups_of_the_two_threads_are_shown_in_their_order(journal: SqliteJournal) -> None:
+    """The first goes to the writer's thread, for another run that syncs; the second is written on the loop."""
+    run, lease = await started(journal)
+    viewer = journal.tail(run.id, after=1)
+    watching = asyncio.ensure_future(anext(viewer))
+    await asyncio.sleep(0)
+    journal.append(lease, [MessageChunk("a")])
+    async with held_up(journal) as go_on:
+        journal.append(lease, [MessageChunk("b")])
+        committing = asyncio.ensure_future(journal.commit(lease))
+        await asyncio.sleep(0)
+        go_on()
+        await committing
+        journal.trace(None)
+    assert texts_of(await watching) == ["a"]
+    assert texts_of(await anext(viewer)) == ["b"]
 
 
 @pytest.mark.parametrize(("durability", "pragmas"), [("committed", []), ("fsync", ["PRAGMA synchronous = FULL"])])
@@ -106,12 +233,12 @@ async def test_fsync_is_for_those_who_ask(journal: SqliteJournal, durability: Du
     run, lease = await started(journal, NewRun("call", durability=durability))
     await written(journal, lease, [MessageChunk("a")])
     await journal.seal(lease, RunFinished("completed", "a"))
-    assert [statement for statement in told if statement.startswith("PRAGMA")] == pragmas
+    assert [statement for statement in told if statement.startswith("PRAGMA synchronous")] == pragmas
     assert (await journal.get(run.id)).new.durability == durability
     _, lease = await started(journal)  # and the next is back to what it asks for
     await written(journal, lease, [MessageChunk("b")])
     pragmas = pragmas and [*pragmas, "PRAGMA synchronous = NORMAL"]
-    assert [statement for statement in told if statement.startswith("PRAGMA")] == pragmas
+    assert [statement for statement in told if statement.startswith("PRAGMA synchronous")] == pragmas
 
 
 async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ class UsageLedger:
 
 
 class _Meter(ForwardingListener):
+    __slots__ = ("_key", "_ledger", "deltas")
+
     def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
         super().__init__(inner)
         self._ledger, self._key = ledger, key

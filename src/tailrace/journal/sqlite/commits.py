@@ -1,7 +1,12 @@
-"""Group commits on the one writer thread: one transaction for all pending writes of all runs.
+"""Group commits: one transaction for all pending writes of all runs, by the one connection that writes.
 
-The writer thread competes with the loop for the interpreter lock, and SQLite releases the lock at every step. A group
-that only appends is therefore one statement: one step from begin to commit, for any number of runs.
+Most groups are written in the loop's own thread: SQLite appends them to a file in the page cache, which takes less than
+handing them to another thread and getting the interpreter lock back from it. The writer's thread takes the groups that
+may have to wait: for the disk (`durability: fsync`, storage that was slow a moment ago), for another process that
+writes, or for work that grows with the log of a run. docs/decisions/0015-commits-on-the-loop.md has the figures.
+
+SQLite releases the interpreter lock at every step. A group that only appends is therefore one statement: one step from
+begin to commit, for any number of runs.
 """
 
 from __future__ import annotations
@@ -12,20 +17,23 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translated
-from tailrace.journal.sqlite.schema import WAL_BYTES, wal_bytes
+from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
 _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 _Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
+SLOW_S = 0.025  # a group that took the loop longer: its storage is slow
+SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
 _NO_ROW: BoundRow = (None,) * 8  # fills a statement up to its size; joins no head, so it inserts nothing
@@ -90,7 +98,7 @@ def _insert(connection: sqlite3.Connection, appends: list[PendingAppend]) -> Non
 
 
 class Commits(GroupCommit[_Work]):
-    """The loop's side: hands groups to the writer's thread."""
+    """The loop's side: writes groups, or hands them to the writer's thread."""
 
     def __init__(
         self,
@@ -102,25 +110,28 @@ class Commits(GroupCommit[_Work]):
         checkpoint: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
-        """`clock` is the wall clock. `after_commit` is called in the writer's thread; `checkpoint` on the loop, when
-        one is due."""
+        """`clock` is the wall clock. `after_commit` is called in the thread that has written; `checkpoint` on the loop,
+        when one is due."""
         super().__init__(clock, on_lag)
         self._checkpoint = checkpoint
-        self._writer = _Writer(path, connection, self._settle_soon, after_commit)
+        self._file = _GroupFile(path, connection, after_commit)
+        self._writer = _Writer(self._file, self._settle_soon)
         self._writer.start()
+        self._storage_slow_until = 0.0  # on the loop's clock
 
-    async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
-        """Runs `work` in the transaction of the next group, after everything queued before it."""
-        result: T = await self._call(work, fsync=fsync).future
+    async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False, long: bool = False) -> T:
+        """Runs `work` in the transaction of the next group, after everything queued before it. `long`: what it does
+        grows with the log of a run, and the loop must not wait for it."""
+        result: T = await self._call(_LongWork(work) if long else work, fsync=fsync).future
         return result
 
     @property
     def failing(self) -> bool:
-        return self._writer.failure is not None
+        return self._file.failure is not None
 
     def recover(self) -> None:
         """A group can be written again."""
-        self._writer.failure = None
+        self._file.failure = None
 
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
@@ -129,7 +140,19 @@ class Commits(GroupCommit[_Work]):
         await asyncio.to_thread(self._writer.join)
 
     def _write(self, group: _Group) -> None:
-        self._writer.groups.put(group)
+        began = time.perf_counter()
+        if self._may_wait(group) or not self._file.write(group, wait=False):
+            self._writer.groups.put(group)
+            return
+        if time.perf_counter() - began > SLOW_S:
+            self._storage_slow_until = self._loop.time() + SLOW_PAUSE_S
+        self._settle_and_checkpoint(group)
+
+    def _may_wait(self, group: _Group) -> bool:
+        """Whether the loop must not write the group."""
+        if not self._writer.compiled or self._loop.time() < self._storage_slow_until:
+            return True
+        return any(part.fsync or (part.__class__ is PendingCall and part.work.__class__ is _LongWork) for part in group)
 
     def _settle_soon(self, group: _Group) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
@@ -137,48 +160,88 @@ class Commits(GroupCommit[_Work]):
 
     def _settle_and_checkpoint(self, group: _Group) -> None:
         self._settle(group)
-        if self._writer.checkpoint_due:
-            self._writer.checkpoint_due = False
+        if self._file.checkpoint_due:
+            self._file.checkpoint_due = False
             self._checkpoint()
 
 
-class _Writer(threading.Thread):
-    """The one thread that writes."""
+class _LongWork:
+    """Work of a call that takes as long as the log of a run is."""
 
-    def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        settle: Callable[[_Group], None],
-        after_commit: Callable[[], None],
-    ) -> None:
-        super().__init__(name="tailrace-journal", daemon=True)
+    __slots__ = ("_work",)
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+
+    def __call__(self, connection: sqlite3.Connection) -> Any:
+        return self._work(connection)
+
+
+class _GroupFile:
+    """The file that groups are written to. One thread at a time has it: whichever has the group in flight."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
+        self.connection = connection
         self._path = path
-        self._connection = connection
-        self._settle = settle
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
         self.failure: StorageFailed | None = None  # why a group was not written; a smaller one may succeed meanwhile
         self.checkpoint_due = False
         self._checkpoint_at = WAL_BYTES  # the size of the write-ahead log at which a checkpoint is due
-        self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
 
-    def run(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # the first group will raise it
-            compile_inserts(self._connection)
-        while (group := self.groups.get()) is not None:
-            try:
-                with translated(self._path):
-                    self._write(group)
-            except JournalError as error:
-                self._fail(group, error)
-            except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
-                self._fail(group, JournalError(f"{self._path}: {exc!r}"))
-            else:
-                self._measure_wal()
-                self._wake_others()
-            self._settle(group)
-        self._connection.close()
+    def write(self, group: _Group, *, wait: bool) -> bool:
+        """Writes the group; what fails is the error of its parts. Returns False, with nothing written, where another
+        process writes and `wait` is false."""
+        try:
+            with translated(self._path), self._waiting(wait):
+                self._set_synchronous(full=any(part.fsync for part in group))
+                write_group(self.connection, group)
+        except JournalError as error:
+            self._roll_back()
+            if not wait and _is_busy(error.__cause__):
+                return False
+            self._fail(group, error)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is this group's alone
+            self._roll_back()
+            self._fail(group, JournalError(f"{self._path}: {exc!r}"))
+        except BaseException:  # the loop's thread is interrupted
+            self._roll_back()
+            raise
+        else:
+            self._measure_wal()
+            self._wake_others()
+        return True
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.rollback()
+
+    def _fail(self, group: _Group, error: JournalError) -> None:
+        if isinstance(error, StorageFailed):
+            self.failure = error
+        for part in group:
+            part.error = part.error or error
+
+    def _set_synchronous(self, *, full: bool) -> None:
+        wanted = "FULL" if full else "NORMAL"
+        if wanted != self._synchronous:
+            self.connection.execute(f"PRAGMA synchronous = {wanted}")
+            self._synchronous = wanted
+
+    def set_patience(self, seconds: float) -> None:
+        """For how long a write waits for another process that writes."""
+        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+
+    @contextlib.contextmanager
+    def _waiting(self, wait: bool) -> Iterator[None]:
+        if not wait:
+            yield
+            return
+        self.set_patience(BUSY_TIMEOUT_S)
+        try:
+            yield
+        finally:
+            self.set_patience(0.0)
 
     def _measure_wal(self) -> None:
         """A log that could not be checkpointed whole is tried again when it has grown by so much again."""
@@ -195,20 +258,28 @@ class _Writer(threading.Thread):
         except Exception:  # the group is committed and settles all the same
             log.exception("other processes could not be woken")
 
-    def _fail(self, group: _Group, error: JournalError) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.rollback()
-        if isinstance(error, StorageFailed):
-            self.failure = error
-        for part in group:
-            part.error = part.error or error
 
-    def _write(self, group: _Group) -> None:
-        self._set_synchronous(full=any(part.fsync for part in group))
-        write_group(self._connection, group)
+def _is_busy(error: BaseException | None) -> bool:
+    """Whether another process was writing: SQLite refuses before it has changed anything."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
-    def _set_synchronous(self, *, full: bool) -> None:
-        wanted = "FULL" if full else "NORMAL"
-        if wanted != self._synchronous:
-            self._connection.execute(f"PRAGMA synchronous = {wanted}")
-            self._synchronous = wanted
+
+class _Writer(threading.Thread):
+    """The thread that writes the groups that may have to wait."""
+
+    def __init__(self, file: _GroupFile, settle: Callable[[_Group], None]) -> None:
+        super().__init__(name="tailrace-journal", daemon=True)
+        self._file = file
+        self._settle = settle
+        self.compiled = False  # the statements: the loop can write
+        self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # the first group will raise it
+            compile_inserts(self._file.connection)
+            self._file.set_patience(0.0)
+        self.compiled = True
+        while (group := self.groups.get()) is not None:
+            self._file.write(group, wait=True)
+            self._settle(group)
+        self._file.connection.close()

@@ -50,6 +50,7 @@ from tailrace.system.private_files import make_private_directory, make_private_f
 
 logger = logging.getLogger("tailrace.journal")
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
+LONG_ENTRIES = 256  # of a run that is written whole: a longer one is left to the writer's thread
 MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
 
@@ -91,8 +92,8 @@ class SqliteJournal(StoredJournal):
         return cls(path, pipe, connection, clock, on_lag)
 
     def trace(self, callback: Callable[[str], None] | None) -> None:
-        """Calls `callback` with each SQL statement of the writer before it is executed, in the writer's thread; None
-        ends that. The write waits until the callback returns."""
+        """Calls `callback` with each SQL statement of the writer before it is executed, in the thread that writes;
+        None ends that. The write waits until the callback returns."""
         self._connection.set_trace_callback(callback)
 
     # ── writes ──
@@ -107,6 +108,7 @@ class SqliteJournal(StoredJournal):
         await self._commits.call(
             partial(statements.record, run=run, entries=entries, ended_at=self._clock(), times=times),
             fsync=run.new.durability == "fsync",
+            long=len(entries) > LONG_ENTRIES,
         )
 
     async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
@@ -131,7 +133,7 @@ class SqliteJournal(StoredJournal):
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
         claim = partial(statements.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
-        return await self._commits.call(claim)
+        return await self._commits.call(claim, long=True)
 
     def _claimant(self, owner: str, lease_s: float) -> Claimant:
         return Claimant(owner, self._pipe.name, self._clock() + lease_s)
@@ -156,10 +158,12 @@ class SqliteJournal(StoredJournal):
         return await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal))
 
     async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
-        return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        return await self._commits.call(
+            partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept), long=True
+        )
 
     async def _delete_run(self, run_id: str) -> None:
-        await self._commits.call(partial(statements.delete, run_id=run_id))
+        await self._commits.call(partial(statements.delete, run_id=run_id), long=True)
 
     # ── reads ──
 

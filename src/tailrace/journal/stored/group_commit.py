@@ -1,8 +1,9 @@
 """Group commit: all pending writes of all runs are written together. The loop's side of it, for every database.
 
-Owns when and in which order things are written. The loop never waits for storage. At most one commit is in flight;
-writes that come meanwhile are part of the next group, so slow storage makes larger groups and not a longer queue. No
-entry is shown before its group is committed.
+Owns when and in which order things are written. At most one commit is in flight; writes that come meanwhile are part of
+the next group, so slow storage makes larger groups and not a longer queue. Entries that no caller waits for are
+committed once in `MIN_INTERVAL_S`: a commit costs as much as a dozen rows of it. No entry is shown before its group is
+committed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.rows import rows_of, without_outputs
 from tailrace.ports import Batch, Lease
 
+MIN_INTERVAL_S = 0.002  # between two groups of entries that nobody waits for; the first after a pause goes at once
 OnLag: TypeAlias = Callable[[float], None]
 BoundRow: TypeAlias = tuple[int | float | bytes | None, ...]  # run, the fields of a `TimedRow`, epoch
 
@@ -65,9 +67,10 @@ class PendingAppend:
     def freeze(self, at: float) -> None:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
         only slow each other down."""
-        self.batch = self.log.take_pending()
+        log = self.log
+        self.batch = log.take_pending()
         entries: Sequence[Entry] = self.batch
-        repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
+        repeats = entries and isinstance(entries[-1].event, RunFinished) and log.fold.output_seqs is not None
         if repeats:  # a sequence's output: it stands in the entries of its steps
             entries = [*entries[:-1], without_outputs(entries[-1])]
         try:
@@ -77,7 +80,7 @@ class PendingAppend:
             return
         self.rows = [(self.log.num, *row, at, self.log.epoch) for row in rows]
         if not repeats:
-            self.batch.stored = b"".join([row.events for row in rows])
+            self.batch.stored = rows[0].events if len(rows) == 1 else b"".join([row.events for row in rows])
 
     def settle(self) -> None:
         if self.error is not None:
@@ -136,7 +139,10 @@ class GroupCommit(ABC, Generic[Work]):
         self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
         self._in_flight_since: float | None = None  # the same of the group in flight
         self._waiting: list[PendingAppend | PendingCall[Work]] = []
-        self._busy = False  # a group is in flight, or will be in this tick of the loop
+        self._in_flight = False
+        self._due: asyncio.Handle | None = None  # hands the waiting group over
+        self._delayed = False  # when the interval has passed, and not in this tick of the loop
+        self._next_at = 0.0  # when a group that nobody waits for may be handed over, on the loop's clock
         self._idle = Waiters()
         self._closed = False
 
@@ -152,33 +158,52 @@ class GroupCommit(ABC, Generic[Work]):
     def append(self, log: StoredLog) -> None:
         """Adds the log to the next group. The group takes what is pending when it is handed over."""
         if not log.queued:
-            log.queued = True
             if self._waiting_since is None:
                 self._waiting_since = self._loop.time()
             self._queue(PendingAppend(log))
+            log.queued = True
+
+    def send_soon(self) -> None:
+        """A caller waits for what is queued: it is handed over in this tick of the loop, or after the group in flight,
+        without waiting for the interval."""
+        self._next_at = 0.0
+        if self._due is not None and self._delayed:
+            self._due.cancel()
+            self._schedule()
 
     def _call(self, work: Work, *, fsync: bool) -> PendingCall[Work]:
         call = PendingCall(work, self._loop.create_future(), fsync)
         self._queue(call)
+        self.send_soon()
         return call
 
     async def _finish(self) -> None:
         """Returns when everything queued is settled; nothing more is taken."""
-        while self._busy:
+        self.send_soon()
+        while self._in_flight or self._due is not None:
             await self._idle.next_time().wait()
+            self.send_soon()
         self._closed = True
 
     def _queue(self, part: PendingAppend | PendingCall[Work]) -> None:
         if self._closed:
             raise JournalError("the journal is closed")
         self._waiting.append(part)
-        if not self._busy:
-            self._busy = True
-            self._loop.call_soon(self._send_group)
+        if self._due is None and not self._in_flight:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._delayed = self._loop.time() < self._next_at
+        if self._delayed:
+            self._due = self._loop.call_at(self._next_at, self._send_group)
+        else:
+            self._due = self._loop.call_soon(self._send_group)
 
     def _send_group(self) -> None:
+        self._due, self._in_flight = None, True
         group, self._waiting = self._waiting, []
         self._in_flight_since, self._waiting_since = self._waiting_since, None
+        self._next_at = self._loop.time() + MIN_INTERVAL_S
         at = self._clock()
         for part in group:
             if isinstance(part, PendingAppend):
@@ -187,12 +212,12 @@ class GroupCommit(ABC, Generic[Work]):
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:
         appended_at = self._in_flight_since
-        self._busy = bool(self._waiting)
-        if self._busy:
-            self._send_group()  # first, so that the writer works while viewers are woken
         for part in group:
             part.settle()
-        if not self._busy:
-            self._idle.wake()
         if appended_at is not None and self._on_lag is not None:
             self._on_lag(self._loop.time() - appended_at)
+        self._in_flight = False  # only now: the next group may be settled as soon as it is handed over
+        if self._waiting:
+            self._schedule()
+        else:
+            self._idle.wake()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -233,6 +233,7 @@ class StoredJournal(Database):
 
     async def _written(self, log: StoredLog, seq: int) -> None:
         while log.written_seq < seq:
+            self._group_commit.send_soon()
             progress = log.progress.next_time()
             if log.failure is not None:
                 self._drop(log, log.failure)
@@ -296,10 +297,10 @@ class StoredJournal(Database):
         state = await self._fold_log(run_id)
         return state.entry()
 
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
         return EntryViewer(self, run_id, after, snapshot=snapshot)
 
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
         return PageViewer(self, run_id, after, snapshot=snapshot)
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:

@@ -130,6 +130,21 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
+    def send_shared(self, data: bytes) -> bool:
+        """Sends whole events that other streams are sent too, one after the other: what they are on the connection is
+        made once for all. Returns False, with nothing sent, where the client has to be waited for: it is behind, or
+        they are many bytes. `send_pieces` does that."""
+        transport = self._transport
+        if transport is None or self._protocol.writing_paused or len(data) > PIECE_BYTES:
+            return False
+        if data and not transport.is_closing():
+            if self._chunked:
+                data = _shared_chunk(data)
+            transport.write(data)
+            self._written += len(data)
+            self._last_sent = self._loop.time()
+        return True
+
     async def send_pieces(self, data: bytes) -> None:
         """Sends whole events however long they are: each piece when the client has taken those before it. By `send` an
         event longer than `max_pending_bytes` would drop the client, again each time that it comes back."""
@@ -146,6 +161,10 @@ class EventStream:
     def behind(self) -> bool:
         """The transport's buffer is above its high-water mark: `await caught_up()` before sending more."""
         return self._protocol.writing_paused
+
+    def takes(self, data_bytes: int) -> bool:
+        """Whether `send` may be called with about so much: the client need not be waited for."""
+        return not self._protocol.writing_paused and data_bytes <= PIECE_BYTES
 
     async def caught_up(self) -> None:
         """Returns when the transport's buffer has drained. A handler that reads from a log waits here between batches,
@@ -217,6 +236,17 @@ class EventStream:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
         self._timer.cancel()
         self._error_frame, self._head = _nothing, bytes
+
+
+class _LastChunk:
+    data = chunk = b""
+
+
+def _shared_chunk(data: bytes) -> bytes:
+    """As `http_chunk`. The viewers of one run are sent the same object in a row: it is remembered until the next."""
+    if data is not _LastChunk.data:
+        _LastChunk.data, _LastChunk.chunk = data, http_chunk(data)
+    return _LastChunk.chunk
 
 
 def _nothing(_error: ApiError) -> bytes:

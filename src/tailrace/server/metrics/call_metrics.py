@@ -29,7 +29,7 @@ def count_calls(metrics: Metrics) -> CallMiddleware:
 
 
 class _CallMeter(ForwardingListener):
-    __slots__ = ("_at", "_first_token", "_inter_token", "_metrics", "_provider", "_waiting")
+    __slots__ = ("_at", "_first_token", "_gap_bounds", "_gap_cells", "_metrics", "_provider", "_waiting")
 
     def __init__(self, metrics: Metrics, inner: CallListener) -> None:
         super().__init__(inner)

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from tailrace.ports import ENDED, Frame, Run
+from tailrace.ports import ENDED, Frame, LogPage, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
@@ -67,8 +67,14 @@ async def stream_log(
         return web.Response(status=204)  # tells an EventSource to stop reconnecting (HTML, 9.2.3)
     stream = pipeline.stream(request)
     stream.begin()
-    async for page in pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot):
+    viewer = pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot)
+
+    def take(page: LogPage) -> bool:
+        return stream.send_shared(page.framed(frame))
+
+    async for page in viewer:
         await stream.send_pieces(page.framed(frame))
         del page
         await stream.caught_up()
+        await viewer.take_live(take)
     return await stream.end()

@@ -17,7 +17,7 @@ import msgspec
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.journal.viewed_lines import line_with_reasoning, line_without_reasoning
-from tailrace.ports import ENDED, Frame, Journal, Run, StoredLine
+from tailrace.ports import ENDED, Frame, Journal, LogPage, Run, StoredLine
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.sse_stream import EventStream
@@ -88,14 +88,24 @@ class SessionFeed:
     async def _send_run(self, run_id: str, after: int) -> None:
         """To its end, or until it is parked. A run that was deleted is passed over."""
         frame, seq = session_frame(run_id, reasoning=self._reasoning), after
+        stream, viewer = self._stream, self._journal.tail_pages(run_id, after=after)
+
+        def take(page: LogPage) -> bool:
+            nonlocal seq
+            if page[-1].json.startswith(_PARKED) or not stream.send_shared(page.framed(frame)):
+                return False
+            seq = page[-1].seq
+            return True
+
         try:
-            async for page in self._journal.tail_pages(run_id, after=after):
-                await self._stream.send_pieces(page.framed(frame))
+            async for page in viewer:
+                await stream.send_pieces(page.framed(frame))
                 seq, is_parked = page[-1].seq, page[-1].json.startswith(_PARKED)
                 del page
-                await self._stream.caught_up()
+                await stream.caught_up()
                 if is_parked and (await self._journal.get(run_id)).state == "parked":
                     return
+                await viewer.take_live(take)
             run = await self._journal.get(run_id)
         except RunNotFound:
             return

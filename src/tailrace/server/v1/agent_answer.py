@@ -75,12 +75,22 @@ class _AgentAnswer:
         request = self._call.request
         stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
         at_once = self._app.config.streaming.api_server is False
+
+        def encoded(batch: Batch) -> bytes:
+            for entry in batch:
+                if isinstance(entry.event, AttemptStarted):
+                    encoder.new_attempt(entry.event.provider)
+            return _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun)
+
+        def take(batch: Batch) -> bool:
+            if not stream.begun or not batch.stored or not stream.takes(len(batch.stored)):
+                return False
+            stream.send(encoded(batch))
+            return True
+
         try:
-            async for batch in follow(self._app.journal, run.id):
-                for entry in batch:
-                    if isinstance(entry.event, AttemptStarted):
-                        encoder.new_attempt(entry.event.provider)
-                if data := _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun):
+            async for batch in follow(self._app.journal, run.id, take=take):
+                if data := encoded(batch):
                     await stream.send_pieces(data)
                 await stream.caught_up()
         except asyncio.CancelledError:

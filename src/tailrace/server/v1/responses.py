@@ -18,7 +18,7 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.calls.raw_model import not_told
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Batch, Run
 from tailrace.runs.recovery import ended, follow
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -253,7 +253,14 @@ class Responses:
         stream = self._pipeline.stream(request)
         held: list[bytes] = []
         at_once = self._app.config.streaming.api_server is False
-        async for batch in follow(self._journal, run.id):
+
+        def take(batch: Batch) -> bool:
+            if held or not stream.begun or not batch.stored or not stream.takes(len(batch.stored)):
+                return False
+            stream.send(response.events(batch))
+            return True
+
+        async for batch in follow(self._journal, run.id, take=None if at_once else take):
             held.append(response.events(batch))
             if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 await stream.send_pieces(b"".join(held))
