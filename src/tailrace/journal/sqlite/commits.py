@@ -106,7 +106,10 @@ class Commits(GroupCommit[_Work]):
         one is due."""
         super().__init__(clock, on_lag)
         self._checkpoint = checkpoint
-        self._writer = _Writer(path, connection, self._settle_soon, after_commit)
+        self._writer = Writer(path, connection, self._settle_soon, after_commit)
+        self._start_writer()
+
+    def _start_writer(self) -> None:
         self._writer.start()
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
@@ -142,7 +145,7 @@ class Commits(GroupCommit[_Work]):
             self._checkpoint()
 
 
-class _Writer(threading.Thread):
+class Writer(threading.Thread):
     """The one thread that writes."""
 
     def __init__(
@@ -167,18 +170,22 @@ class _Writer(threading.Thread):
         with contextlib.suppress(sqlite3.Error):  # the first group will raise it
             compile_inserts(self._connection)
         while (group := self.groups.get()) is not None:
-            try:
-                with translated(self._path):
-                    self._write(group)
-            except JournalError as error:
-                self._fail(group, error)
-            except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
-                self._fail(group, JournalError(f"{self._path}: {exc!r}"))
-            else:
-                self._measure_wal()
-                self._wake_others()
-            self._settle(group)
+            self.commit(group)
         self._connection.close()
+
+    def commit(self, group: _Group) -> None:
+        """Writes one group and has it settled, whatever became of it."""
+        try:
+            with translated(self._path):
+                self._write(group)
+        except JournalError as error:
+            self._fail(group, error)
+        except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
+            self._fail(group, JournalError(f"{self._path}: {exc!r}"))
+        else:
+            self._measure_wal()
+            self._wake_others()
+        self._settle(group)
 
     def _measure_wal(self) -> None:
         """A log that could not be checkpointed whole is tried again when it has grown by so much again."""

@@ -1,0 +1,53 @@
+"""Worlds that once broke a rule, as small as they could be made. Each says what was wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.testing.simulation.simulation import simulate
+from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, StoreFault, Watch, World
+
+FOUND = {
+    # What an earlier process had spent was not counted in the end of a raw call that another one went on with.
+    "usage of a raw call after a crash": World(
+        dialect="anthropic",
+        happenings=(
+            Ask(at=0.902, surface="raw", said=(Said(words=12, faults=(Bad(kind="overloaded", at=67),)),)),
+            Kill(at=1.131, steps=76, back_s=0.5),
+        ),
+    ),
+    # A gateway that could not start left its heartbeat behind.
+    "tasks of a gateway that could not start": World(
+        happenings=(
+            Ask(at=2.0, surface="chat", session=1),
+            StoreFault(at=0.259, kind="io", for_s=6.0),
+            Kill(at=0.271, back_s=2.0),
+        ),
+    ),
+    # A run that was given back while storage was away stayed this process's own: its viewers here heard no more of it.
+    "viewers of a run that was given back in an outage": World(
+        noise=577881817,
+        nodes=2,
+        dialect="anthropic",
+        max_turns=1,
+        approval_s=3.0,
+        happenings=(
+            Ask(at=2.426, node=1, said=(Said(tool_s=3.0),)),
+            Ask(
+                at=0.582,
+                session=1,
+                said=(
+                    Said(tool="launch", tool_s=3.0, faults=(Bad(kind="503", at=44), Bad(kind="end", at=62))),
+                    Said(),
+                ),
+            ),
+            Watch(at=3.942, ask=1, node=1, snapshot=True),
+            StoreFault(at=2.32, kind="gone", for_s=6.0, after_statements=3),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_stays_mended(name: str) -> None:
+    assert simulate(FOUND[name]).broken == ()
