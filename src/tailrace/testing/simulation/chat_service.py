@@ -16,12 +16,12 @@ from tailrace.delivery import port
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Inbox, MessageReceived, Place, Sender, Update
 from tailrace.errors import PlatformError, TailraceError
 from tailrace.testing.simulation.loop import PROCESS, SimulatedLoop
-from tailrace.testing.simulation.world import ChatFault, Decision, World
+from tailrace.testing.simulation.world import ChatFault, World
 
 NAME = "telegram"  # the config knows the platform by it
 LATENCY_S = 0.05
-LOST_AFTER_S = 4.0
-PRESSED_AFTER_S = 1.0
+LOST_AFTER_S = 2.0
+PRESSED_AFTER_S = 0.6
 USER = Sender("ann")
 
 
@@ -52,9 +52,9 @@ class ChatService:
         self.acknowledged: list[str] = []
         self.messages: dict[str, ShownMessage] = {}
         self.requests = 0
+        self.faults_met: list[ChatFault] = []
         self.in_doubt = 0  # requests whose reply was lost, or whose process has died
         self.lost_finals: list[str] = []  # the texts of final messages that were not shown, and whose reply was lost
-        self.decisions: list[Decision] = []  # of the questions in the order in which they are put
         self._decided: set[str] = set()
         self._numbers = 0
         self._keys: dict[str, str] = {}
@@ -85,7 +85,9 @@ class ChatService:
         self.requests += 1
         if isinstance(action, port.Typing):
             return "ok"
-        return self._faults.pop(0) if self._faults else "ok"
+        fault = self._faults.pop(0) if self._faults else "ok"
+        self.faults_met.append(fault)
+        return fault
 
     def receive(self, place: Place, action: AnyAction, fault: ChatFault, answer: asyncio.Future[AnyReply]) -> None:
         """A request has arrived."""
@@ -104,7 +106,7 @@ class ChatService:
 
     def _refusal(self, action: AnyAction, fault: ChatFault) -> AnyReply:
         if fault == "flood":
-            return port.Flood(3.0)
+            return port.Flood(1.5)
         if fault == "markup" and getattr(action, "markup", False):
             return port.MarkupRejected()
         return port.Failed("simulated")
@@ -115,7 +117,7 @@ class ChatService:
                 if self._world.resend == "idempotent" and key in self._keys:
                     return port.Sent(self._keys[key])
                 message_id = self._new(ShownMessage(place.chat, key, text, final, purpose))
-                self._answer_question(place.chat, buttons)
+                self._answer_question(place.chat, text, buttons)
                 return port.Sent(message_id)
             case port.LookUp(key=key):
                 return port.Sent(self._keys[key]) if key in self._keys else port.NotFound()
@@ -124,7 +126,7 @@ class ChatService:
                     return port.Gone("message")
                 same = message.text == text and message.final == final
                 message.text, message.final = text, final
-                self._answer_question(place.chat, buttons)
+                self._answer_question(place.chat, text, buttons)
                 return port.NotModified() if same else port.Accepted()
             case port.Open(key=key, text=text):
                 return port.Sent(self._new(ShownMessage(place.chat, key, text, final=False)))
@@ -149,12 +151,12 @@ class ChatService:
         self._keys[message.key] = message_id
         return message_id
 
-    def _answer_question(self, chat: str, buttons: tuple[port.Button, ...]) -> None:
+    def _answer_question(self, chat: str, text: str, buttons: tuple[port.Button, ...]) -> None:
         """The person presses a button, once for each question."""
         asked = {button.value.rpartition(":")[0] for button in buttons} - self._decided
         for approval in sorted(asked):
             self._decided.add(approval)
-            decision = self.decisions.pop(0) if self.decisions else "once"
+            decision = self._world.decision(text)
             if decision != "never":
                 self._loop.call_later(PRESSED_AFTER_S, self.press, chat, f"{approval}:{decision}")
 

@@ -36,7 +36,7 @@ def world_of(seed: int) -> World:
     nodes = rng.choice((1, 1, 2, 2, 3))
     asks = [_ask(rng, surface, nodes) for _ in range(rng.choice((1, 1, 2, 3)))]
     happenings: list[Happening] = [*asks]
-    span_s = 8.0
+    span_s = 5.0
     for number, ask in enumerate(asks):
         if ask.surface != "chat" and rng.random() < 0.6:
             happenings.append(_watch(rng, number, ask.at, nodes))
@@ -51,10 +51,10 @@ def world_of(seed: int) -> World:
         nodes=nodes,
         dialect=rng.choice(_DIALECTS),
         fallback=rng.choice((None, None, *_DIALECTS)),
-        lease_s=rng.choice((2.0, 3.0, 6.0)),
+        lease_s=rng.choice((3.0, 5.0, 9.0)),
         max_turns=rng.choice((50, 50, 50, 2, 1)),
         max_tokens=rng.choice((0, 0, 0, 60)),
-        approval_s=rng.choice((3.0, 8.0)),
+        approval_s=rng.choice((2.0, 5.0)),
         streaming=rng.random() < 0.8,
         resend=rng.choice(("never", "never", "look_up", "idempotent")),
         mode=rng.choice(("edit", "edit", "edit", "whole", "draft", "stream")),
@@ -73,7 +73,7 @@ def _ask(rng: random.Random, surface: str, nodes: int) -> Ask:
     steps = 1 if where == "raw" else rng.choice((1, 1, 2, 3))
     said = [_said(rng, with_tool=step < steps - 1) for step in range(steps)]
     return Ask(
-        at=round(0.1 + rng.random() * 3, 3),
+        at=round(0.1 + rng.random() * 2, 3),
         surface=where,
         node=rng.randrange(nodes),
         session=rng.choice((0, 1, 1)) if where == "agent" else rng.choice((1, 1, 2)) if where == "chat" else 0,
@@ -92,7 +92,7 @@ def _said(rng: random.Random, *, with_tool: bool) -> Said:
     return Said(
         words=rng.choice((0, 1, 6, 12, 40)) if with_tool else rng.choice((1, 6, 12, 40)),
         tool=tool,
-        tool_s=rng.choice((0.1, 0.5, 3.0)),
+        tool_s=rng.choice((0.1, 0.5, 1.5)),
         decision=rng.choice(("once", "once", "session", "deny", "never")) if tool == "launch" else "once",
         faults=tuple(faults),
         thinks=rng.random() < 0.15,
@@ -108,18 +108,18 @@ def _watch(rng: random.Random, number: int, asked_at: float, nodes: int) -> Watc
         pages=pages,
         snapshot=not pages and rng.random() < 0.4,
         leaves_after=rng.choice((0, 0, 1, 4, 9)),
-        away_s=rng.choice((0.1, 1.0, 6.0)),
+        away_s=rng.choice((0.1, 1.0, 3.0)),
     )
 
 
 def _trouble(rng: random.Random, nodes: int, span_s: float) -> Happening:
     at, node = _time(rng, 0.1, span_s), rng.randrange(nodes)
-    back_s = rng.choice((0.5, 2.0, 8.0))
+    back_s = rng.choice((0.5, 1.5, 4.0))
     kind = rng.choice(("kill", "kill", "kill", "hang", "hang", "leave", "store", "store"))
     if kind == "kill":
         return Kill(at, node, rng.choice((0, rng.randrange(1, 120))), back_s)
     if kind == "hang":
-        return Hang(at, node, rng.choice((0.5, 2.0, 5.0, 15.0)))
+        return Hang(at, node, rng.choice((0.5, 2.0, 4.0, 10.0)))
     if kind == "leave":
         return Leave(at, node, back_s)
-    return StoreFault(at, rng.choice(_STORE_FAULTS), rng.choice((0.2, 2.0, 6.0)), rng.choice((0, 0, 1, 3)))
+    return StoreFault(at, rng.choice(_STORE_FAULTS), rng.choice((0.2, 1.5, 4.0)), rng.choice((0, 0, 1, 3)))

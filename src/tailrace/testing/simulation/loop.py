@@ -103,7 +103,7 @@ class SimulatedFuture(asyncio.Future[T]):
 class SimulatedLoop(asyncio.BaseEventLoop):
     """`io_s` is how long a call in a thread takes, in seconds; `max_steps` is how many steps a world may take."""
 
-    def __init__(self, rng: random.Random, *, max_steps: int = 200_000) -> None:
+    def __init__(self, rng: random.Random, *, max_steps: int = 60_000) -> None:
         super().__init__()
         self._now = EPOCH_S
         self._rng = rng

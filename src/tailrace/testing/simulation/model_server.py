@@ -32,7 +32,7 @@ _RESULTS = ("function_call_output", "tool_result")
 _STATUSES = {"429": 429, "500": 500, "503": 503, "529": 529, "400": 400, "401": 401}
 PERMANENT = frozenset({"400", "401"})
 HARMLESS = frozenset({"ok", "drip", "slow", "whole", "late"})  # the answer arrives all the same
-PING_S = 2.0
+PING_S = 1.5
 
 
 def question_text(number: int) -> str:
@@ -158,7 +158,7 @@ class SimulatedProvider:
             await asyncio.sleep(connect_timeout_s)
             raise TimedOut(f"no connection within {connect_timeout_s:g} s", deadline="connect")
         if fault.kind == "late":
-            await asyncio.sleep(4.0)
+            await asyncio.sleep(2.0)
         request = scripted_request(dialect, read)
         answer = self._answer(place, said, text, fault)
         self._serve(place, fault, answer.counted)
@@ -197,7 +197,7 @@ class SimulatedProvider:
         return reply
 
     def pace_s(self, fault: Bad) -> float:
-        return 1.0 if fault.kind == "slow" else float(self._rng.random()) * 0.05
+        return 0.5 if fault.kind == "slow" else float(self._rng.random()) * 0.05
 
     def silence(self, dialect: Dialect) -> bytes:
         return KEEP_ALIVE[dialect]
@@ -263,7 +263,7 @@ def _pieces(response: Response, fault: Bad, dialect: Dialect, request: ScriptedR
             failed = error_events(dialect, FAILURES["overloaded"], request, after=kept.count(b"\n\n"))
             pieces += [frame(event) for event in failed]
     elif fault.kind == "drip":
-        pieces = _split(b"".join(pieces), 1 + fault.at)
+        pieces = _split(b"".join(pieces), max(1 + fault.at, sum(map(len, pieces)) // 60))
     elif len(pieces) > 12:  # as a busy socket hands them out: several events at once
         pieces = _split(b"".join(pieces), max(200, sum(map(len, pieces)) // 8))
     return pieces

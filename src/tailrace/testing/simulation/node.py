@@ -39,7 +39,7 @@ from tailrace.testing.simulation.world import World
 T = TypeVar("T")
 HOME = Path("/simulated")
 MAX_ATTEMPTS = 3
-RESTART_S = 2.0  # after a process has ended: at the latest then it is started again
+RESTART_S = 1.5  # after a process has ended: at the latest then it is started again
 REQUEST_TIMEOUT_S = 20.0
 
 
@@ -59,10 +59,10 @@ def config_of(world: World) -> Config:
         model=ModelChoice("sim", "m", fallbacks),
         providers=providers,
         call=CallPolicy(
-            first_token_timeout_s=8.0,
-            idle_timeout_s=6.0,
-            progress_timeout_s=12.0,
-            total_timeout_s=60.0,
+            first_token_timeout_s=4.0,
+            idle_timeout_s=3.0,
+            progress_timeout_s=6.0,
+            total_timeout_s=25.0,
             max_attempts=MAX_ATTEMPTS,
         ),
         agent=AgentSettings(tools=(), max_turns=world.max_turns, max_tokens=world.max_tokens or None),

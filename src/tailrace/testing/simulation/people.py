@@ -6,7 +6,6 @@ They know what they were told and nothing else. What a node has acknowledged to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,12 +19,12 @@ from tailrace.messages import Message, Text
 from tailrace.ports import Run
 from tailrace.testing.simulation.model_server import question_text
 from tailrace.testing.simulation.node import Node, NodeGone
-from tailrace.testing.simulation.world import Ask, Stop, Watch
+from tailrace.testing.simulation.world import Ask, Stop, Watch, World
 
 REQUESTER = "ann"
-PAUSE_S = 1.0  # before a client tries again, at the next node
+PAUSE_S = 0.7  # before a client tries again, at the next node
 TRIES = 60
-DECIDES_AFTER_S = 1.0
+DECIDES_AFTER_S = 0.6
 
 
 class Viewed(msgspec.Struct):
@@ -41,7 +40,8 @@ class Viewed(msgspec.Struct):
 class People:
     """All of them. `acknowledged` are the runs that clients were told of, by the number of their question."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], world: World) -> None:
+        self._world = world
         self._nodes = nodes
         self.acknowledged: dict[int, Run] = {}
         self.stopped: dict[int, bool] = {}  # questions that somebody has stopped; True: it was acknowledged
@@ -56,9 +56,8 @@ class People:
         self.acknowledged[number] = run
         self._known.set()
         self.waiting -= 1
-        decisions = [said.decision for said in ask.said if said.tool == "launch"]
-        if decisions and ask.surface == "agent":
-            await self._decide(ask.node, run.id, decisions)
+        if ask.surface == "agent" and any(said.tool == "launch" for said in ask.said):
+            await self._decide(ask.node, run.id)
 
     async def stop(self, stop: Stop) -> None:
         number = stop.ask + 1
@@ -111,7 +110,7 @@ class People:
                 await asyncio.sleep(PAUSE_S)
         raise RuntimeError(f"no node has answered in {TRIES} tries")
 
-    async def _decide(self, node: int, run_id: str, decisions: Sequence[str]) -> None:
+    async def _decide(self, node: int, run_id: str) -> None:
         seen: set[str] = set()
         after = 0
         for _ in range(TRIES):
@@ -126,7 +125,7 @@ class People:
             if asked is None:
                 return
             seen.add(asked.approval_id)
-            decision = decisions[min(len(seen), len(decisions)) - 1]
+            decision = self._world.decision(asked.command)
             if decision != "never":
                 await asyncio.sleep(DECIDES_AFTER_S)
                 await self._insist(node, _answer(run_id, asked.approval_id, decision))

@@ -169,7 +169,7 @@ def _budget_rules(simulation: Simulation, number: int, run: Run, log: Sequence[E
         yield f"the usage is {run.finished.usage} and its log says {recorded}"
     if _is_calm(simulation) and run.finished is not None and run.finished.status == "completed":
         whole = [one for one in simulation.provider.served if one.place.question == number]
-        due = sum((one.usage for one in whole if one.fault.kind in ("ok", "drip", "whole", "late", "slow")), Usage())
+        due = sum((one.usage for one in whole if one.fault.kind in ("ok", "whole")), Usage())
         if recorded.output_tokens < due.output_tokens or recorded.input_tokens < due.input_tokens:
             yield f"the provider has counted {due} and the log {recorded}"
 

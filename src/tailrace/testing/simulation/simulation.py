@@ -24,6 +24,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from tailrace.errors import JournalError
 from tailrace.flows.engine import runner as flow_runner
 from tailrace.messages import JsonObject
 from tailrace.providers.retry import reattachment
@@ -37,8 +38,8 @@ from tailrace.testing.simulation.store import SimulatedStore
 from tailrace.testing.simulation.tools import ToolRun
 from tailrace.testing.simulation.world import Ask, Hang, Happening, Kill, Leave, Stop, StoreFault, Watch, World
 
-LONGEST_S = 1500.0  # of the world's own time, until everything that was asked for has ended
-LOOK_S = 1.0
+LONGEST_S = 400.0  # of the world's own time, until everything that was asked for has ended
+LOOK_S = 0.5
 SHUTDOWN_S = 120.0
 COLLECT_EVERY = 40  # worlds: what a world leaves behind is full of cycles
 
@@ -75,7 +76,7 @@ class Simulation:
         self._done = 0  # happenings
         chats = any(ask.surface == "chat" for ask in world.asks)
         self.nodes = [Node(self, number, serves_chat=chats) for number in range(world.nodes)]
-        self.people = People(self.nodes)
+        self.people = People(self.nodes, world)
         self._tasks: list[asyncio.Task[None]] = []
 
     # ── what nodes find around them ──
@@ -112,11 +113,11 @@ class Simulation:
 
     def _happen(self, happening: Happening, number: int) -> None:
         self._done += 1
-        self.counts[type(happening).__name__.lower()] += 1
+        name = f"store {happening.kind}" if isinstance(happening, StoreFault) else type(happening).__name__.lower()
+        self.counts[name] += 1
         self.trace(f"{happening!r}")
         match happening:
             case Ask(surface="chat", session=session):
-                self.chat.decisions += [said.decision for said in happening.said if said.tool == "launch"]
                 self.chat.say(f"chat-{session}", number, question_text(number))
             case Ask():
                 self._person(self.people.ask(number, happening))
@@ -154,7 +155,7 @@ class Simulation:
 
     async def _until_settled(self) -> None:
         quiet = 0
-        while quiet < 3:  # a delivery may be about to begin
+        while quiet < 2:  # a delivery may be about to begin
             await asyncio.sleep(LOOK_S)
             quiet = quiet + 1 if self._is_settled() else 0
             if self.loop.time() > EPOCH_S + LONGEST_S:
@@ -188,9 +189,13 @@ class Simulation:
     def outcome(self) -> Outcome:
         for row in self.store.rows():
             self._digest.update(repr(row).encode())
-        self.broken += broken_rules(self)
+        try:
+            self.broken += broken_rules(self)
+        except JournalError as exc:
+            self.broken.append(f"what is stored cannot be read: {exc}")
         served = Counter(f"reply {request.fault.kind}" for request in self.provider.served)
         self.counts.update(served)
+        self.counts.update(f"chat {fault}" for fault in self.chat.faults_met)
         self.counts["tool"] = len(self.runs_of_tools)
         self.counts["commit"] = self.store.commits
         self.counts["refusal"] = self.store.refusals

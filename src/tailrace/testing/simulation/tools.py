@@ -44,7 +44,7 @@ class CountedTool:
         return f"missing: {', '.join(missing)}" if missing else ""
 
     def preview(self, args: JsonObject) -> str:
-        return f"{args['question']}.{args['step']}"
+        return f"{args.get('question')}.{args.get('step')}"
 
     def effect(self, args: JsonObject) -> Effect:
         if self.spec.name != "launch":

@@ -6,12 +6,14 @@ Times are seconds since the world began.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
 from tailrace.messages import Dialect
 
+LAUNCH = re.compile(r"launch (\d+)\.(\d+)")  # what `launch` says that it would do: its question and its step
 ToolName = Literal["", "look", "push", "launch"]  # repeatable, not repeatable, not repeatable and asked about
 Decision = Literal["once", "session", "deny", "never"]
 Surface = Literal["agent", "raw", "chat"]
@@ -142,6 +144,14 @@ class World(Value):
     limit: int = 4000  # characters of one message
     chat_faults: tuple[ChatFault, ...] = ()  # befall the requests to the platform in turn
     happenings: tuple[Happening, ...] = (Ask(),)
+
+    def decision(self, text: str) -> Decision:
+        """Of the person who is asked about the action in this text."""
+        found = LAUNCH.search(text)
+        if found is None:
+            return "once"
+        said = self.asks[int(found[1]) - 1].said
+        return said[int(found[2])].decision if int(found[2]) < len(said) else "deny"
 
     @property
     def asks(self) -> tuple[Ask, ...]:
