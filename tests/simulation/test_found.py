@@ -45,6 +45,34 @@ FOUND = {
             StoreFault(at=2.32, kind="gone", for_s=6.0, after_statements=3),
         ),
     ),
+    # A group was refused; what the same run had appended meanwhile was written, and its log had a gap for ever.
+    "entries after one that storage refused": World(
+        noise=59717830,
+        fallback="anthropic",
+        max_turns=2,
+        approval_s=2.0,
+        happenings=(
+            Ask(at=0.426, session=1, said=(Said(words=40, tool_s=0.1),)),
+            Ask(at=0.831, session=1, said=(Said(words=40, tool_s=1.5),)),
+            Ask(
+                at=1.037,
+                session=1,
+                said=(
+                    Said(words=40, tool="look", thinks=True),
+                    Said(
+                        words=12,
+                        tool_s=1.5,
+                        faults=(Bad(kind="stall", at=73), Bad(kind="overloaded", at=18), Bad(kind="end", at=91), Bad()),
+                    ),
+                ),
+            ),
+            Watch(at=1.985, snapshot=True, away_s=0.1),
+            Watch(at=1.871, ask=1, pages=True, away_s=3.0),
+            StoreFault(at=1.851, kind="slow", for_s=4.0, after_statements=1),
+            StoreFault(at=2.307, kind="io", for_s=0.2),
+            Kill(at=0.122, steps=14, back_s=1.5),
+        ),
+    ),
 }
 
 

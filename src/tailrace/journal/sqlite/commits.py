@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translated
 from tailrace.journal.sqlite.schema import WAL_BYTES, wal_bytes
-from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
+from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -112,9 +112,12 @@ class Commits(GroupCommit[_Work]):
     def _start_writer(self) -> None:
         self._writer.start()
 
-    async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
-        """Runs `work` in the transaction of the next group, after everything queued before it."""
-        result: T = await self._call(work, fsync=fsync).future
+    async def call(
+        self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False, log: StoredLog | None = None
+    ) -> T:
+        """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
+        entry of the `log` was refused."""
+        result: T = await self._call(work, fsync=fsync, log=log).future
         return result
 
     @property

@@ -142,7 +142,7 @@ class SqliteJournal(StoredJournal):
 
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
         end = partial(statements.seal, lease=lease, entry=last, output_seqs=output_seqs, now=self._clock())
-        await self._commits.call(end, fsync=fsync)
+        await self._commits.call(end, fsync=fsync, log=self._logs.get(lease.run_id))
 
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
         return await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal))

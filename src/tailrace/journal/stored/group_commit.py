@@ -66,6 +66,9 @@ class PendingAppend:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
         only slow each other down."""
         self.batch = self.log.take_pending()
+        if self.log.failure is not None:  # an entry before these was refused: written, they would leave a gap
+            self.error = self.log.failure
+            return
         entries: Sequence[Entry] = self.batch
         repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
         if repeats:  # a sequence's output: it stands in the entries of its steps
@@ -110,6 +113,7 @@ class PendingCall(Generic[Work]):
     result: Any = None
     error: TailraceError | None = None
     withdrawn: bool = False  # the caller was told that it was not written: it must not be
+    log: StoredLog | None = None  # whose entries it needs: it is not done where one of them was refused
 
     def withdraw(self, error: TailraceError) -> None:
         self.withdrawn, self.error = True, error
@@ -157,8 +161,8 @@ class GroupCommit(ABC, Generic[Work]):
                 self._waiting_since = self._loop.time()
             self._queue(PendingAppend(log))
 
-    def _call(self, work: Work, *, fsync: bool) -> PendingCall[Work]:
-        call = PendingCall(work, self._loop.create_future(), fsync)
+    def _call(self, work: Work, *, fsync: bool, log: StoredLog | None = None) -> PendingCall[Work]:
+        call = PendingCall(work, self._loop.create_future(), fsync, log=log)
         self._queue(call)
         return call
 
@@ -183,15 +187,34 @@ class GroupCommit(ABC, Generic[Work]):
         for part in group:
             if isinstance(part, PendingAppend):
                 part.freeze(at)
-        self._write(group)
+        if left := [part for part in group if not self._is_refused(part)]:
+            self._write(left)
+        else:
+            self._loop.call_soon(self._settle, left)
+
+    def _is_refused(self, part: PendingAppend | PendingCall[Work]) -> bool:
+        """Whether nothing of this part may be written, because an entry of its log was not; its caller is told."""
+        if isinstance(part, PendingAppend):
+            if part.error is None:
+                return False
+            part.settle()
+            return True
+        if part.log is None or part.log.failure is None:
+            return False
+        part.withdraw(part.log.failure)
+        return True
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:
         appended_at = self._in_flight_since
+        for part in group:
+            if part.error is not None:  # before the next group: it must not go on after an entry that was refused
+                part.settle()
         self._busy = bool(self._waiting)
         if self._busy:
-            self._send_group()  # first, so that the writer works while viewers are woken
+            self._send_group()  # before viewers are woken, so that the writer works meanwhile
         for part in group:
-            part.settle()
+            if part.error is None:
+                part.settle()
         if not self._busy:
             self._idle.wake()
         if appended_at is not None and self._on_lag is not None:
