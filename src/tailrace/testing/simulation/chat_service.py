@@ -156,7 +156,8 @@ class ChatService:
         asked = {button.value.rpartition(":")[0] for button in buttons} - self._decided
         for approval in sorted(asked):
             self._decided.add(approval)
-            decision = self._world.decision(text)
+            # A long question is split, and its buttons are below the last part.
+            decision = self._world.decision(" ".join([one.text for one in self.messages.values()] + [text]))
             if decision != "never":
                 self._loop.call_later(PRESSED_AFTER_S, self.press, chat, f"{approval}:{decision}")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -26,12 +26,32 @@ from tailrace.events import (
 from tailrace.journal.fold import DELIVERY, fold
 from tailrace.messages import Usage
 from tailrace.ports import Run
-from tailrace.testing.simulation.model_server import HARMLESS, PERMANENT, answer_text, tool_arguments
-from tailrace.testing.simulation.node import MAX_ATTEMPTS
-from tailrace.testing.simulation.world import Ask, Hang, Kill, Leave, Said, Stop, StoreFault
+from tailrace.testing.simulation.chat_service import ChatService
+from tailrace.testing.simulation.model_server import (
+    HARMLESS,
+    PERMANENT,
+    SimulatedProvider,
+    answer_text,
+    tool_arguments,
+)
+from tailrace.testing.simulation.node import MAX_ATTEMPTS, Node
+from tailrace.testing.simulation.people import People
+from tailrace.testing.simulation.store import SimulatedStore
+from tailrace.testing.simulation.tools import ToolRun
+from tailrace.testing.simulation.world import Ask, Hang, Kill, Leave, Said, Stop, StoreFault, World
 
-if TYPE_CHECKING:
-    from tailrace.testing.simulation.simulation import Simulation
+
+class Simulation(Protocol):
+    """What the rules are checked on: a world that is over."""
+
+    world: World
+    store: SimulatedStore
+    provider: SimulatedProvider
+    chat: ChatService
+    people: People
+    nodes: list[Node]
+    runs_of_tools: list[ToolRun]
+
 
 DEATHS_BEFORE_PARKED = 3
 

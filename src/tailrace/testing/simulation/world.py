@@ -146,12 +146,13 @@ class World(Value):
     happenings: tuple[Happening, ...] = (Ask(),)
 
     def decision(self, text: str) -> Decision:
-        """Of the person who is asked about the action in this text."""
-        found = LAUNCH.search(text)
-        if found is None:
-            return "once"
-        said = self.asks[int(found[1]) - 1].said
-        return said[int(found[2])].decision if int(found[2]) < len(said) else "deny"
+        """Of the person who is asked about the last action in this text."""
+        found = LAUNCH.findall(text)
+        if not found:
+            return "deny"
+        number, step = map(int, found[-1])
+        said = self.asks[number - 1].said
+        return said[step].decision if step < len(said) else "deny"
 
     @property
     def asks(self) -> tuple[Ask, ...]:
