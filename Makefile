@@ -16,7 +16,7 @@ JOBS ?= 2
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test check format bench fuzz soak lock synapse homeassistant clients clean help
+.PHONY: chat serve test check format bench fuzz simulate soak lock synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -46,6 +46,10 @@ bench: $(VENV)/.dev ## Tailrace beside other gateways, as ratios within one run;
 
 fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600
+
+simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate SEEDS=2000 FROM=0 REPORT=page.md
+	@$(BIN)/python -m tailrace.testing.simulation --seeds $(or $(SEEDS),2000) --from $(or $(FROM),0) \
+	  $(if $(REPORT),--report $(REPORT)) $(SIMULATE_ARGS)
 
 soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
 	@$(BIN)/python -m tailrace.testing.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg

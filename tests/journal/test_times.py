@@ -26,12 +26,13 @@ async def _without_times(store: Store, journal: Journal, run_id: str) -> None:
     if store.is_postgres:
         address = parse_address(store.url)
         connection = await connect(address, "test")
-        await connection.execute("ALTER TABLE batches DROP COLUMN at")
+        await connection.execute("ALTER TABLE batches DROP COLUMN at; DROP TABLE counters")
         await connection.execute("UPDATE format SET version = $1", OLD_FORMATS["postgres"])
         await connection.close()
     else:
         with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as file, file:
             file.execute("ALTER TABLE batches DROP COLUMN at")
+            file.execute("DROP TABLE counters")
             file.execute(f"PRAGMA user_version = {OLD_FORMATS['sqlite']}")
             assert file.execute("SELECT count(*) FROM runs WHERE id = ?", (run_id,)).fetchone() == (1,)
 

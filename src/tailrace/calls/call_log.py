@@ -37,6 +37,7 @@ from tailrace.messages import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
+    Usage,
 )
 from tailrace.ports import Journal, Lease
 from tailrace.providers.attempt import Route, StopCall
@@ -64,10 +65,10 @@ class RoutedRequest(NamedTuple):
 
 
 class CallLog(DeltaLog):
-    """Writes a call as the run of its lease. `shown` and `attempts` are what an earlier process has logged. With
-    `keep_events` the provider's own events are logged too, because clients are fed from the log."""
+    """Writes a call as the run of its lease. `shown`, `attempts` and `usage` are what an earlier process has logged.
+    With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per thing that an earlier process has logged
         self,
         journal: Journal,
         lease: Lease,
@@ -75,6 +76,7 @@ class CallLog(DeltaLog):
         flush_every_s: float = 0.0,
         shown: str = "",
         attempts: int = 0,
+        usage: Usage | None = None,
         keep_events: bool = False,
         routed: RoutedRequest | None = None,
         kept: KeptAnswer | None = None,
@@ -85,6 +87,7 @@ class CallLog(DeltaLog):
             journal.append(lease, events, attempt=attempt)
 
         super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        self.usage = usage if usage is not None else Usage()
         self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease

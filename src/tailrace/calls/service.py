@@ -14,10 +14,10 @@ import msgspec
 from tailrace.calls.call_log import CALL_KIND, CallLog, RoutedRequest
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError, StreamCut
-from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished
+from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished, UsageRecorded
 from tailrace.journal.fold import fold
 from tailrace.kept_answer import KeptAnswer, kept_in
-from tailrace.messages import JsonObject, Message, Value
+from tailrace.messages import JsonObject, Message, Usage, Value
 from tailrace.ports import Durability, Journal, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
@@ -84,8 +84,11 @@ class _CallExecution:
         self._asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         self._routes = routes_for(self._asked)
         attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
+        spent = (entry.event.usage for entry in claimed.entries if isinstance(entry.event, UsageRecorded))
         self._began_a_tool_call = _began_a_tool_call(claimed.entries)
-        self._record = self._new_log(fold(claimed.entries).output, attempts, kept_in(claimed.entries))
+        self._record = self._new_log(
+            fold(claimed.entries).output, attempts, sum(spent, Usage()), kept_in(claimed.entries)
+        )
 
     async def run(self) -> RunFinished:
         try:
@@ -110,18 +113,19 @@ class _CallExecution:
             if result is not None:
                 return result
             self._began_a_tool_call |= self._record.called
-            self._record = self._new_log(self._record.text, self._record.attempts)
+            self._record = self._new_log(self._record.text, self._record.attempts, self._record.usage)
         if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
             raise StreamCut("the process ended in the middle of a tool call; ask again")
         request = msgspec.structs.replace(request, prefill=self._record.text)
         return await self._caller.complete(request, self._routes, listener=self._record)
 
-    def _new_log(self, shown: str, attempts: int, kept: KeptAnswer | None = None) -> CallLog:
+    def _new_log(self, shown: str, attempts: int, usage: Usage, kept: KeptAnswer | None = None) -> CallLog:
         return CallLog(
             self._journal,
             self._lease,
             shown=shown,
             attempts=attempts,
+            usage=usage,
             keep_events=True,
             routed=RoutedRequest(self._asked, self._routes),
             kept=kept,

@@ -34,6 +34,7 @@ from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
 
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
+TICKS_TO_REPORT = 3  # of the loop: viewers hear of a run's end before its own task does
 MAX_PUT_OFF = 1024  # runs whose next try is remembered
 OnEnd = Callable[[Run, RunFinished], None]
 OnRunning = Callable[[int], None]
@@ -136,7 +137,8 @@ class RunHost(ABC, Generic[E]):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
+        for _ in range(TICKS_TO_REPORT):
+            await asyncio.sleep(0)
         await self.give_back()
         await self._group.__aexit__(None, None, None)
 

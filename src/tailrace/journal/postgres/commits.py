@@ -33,7 +33,7 @@ from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.statements import entries_gone
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.sessions.session_watch import mark_of
-from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
+from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -142,10 +142,12 @@ class Commits(GroupCommit[Write]):
         begins: str = "",
         changes_values: bool = False,
         patience_s: float | None = None,
+        log: StoredLog | None = None,
     ) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it. With `patience_s`,
-        raises `StorageFailed` where the database has not answered for so long and the work was certainly not done."""
-        call = self._call(Write(work, signals, begins, changes_values), fsync=fsync)
+        raises `StorageFailed` where the database has not answered for so long and the work was certainly not done. Not
+        done where an entry of the `log` was refused."""
+        call = self._call(Write(work, signals, begins, changes_values), fsync=fsync, log=log)
         timer = None if patience_s is None else self._loop.call_later(patience_s, self._withdraw, call, patience_s)
         try:
             result: T = await call.future

@@ -172,7 +172,7 @@ class PostgresJournal(StoredJournal):
 
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
         end = partial(statements.seal, lease=lease, last=last, output_seqs=output_seqs, now=self._now())
-        await self._commits.call(end, fsync=fsync)
+        await self._commits.call(end, fsync=fsync, log=self._logs.get(lease.run_id))
 
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
         send = partial(statements.signal, run_id=run_id, sent=signal)

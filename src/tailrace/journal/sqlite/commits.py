@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translated
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
-from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
+from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -116,13 +116,24 @@ class Commits(GroupCommit[_Work]):
         self._checkpoint = checkpoint
         self._file = _GroupFile(path, connection, after_commit)
         self._writer = _Writer(self._file, self._settle_soon)
-        self._writer.start()
         self._storage_slow_until = 0.0  # on the loop's clock
+        self._start_writer()
 
-    async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False, long: bool = False) -> T:
-        """Runs `work` in the transaction of the next group, after everything queued before it. `long`: what it does
-        grows with the log of a run, and the loop must not wait for it."""
-        result: T = await self._call(_LongWork(work) if long else work, fsync=fsync).future
+    def _start_writer(self) -> None:
+        self._writer.start()
+
+    async def call(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        fsync: bool = False,
+        long: bool = False,
+        log: StoredLog | None = None,
+    ) -> T:
+        """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
+        entry of the `log` was refused. `long`: what it does grows with the log of a run, and the loop must not wait for
+        it."""
+        result: T = await self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
         return result
 
     @property
@@ -280,6 +291,10 @@ class _Writer(threading.Thread):
             self._file.set_patience(0.0)
         self.compiled = True
         while (group := self.groups.get()) is not None:
-            self._file.write(group, wait=True)
-            self._settle(group)
+            self.commit(group)
         self._file.connection.close()
+
+    def commit(self, group: _Group) -> None:
+        """Writes one group and has it settled, whatever became of it."""
+        self._file.write(group, wait=True)
+        self._settle(group)

@@ -72,16 +72,29 @@ class SqliteJournal(StoredJournal):
         self._clock = clock
         self._connection = connection  # the writer's
         self._pipe = pipe
-        self._readers = Readers(path)
-        self._commits = Commits(
-            path, connection, clock=clock, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
-        )
+        self._readers = self._open_readers()
+        self._commits = self._open_commits(on_lag)
         super().__init__(self._commits)
         self._checkpointing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._seen_signal = 0
         self._look_at_sessions_at = 0.0  # not before this time of the loop
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
+
+    # A simulation opens others, which use no thread.
+
+    def _open_readers(self) -> Readers:
+        return Readers(self._path)
+
+    def _open_commits(self, on_lag: OnLag | None) -> Commits:
+        return Commits(
+            self._path,
+            self._connection,
+            clock=self._clock,
+            after_commit=self._pipe.wake_peers,
+            checkpoint=self._checkpoint,
+            on_lag=on_lag,
+        )
 
     @classmethod
     async def open(
@@ -152,7 +165,7 @@ class SqliteJournal(StoredJournal):
 
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
         end = partial(statements.seal, lease=lease, entry=last, output_seqs=output_seqs, now=self._clock())
-        await self._commits.call(end, fsync=fsync)
+        await self._commits.call(end, fsync=fsync, log=self._logs.get(lease.run_id))
 
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
         return await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal))

@@ -69,6 +69,9 @@ class PendingAppend:
         only slow each other down."""
         log = self.log
         self.batch = log.take_pending()
+        if log.failure is not None:  # an entry before these was refused: written, they would leave a gap
+            self.error = log.failure
+            return
         entries: Sequence[Entry] = self.batch
         repeats = entries and isinstance(entries[-1].event, RunFinished) and log.fold.output_seqs is not None
         if repeats:  # a sequence's output: it stands in the entries of its steps
@@ -113,6 +116,7 @@ class PendingCall(Generic[Work]):
     result: Any = None
     error: TailraceError | None = None
     withdrawn: bool = False  # the caller was told that it was not written: it must not be
+    log: StoredLog | None = None  # whose entries it needs: it is not done where one of them was refused
 
     def withdraw(self, error: TailraceError) -> None:
         self.withdrawn, self.error = True, error
@@ -171,8 +175,8 @@ class GroupCommit(ABC, Generic[Work]):
             self._due.cancel()
             self._schedule()
 
-    def _call(self, work: Work, *, fsync: bool) -> PendingCall[Work]:
-        call = PendingCall(work, self._loop.create_future(), fsync)
+    def _call(self, work: Work, *, fsync: bool, log: StoredLog | None = None) -> PendingCall[Work]:
+        call = PendingCall(work, self._loop.create_future(), fsync, log=log)
         self._queue(call)
         self.send_soon()
         return call
@@ -208,7 +212,22 @@ class GroupCommit(ABC, Generic[Work]):
         for part in group:
             if isinstance(part, PendingAppend):
                 part.freeze(at)
-        self._write(group)
+        if left := [part for part in group if not self._is_refused(part)]:
+            self._write(left)
+        else:
+            self._loop.call_soon(self._settle, left)
+
+    def _is_refused(self, part: PendingAppend | PendingCall[Work]) -> bool:
+        """Whether nothing of this part may be written, because an entry of its log was not; its caller is told."""
+        if isinstance(part, PendingAppend):
+            if part.error is None:
+                return False
+            part.settle()
+            return True
+        if part.log is None or part.log.failure is None:
+            return False
+        part.withdraw(part.log.failure)
+        return True
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:
         appended_at = self._in_flight_since

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -201,7 +201,8 @@ class StoredJournal(Database):
         given_back = _GivenBack(f"run {lease.run_id} was given back")
         if log is not None and log.epoch == lease.epoch:
             log.refusal = given_back
-            await self._release_run(lease, fsync=log.fsync)
+            with self._dropped_on_failure(log):
+                await self._release_run(lease, fsync=log.fsync)
             self._drop(log, given_back)
         elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _GivenBack):
             # Storage refused an entry, which voids the lease here; in storage it may still be held. Where another
@@ -213,8 +214,19 @@ class StoredJournal(Database):
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
         log.refusal = _GivenBack(f"run {lease.run_id} was parked")
-        await self._park_run(lease, failure, kills, fsync=log.fsync)
+        with self._dropped_on_failure(log):
+            await self._park_run(lease, failure, kills, fsync=log.fsync)
         self._drop(log, log.refusal)
+
+    @contextlib.contextmanager
+    def _dropped_on_failure(self, log: StoredLog) -> Iterator[None]:
+        """A log that is given back is no longer this process's where storage could not be told so, either: another
+        process will claim the run, and its viewers here must hear of what that one writes."""
+        try:
+            yield
+        except BaseException:
+            self._drop(log, StaleEpoch(f"run {log.run_id} is no longer {log.owner}'s in this process"))
+            raise
 
     # ── writing ──
 

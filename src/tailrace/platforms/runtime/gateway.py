@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -53,6 +54,14 @@ class Gateway:
         self._drained_by: float | None = None
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:  # the heartbeat and what was started before the failure
+            await self._stack.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _enter(self) -> None:
         await import_chat_files(self._app.journal, self._app.config)
         await self._stack.enter_async_context(self._app.processes)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
@@ -62,7 +71,6 @@ class Gateway:
             await self._stack.enter_async_context(runner.deliveries)
             self._runners.append(runner)
             await runner.start()
-        return self
 
     async def hand_over(self) -> None:
         """Leaves each platform that another process can serve to that process, at once."""

@@ -1,0 +1,208 @@
+"""Those who use the runtime of a simulated world: they ask, watch, stop and approve, and come back after a failure.
+
+They know what they were told and nothing else. What a node has acknowledged to them is what the rules hold it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from tailrace.agent.service import TurnSpec
+from tailrace.app.app import App
+from tailrace.calls.service import CallSpec
+from tailrace.errors import RunNotFound, TailraceError
+from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
+from tailrace.messages import Message, Text
+from tailrace.ports import Run
+from tailrace.testing.simulation.model_server import question_text
+from tailrace.testing.simulation.node import Node, NodeGone
+from tailrace.testing.simulation.world import Ask, Stop, Watch, World
+
+REQUESTER = "ann"
+PAUSE_S = 0.7  # before a client tries again, at the next node
+TRIES = 60
+DECIDES_AFTER_S = 0.6
+
+
+class Viewed(msgspec.Struct):
+    """What one viewer was shown."""
+
+    watch: Watch
+    run_id: str = ""
+    lines: list[tuple[int, bytes]] = []
+    snapshots: list[Entry] = []
+    ended: bool = False
+
+
+class People:
+    """All of them. `acknowledged` are the runs that clients were told of, by the number of their question."""
+
+    def __init__(self, nodes: list[Node], world: World) -> None:
+        self._world = world
+        self._nodes = nodes
+        self.acknowledged: dict[int, Run] = {}
+        self.stopped: dict[int, bool] = {}  # questions that somebody has stopped; True: it was acknowledged
+        self.viewed: list[Viewed] = []
+        self.waiting = 0  # who has not got what they came for
+        self._known = asyncio.Event()
+
+    async def ask(self, number: int, ask: Ask) -> None:
+        self.waiting += 1
+        work = _raw(number, ask) if ask.surface == "raw" else _turn(number, ask)
+        run: Run = await self._insist(ask.node, work)
+        self.acknowledged[number] = run
+        self._known.set()
+        self.waiting -= 1
+        if ask.surface == "agent" and any(said.tool == "launch" for said in ask.said):
+            await self._decide(ask.node, run.id)
+
+    async def stop(self, stop: Stop) -> None:
+        number = stop.ask + 1
+        self.stopped[number] = False
+        run = await self._run_of(number)
+
+        async def work(app: App) -> None:
+            service = app.calls if run.new.kind == "call" else app.agents
+            await service.stop(run.id, by=REQUESTER)
+
+        self.waiting += 1
+        await self._insist(stop.node, work)
+        self.stopped[number] = True
+        self.waiting -= 1
+
+    async def watch(self, watch: Watch) -> None:
+        run = await self._run_of(watch.ask + 1)
+        viewed = Viewed(watch, run.id, [], [])
+        self.viewed.append(viewed)
+        self.waiting += 1
+        node, leaves_after = watch.node, watch.leaves_after
+        for _ in range(TRIES):
+            work = _viewing(viewed, leaves_after)
+            try:
+                await self._nodes[node % len(self._nodes)].request(work, timeout_s=None)
+            except (NodeGone, TailraceError):
+                node += 1
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if viewed.ended:
+                break
+            node, leaves_after = node + 1, 0
+            await asyncio.sleep(watch.away_s)
+        self.waiting -= 1
+
+    async def _run_of(self, number: int) -> Run:
+        while number not in self.acknowledged:
+            self._known.clear()
+            await self._known.wait()
+        return self.acknowledged[number]
+
+    async def _insist(self, node: int, work: Any) -> Any:
+        """The client tries again, at another node, until it is answered."""
+        for number in range(node, node + TRIES):
+            try:
+                return await self._nodes[number % len(self._nodes)].request(work)
+            except RunNotFound:
+                raise
+            except (NodeGone, TimeoutError, TailraceError):
+                await asyncio.sleep(PAUSE_S)
+        raise RuntimeError(f"no node has answered in {TRIES} tries")
+
+    async def _decide(self, node: int, run_id: str) -> None:
+        seen: set[str] = set()
+        after = 0
+        for _ in range(TRIES):
+            try:
+                asked, after = await self._nodes[node % len(self._nodes)].request(
+                    _next_question(run_id, after, seen), timeout_s=None
+                )
+            except (NodeGone, TailraceError):
+                node += 1
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if asked is None:
+                return
+            seen.add(asked.approval_id)
+            decision = self._world.decision(asked.command)
+            if decision != "never":
+                await asyncio.sleep(DECIDES_AFTER_S)
+                await self._insist(node, _answer(run_id, asked.approval_id, decision))
+
+
+def _turn(number: int, ask: Ask) -> Any:
+    spec = TurnSpec(
+        Message("user", (Text(question_text(number)),)),
+        requester=REQUESTER,
+        reachable=True,
+        busy="queue" if ask.queue else "interrupt",
+    )
+    session = f"session-{ask.session}" if ask.session else ""
+
+    async def work(app: App) -> Run:
+        durability: Any = "fsync" if ask.fsync else None
+        return await app.agents.submit(spec, session=session, idempotency_key=f"ask-{number}", durability=durability)
+
+    return work
+
+
+def _raw(number: int, ask: Ask) -> Any:
+    body = {"model": "sim/m", "input": question_text(number), "background": True, "stream": True}
+
+    async def work(app: App) -> Run:
+        durability: Any = "fsync" if ask.fsync else "committed"
+        return await app.calls.submit(CallSpec(body), model="sim/m", session="", durability=durability)
+
+    return work
+
+
+def _viewing(viewed: Viewed, leaves_after: int) -> Any:
+    async def work(app: App) -> None:
+        cursor = viewed.lines[-1][0] if viewed.lines else viewed.snapshots[-1].seq if viewed.snapshots else 0
+        came = 0
+        if viewed.watch.pages:
+            async for page in app.journal.tail_pages(viewed.run_id, after=cursor):
+                viewed.lines += [(line.seq, line.json) for line in page]
+                viewed.ended = viewed.ended or page[-1].type == b"run_finished"
+                came += len(page)
+                if leaves_after and came >= leaves_after:
+                    return
+        else:
+            snapshot = viewed.watch.snapshot and not cursor
+            async for batch in app.journal.tail(viewed.run_id, after=cursor, snapshot=snapshot):
+                for entry in batch:
+                    if isinstance(entry.event, Snapshot):
+                        viewed.snapshots.append(entry)
+                    else:
+                        viewed.lines.append((entry.seq, to_json(entry.event)))
+                        viewed.ended = viewed.ended or isinstance(entry.event, RunFinished)
+                came += len(batch)
+                if leaves_after and came >= leaves_after:
+                    return
+
+    return work
+
+
+def _next_question(run_id: str, after: int, seen: set[str]) -> Any:
+    async def work(app: App) -> tuple[ApprovalAsked | None, int]:
+        async for batch in app.journal.tail(run_id, after=after):
+            for entry in batch:
+                if isinstance(entry.event, ApprovalAsked) and entry.event.approval_id not in seen:
+                    return entry.event, entry.seq
+                if isinstance(entry.event, RunFinished):
+                    return None, entry.seq
+        return None, after
+
+    return work
+
+
+def _answer(run_id: str, approval_id: str, decision: Any) -> Any:
+    async def work(app: App) -> None:
+        try:
+            await app.agents.answer(run_id, approval_id, decision, by=REQUESTER)
+        except TailraceError as exc:
+            if type(exc).__name__ != "RunSealed":
+                raise
+
+    return work

@@ -1,0 +1,242 @@
+"""The store of a simulated world: the real SQLite journal on one database in memory, which every process shares.
+
+The statements, the group commits and the journal are the product's own. What differs is what would need a thread or a
+file: groups and reads are steps of the loop, and wake-ups between processes are too. A process that dies before its
+group was written leaves nothing of it behind; one that dies between the commit and the acknowledgement leaves all of
+it.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tailrace.events import Entry
+from tailrace.journal.memory_first import MemoryFirst
+from tailrace.journal.sqlite import queries
+from tailrace.journal.sqlite.commits import Commits
+from tailrace.journal.sqlite.integrity import translated
+from tailrace.journal.sqlite.readers import Readers
+from tailrace.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.group_commit import OnLag
+from tailrace.journal.wakeup_pipe import WakeupPipe
+from tailrace.ports import Run
+from tailrace.testing.simulation.loop import PROCESS, Process, SimulatedLoop
+
+T = TypeVar("T")
+PATH = Path("/simulated/tailrace.db")
+_ERRORS = {"full": "SQLITE_FULL", "io": "SQLITE_IOERR", "locked": "SQLITE_BUSY", "gone": "SQLITE_CANTOPEN"}
+
+
+@cache
+def _empty_database() -> bytes:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for script in MIGRATIONS:
+        connection.executescript(script)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    data: bytes = connection.serialize()
+    connection.close()
+    return data
+
+
+class _Connection(sqlite3.Connection):
+    """Refuses statements while the world says so."""
+
+    store: SimulatedStore | None = None
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        if self.store is not None:
+            self.store.check_statement()
+        return super().execute(*args)
+
+
+class SimulatedStore:
+    """The database, who has it open, and what is wrong with it now."""
+
+    def __init__(self, loop: SimulatedLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.connection: _Connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
+        )
+        self.connection.deserialize(_empty_database())
+        self.connection.store = self
+        self.pipes: dict[str, SimulatedPipe] = {}
+        self.refuses = ""  # the kind of fault; empty: none
+        self.after_statements = 0  # of a group, before the fault shows
+        self.slow_s = 0.0
+        self.commits = 0
+        self.refusals = 0
+        self._is_writing = False
+        self._statements = 0
+
+    def close(self) -> None:
+        self.connection.store = None
+        self.connection.close()
+
+    # ── faults ──
+
+    def check_statement(self) -> None:
+        """A full disk refuses writes alone."""
+        if not self.refuses or (self.refuses == "full" and not self._is_writing):
+            return
+        self._statements += 1
+        if self._is_writing and self._statements <= self.after_statements:
+            return
+        self.refusals += 1
+        error = sqlite3.OperationalError(f"simulated: {self.refuses}")
+        error.sqlite_errorname = _ERRORS[self.refuses]
+        error.sqlite_errorcode = sqlite3.SQLITE_ERROR
+        raise error
+
+    def commit_delay_s(self) -> float:
+        return self.slow_s + self.rng.random() * 0.01
+
+    def write(self, commit: Callable[[], None]) -> None:
+        self._is_writing, self._statements = True, 0
+        try:
+            commit()
+        finally:
+            self._is_writing = False
+        self.commits += 1
+        if self.connection.in_transaction:  # the rollback of a refused group is refused too: SQLite has ended it
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        self.connection.store = None
+        self.connection.rollback()
+        self.connection.store = self
+
+    # ── opening ──
+
+    def open_journal(self) -> MemoryFirst:
+        """The journal of the current process."""
+        process = PROCESS.get()
+        if process is None:
+            raise RuntimeError("a journal belongs to a process")
+        pipe = SimulatedPipe(self, process)
+        return MemoryFirst(_SimulatedJournal(self, pipe), clock=self.loop.wall_time)
+
+    # ── what is stored, for the rules ──
+
+    def runs(self) -> list[Run]:
+        return queries.list_runs(self.connection, wanted={"limit": 10_000})
+
+    def log(self, run_id: str) -> list[Entry]:
+        return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
+
+    def unfinished(self) -> int:
+        (count,) = self.connection.execute(
+            "SELECT count(*) FROM heads WHERE ended_at IS NULL AND state != 'parked'"
+        ).fetchone()
+        return int(count)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        for table in ("runs", "heads", "batches", "signals", "key_values", "counters"):
+            yield from self.connection.execute(f"SELECT '{table}', * FROM {table}")  # noqa: S608 - our own names
+
+
+class SimulatedPipe(WakeupPipe):
+    """Wakes the other processes of the world, and knows which of them live."""
+
+    def __init__(self, store: SimulatedStore, process: Process) -> None:
+        self._store = store
+        self._process = process
+        self.name = f"{process.name}-pipe"
+        self.fd = len(store.pipes) + 1
+        self.is_open = True
+        store.pipes[self.name] = self
+        self.discover_peers()
+
+    def reopen(self) -> None:
+        """It is never lost."""
+
+    def drain(self) -> None:
+        """It holds nothing."""
+
+    def discover_peers(self) -> None:
+        """A new process wakes all others once."""
+
+    @property
+    def has_peers(self) -> bool:
+        return len(self._store.pipes) > 1
+
+    def is_alive(self, name: str) -> bool:
+        pipe = self._store.pipes.get(name)
+        return not name or pipe is None or (pipe.is_open and not pipe._process.dead)
+
+    def remove_dead(self, keep: Collection[str]) -> None:
+        """They cost nothing."""
+
+    def wake_peers(self) -> None:
+        loop = self._store.loop
+        for pipe in self._store.pipes.values():
+            if pipe is not self and pipe.is_open and not pipe._process.dead and pipe.fd is not None:
+                loop.call_later(self._store.rng.random() * 0.001, loop.wake, pipe.fd, context=loop.outside)
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class _SimulatedCommits(Commits):
+    def __init__(
+        self,
+        store: SimulatedStore,
+        *,
+        after_commit: Callable[[], None],
+        checkpoint: Callable[[], None],
+        on_lag: OnLag | None,
+    ) -> None:
+        self._store = store
+        super().__init__(
+            PATH,
+            store.connection,
+            clock=store.loop.wall_time,
+            after_commit=after_commit,
+            checkpoint=checkpoint,
+            on_lag=on_lag,
+        )
+
+    def _start_writer(self) -> None:
+        """A group is a step of the loop, and there is no file to be measured."""
+        self._file._measure_wal = lambda: None  # type: ignore[method-assign]
+        self._file.set_patience = lambda seconds: None  # type: ignore[method-assign]  # noqa: ARG005
+
+    def _write(self, group: list[Any]) -> None:
+        self._loop.call_later(self._store.commit_delay_s(), self._commit, group)
+
+    def _commit(self, group: list[Any]) -> None:
+        self._store.write(lambda: self._writer.commit(group))
+
+    async def close(self) -> None:
+        await self._finish()
+
+
+class _SimulatedReaders(Readers):
+    def __init__(self, store: SimulatedStore) -> None:
+        super().__init__(PATH)
+        self._store = store
+
+    def _query_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self._path):
+            return work(self._store.connection)
+
+
+class _SimulatedJournal(SqliteJournal):
+    def __init__(self, store: SimulatedStore, pipe: SimulatedPipe) -> None:
+        self._store = store
+        super().__init__(PATH, pipe, store.connection, store.loop.wall_time)
+
+    def _open_readers(self) -> Readers:
+        return _SimulatedReaders(self._store)
+
+    def _open_commits(self, on_lag: OnLag | None) -> Commits:
+        return _SimulatedCommits(
+            self._store, after_commit=self._pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
+        )

@@ -1,0 +1,289 @@
+"""Mistakes to be planted in the product, one at a time, each in one place: a simulation that can fail finds them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.agent import model_call, tool_runner
+from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
+from tailrace.agent.service import AgentService
+from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
+from tailrace.delivery import inbound
+from tailrace.delivery.ledger import Ledger
+from tailrace.delivery.planning import replies
+from tailrace.events import Entry, RunFinished
+from tailrace.journal.live_tail import Tail
+from tailrace.journal.open_log import OpenLog
+from tailrace.journal.sqlite import commits
+from tailrace.journal.stored.group_commit import PendingAppend
+from tailrace.journal.stored.journal import StoredJournal
+from tailrace.messages import ToolCall
+from tailrace.ports import Batch, Lease
+from tailrace.providers import call
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.runs import host
+from tailrace.runs.delta_log import DeltaLog
+from tailrace.testing.simulation.world import Hang, Kill, StoreFault, Watch, World
+
+
+class Mistake(NamedTuple):
+    """`plant` puts it into the product; `suits` are the worlds in which it can show."""
+
+    plant: Callable[[], contextlib.AbstractContextManager[None]]
+    suits: Callable[[World], bool]
+
+
+MISTAKES: dict[str, Mistake] = {}
+
+
+def mistake(
+    name: str, suits: Callable[[World], bool] = lambda _: True
+) -> Callable[[Callable[[], Iterator[tuple[Any, str, Any]]]], Callable[[], Any]]:
+    """Registers a generator of (object, attribute, what stands there instead)."""
+
+    def register(planted: Callable[[], Iterator[tuple[Any, str, Any]]]) -> Callable[[], Any]:
+        @contextlib.contextmanager
+        def plant() -> Iterator[None]:
+            before: list[tuple[Any, str, Any]] = []
+            try:
+                for target, attribute, instead in planted():
+                    before.append((target, attribute, target.__dict__[attribute]))
+                    setattr(target, attribute, instead)
+                yield
+            finally:
+                for target, attribute, original in reversed(before):
+                    setattr(target, attribute, original)
+
+        MISTAKES[name] = Mistake(plant, suits)
+        return plant
+
+    return register
+
+
+def has(world: World, *kinds: type) -> bool:
+    return any(isinstance(one, kinds) for one in world.happenings)
+
+
+def asks_in(world: World, surface: str) -> bool:
+    return any(ask.surface == surface for ask in world.asks)
+
+
+def calls(world: World, tool: str) -> bool:
+    return any(said.tool == tool for ask in world.asks for said in ask.said)
+
+
+def hangs_too_long(world: World) -> bool:
+    long = any(isinstance(one, Hang) and one.for_s > world.lease_s for one in world.happenings)
+    return long and world.nodes > 1
+
+
+def breaks_for_good(world: World) -> bool:
+    """A tool call is cut off at each try."""
+    kinds = {"cut", "end", "stall", "overloaded"}
+    said = [said for ask in world.asks if ask.surface != "raw" for said in ask.said if said.tool]
+    return any(sum(fault.kind in kinds and fault.at > 40 for fault in one.faults) >= 3 for one in said)
+
+
+def loses_replies(world: World) -> bool:
+    lost = {"lost-done", "raises"} & set(world.chat_faults)
+    return bool(lost) and world.resend == "never" and asks_in(world, "chat")
+
+
+Planted = Iterator[tuple[Any, str, Any]]
+
+
+@mistake("a commit is dropped and acknowledged")
+def dropped_commit() -> Planted:
+    write_group = commits.write_group
+
+    def write(connection: Any, group: Any) -> None:
+        if all(isinstance(part, PendingAppend) and part.batch and part.batch[-1].seq % 9 == 0 for part in group):
+            return
+        write_group(connection, group)
+
+    yield commits, "write_group", write
+
+
+@mistake("entries of an old claim replace newer ones", hangs_too_long)
+def missed_fence() -> Planted:
+    insert_sql = commits._insert_sql
+
+    def unfenced(rows: int) -> str:
+        return insert_sql(rows).replace("h.epoch = v.column8", "v.column8 >= 0").replace("INSERT", "INSERT OR REPLACE")
+
+    yield commits, "_insert_sql", unfenced
+
+
+@mistake("a final message without a reply is sent again", loses_replies)
+def doubled_final() -> Planted:
+    def send_again(self: Any) -> Any:
+        return self._unsent()
+
+    yield replies._MessageReply, "_leave_in_doubt", send_again
+
+
+@mistake("the ledger is written after the send", lambda world: asks_in(world, "chat") and has(world, Kill))
+def late_ledger() -> Planted:
+    async def commit(_ledger: Ledger) -> None:
+        await asyncio.sleep(0)
+
+    def write(self: Ledger, facts: Any) -> None:
+        if events := [fact for fact in facts if fact.state != "unknown"]:
+            self._journal.append(self._lease, events)
+
+    yield Ledger, "commit", commit
+    yield Ledger, "write", write
+
+
+@mistake("a tool runs on arguments that were cut off and repaired", breaks_for_good)
+def cut_arguments() -> Planted:
+    parsed, record_answer = ToolCall.parsed, model_call.ModelCall._record_answer
+
+    def repaired(self: ToolCall) -> Any:
+        for end in ("", '"}', "}", '": 0}'):
+            if (args := parsed(ToolCall(self.id, self.name, self.arguments + end))) is not None:
+                return args
+        return None
+
+    def record_cut(self: Any, result: Any, log: Any) -> Any:
+        return record_answer(self, msgspec.structs.replace(result, incomplete=None), log)
+
+    yield call, "without_calls", lambda partial: partial
+    yield ToolCall, "parsed", repaired
+    yield model_call.ModelCall, "_record_answer", record_cut
+
+
+@mistake("a run has two last entries")
+def second_end() -> Planted:
+    finish = OpenLog.finish
+
+    def finish_twice(self: OpenLog, finished: RunFinished) -> Entry:
+        entry = finish(self, finished)
+        again = Entry(entry.seq + 1, finished, entry.attempt)
+        self.seq = again.seq
+        self._pending.append(again)
+        return again
+
+    yield OpenLog, "finish", finish_twice
+
+
+@mistake(
+    "a message that was not taken is acknowledged when it comes again",
+    lambda world: asks_in(world, "chat") and has(world, StoreFault),
+)
+def lost_update() -> Planted:
+    yield inbound.RecentIds, "forget", lambda _self, _key: None
+
+
+@mistake("tokens are not counted")
+def uncounted_tokens() -> Planted:
+    yield DeltaLog, "record_usage", lambda *_: None
+
+
+@mistake(
+    "the budget of model calls is ignored", lambda world: any(world.max_turns < len(ask.said) for ask in world.asks)
+)
+def ignored_budget() -> Planted:
+    init = AgentService.__init__
+
+    def unlimited(self: AgentService, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **{**kwargs, "limits": TurnLimits()})
+
+    yield AgentService, "__init__", unlimited
+
+
+@mistake("the task that renews a lease is left running")
+def leaked_task() -> Planted:
+    @contextlib.asynccontextmanager
+    async def held(journal: Any, lease: Lease, *, lease_s: float) -> Any:
+        from tailrace.runs.lease import _renew
+
+        renewing = asyncio.create_task(_renew(journal, lease, lease_s))
+        try:
+            yield renewing
+        finally:
+            await journal.release(lease)
+
+    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float) -> None:
+        await asyncio.sleep(lease_s * 1e6)
+
+    from tailrace.runs import lease as lease_module
+
+    yield lease_module, "_renew", renew_for_ever
+    yield host, "held", held
+
+
+@mistake("viewers are shown entries in another order", lambda world: has(world, Watch))
+def reordered_entries() -> Planted:
+    entries_after = Tail.entries_after
+
+    def reversed_entries(self: Tail, after: int) -> Batch | None:
+        batch = entries_after(self, after)
+        return (
+            Batch(reversed(batch))
+            if batch and len(batch) > 1 and not isinstance(batch[-1].event, RunFinished)
+            else batch
+        )
+
+    yield Tail, "entries_after", reversed_entries
+
+
+@mistake(
+    "a tool that was running when its process died runs again", lambda world: calls(world, "push") and has(world, Kill)
+)
+def tool_twice() -> Planted:
+    run_all = tool_runner.ToolRunner.run_all
+
+    async def run_again(self: Any, given: Any) -> None:
+        again = [RunTool(one.index, one.call) if isinstance(one, SettleTool) else one for one in given]
+        await run_all(self, again)
+
+    yield tool_runner.ToolRunner, "run_all", run_again
+
+
+@mistake("nobody is asked about an action that needs an approval", lambda world: calls(world, "launch"))
+def unasked() -> Planted:
+    async def judge(_self: Any, _tool_name: str, _effect: Any) -> Judgement:
+        return Judgement("allow")
+
+    yield ApprovalPolicy, "judge", judge
+
+
+@mistake("an answer that broke off is asked for again from its beginning")
+def repeated_beginning() -> Planted:
+    shown = call._CallInProgress._recover
+
+    def restart(self: Any, *args: Any) -> Any:
+        result = shown(self, *args)
+        self._shown = self._request.prefill
+        return result
+
+    yield call._CallInProgress, "_recover", restart
+
+
+@mistake("viewers are not told what another process writes", lambda world: has(world, Watch) and world.nodes > 1)
+def unfollowed_run() -> Planted:
+    yield StoredJournal, "_followed", lambda _self, _run_ids: []
+
+
+@mistake("the connection to a provider is left open")
+def leaked_connection() -> Planted:
+    post = HttpProvider._post
+
+    class _Open:
+        def __init__(self, reply: Any) -> None:
+            self._reply = reply
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda: None) if name == "close" else getattr(self._reply, name)
+
+    async def left_open(self: HttpProvider, request: Any, *, stream: bool) -> Any:
+        reply, kept = await post(self, request, stream=stream)
+        return _Open(reply), kept
+
+    yield HttpProvider, "_post", left_open

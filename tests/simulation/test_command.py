@@ -1,0 +1,84 @@
+"""`make simulate`: many worlds, the report about them, and a world that fails made small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulation.mistakes import MISTAKES
+from tailrace.testing.simulation.__main__ import main
+from tailrace.testing.simulation.coverage import FAILURES
+from tailrace.testing.simulation.draw import world_of
+from tailrace.testing.simulation.shrink import shrunk
+from tailrace.testing.simulation.simulation import simulate
+from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, Stop, StoreFault, Watch, World
+
+FAILURES_PAGE = Path(__file__).parents[2] / "docs" / "failures.md"
+
+
+def test_worlds_that_keep_the_rules_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "report.md"
+    assert main(["--seeds", "6", "--from", "10", "--jobs", "1", "--report", str(page)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("6 worlds, 0 broke a rule, digest ")
+    assert "6 of 6 worlds" in said.err
+    assert "6 worlds, seeds 10 to 15: 0 broke a rule." in page.read_text()
+    assert "make simulate SEEDS=6 FROM=10" in page.read_text()
+
+
+def test_processes_share_the_worlds_and_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "60", "--jobs", "2"]) == 0
+    shared = capsys.readouterr().out
+    assert main(["--seeds", "60", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == shared
+
+
+def test_one_seed_is_shown_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("World(")
+    assert "start n0.1" in said
+
+
+def test_a_number_that_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0"]) == 2
+    assert "at least 1" in capsys.readouterr().err
+
+
+def test_a_world_that_fails_is_printed_as_small_as_it_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    with MISTAKES["a run has two last entries"].plant():
+        assert main(["--seeds", "40", "--jobs", "1"]) == 1
+    *_, rule, literal = capsys.readouterr().out.splitlines()
+    assert rule.startswith("broken: ")
+    assert len(literal) < 120
+    assert eval(literal, {kind.__name__: kind for kind in (World, Ask, Said, Bad, Kill, StoreFault, Watch)}) is not None  # noqa: S307
+
+
+def test_shrinking_keeps_who_asks_what_together() -> None:
+    world = World(
+        nodes=3,
+        lease_s=5.0,
+        happenings=(
+            Ask(at=0.2, said=(Said(words=40),)),
+            Ask(at=0.31, said=(Said(words=12),)),
+            Watch(at=0.3, ask=1),
+            Stop(at=9.0),
+        ),
+    )
+    with MISTAKES["viewers are shown entries in another order"].plant():
+        small = shrunk(world)
+        assert small.broken
+        assert simulate(small.world).broken == small.broken
+    assert [type(one) for one in small.world.happenings] == [Ask, Watch]
+    assert small.world.happenings[1] == Watch(at=0.3)
+    assert small.world.nodes == 1
+
+
+def test_a_world_that_keeps_the_rules_is_not_shrunk() -> None:
+    assert shrunk(world_of(1)).world == world_of(1)
+
+
+def test_every_failure_that_is_counted_is_on_the_list() -> None:
+    known = FAILURES_PAGE.read_text()
+    assert [each for ids in FAILURES.values() for each in ids if f"| {each} |" not in known] == []

@@ -1,0 +1,81 @@
+"""Worlds that once broke a rule, as small as they could be made. Each says what was wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.testing.simulation.simulation import simulate
+from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, StoreFault, Watch, World
+
+FOUND = {
+    # What an earlier process had spent was not counted in the end of a raw call that another one went on with.
+    "usage of a raw call after a crash": World(
+        dialect="anthropic",
+        happenings=(
+            Ask(at=0.902, surface="raw", said=(Said(words=12, faults=(Bad(kind="overloaded", at=67),)),)),
+            Kill(at=1.131, steps=76, back_s=0.5),
+        ),
+    ),
+    # A gateway that could not start left its heartbeat behind.
+    "tasks of a gateway that could not start": World(
+        happenings=(
+            Ask(at=2.0, surface="chat", session=1),
+            StoreFault(at=0.259, kind="io", for_s=6.0),
+            Kill(at=0.271, back_s=2.0),
+        ),
+    ),
+    # A run that was given back while storage was away stayed this process's own: its viewers here heard no more of it.
+    "viewers of a run that was given back in an outage": World(
+        noise=577881817,
+        nodes=2,
+        dialect="anthropic",
+        max_turns=1,
+        approval_s=3.0,
+        happenings=(
+            Ask(at=2.426, node=1, said=(Said(tool_s=3.0),)),
+            Ask(
+                at=0.582,
+                session=1,
+                said=(
+                    Said(tool="launch", tool_s=3.0, faults=(Bad(kind="503", at=44), Bad(kind="end", at=62))),
+                    Said(),
+                ),
+            ),
+            Watch(at=3.942, ask=1, node=1, snapshot=True),
+            StoreFault(at=2.32, kind="gone", for_s=6.0, after_statements=3),
+        ),
+    ),
+    # A group was refused; what the same run had appended meanwhile was written, and its log had a gap for ever.
+    "entries after one that storage refused": World(
+        noise=59717830,
+        fallback="anthropic",
+        max_turns=2,
+        approval_s=2.0,
+        happenings=(
+            Ask(at=0.426, session=1, said=(Said(words=40, tool_s=0.1),)),
+            Ask(at=0.831, session=1, said=(Said(words=40, tool_s=1.5),)),
+            Ask(
+                at=1.037,
+                session=1,
+                said=(
+                    Said(words=40, tool="look", thinks=True),
+                    Said(
+                        words=12,
+                        tool_s=1.5,
+                        faults=(Bad(kind="stall", at=73), Bad(kind="overloaded", at=18), Bad(kind="end", at=91), Bad()),
+                    ),
+                ),
+            ),
+            Watch(at=1.985, snapshot=True, away_s=0.1),
+            Watch(at=1.871, ask=1, pages=True, away_s=3.0),
+            StoreFault(at=1.851, kind="slow", for_s=4.0, after_statements=1),
+            StoreFault(at=2.307, kind="io", for_s=0.2),
+            Kill(at=0.122, steps=14, back_s=1.5),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_stays_mended(name: str) -> None:
+    assert simulate(FOUND[name]).broken == ()
