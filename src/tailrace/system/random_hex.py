@@ -27,5 +27,10 @@ def random_hex(digits: int) -> str:
     return piece[:digits]
 
 
+def forget() -> None:
+    """The next one comes from a new block."""
+    _pieces.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pieces.clear)
+    os.register_at_fork(after_in_child=forget)

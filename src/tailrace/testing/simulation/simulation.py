@@ -28,6 +28,7 @@ from tailrace.errors import JournalError
 from tailrace.flows.engine import runner as flow_runner
 from tailrace.messages import JsonObject
 from tailrace.providers.retry import reattachment
+from tailrace.system import random_hex
 from tailrace.testing.simulation.chat_service import ChatService, SimulatedBug
 from tailrace.testing.simulation.loop import EPOCH_S, PROCESS, EndlessWorld, SimulatedLoop, Stuck
 from tailrace.testing.simulation.model_server import SimulatedProvider, question_text
@@ -248,7 +249,10 @@ def _complaint(context: dict[str, Any]) -> str:
 def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     """Ids, times and delays of the product come from the world while it runs."""
     rng = random.Random(~world.noise)
-    before = (secrets.token_hex, time.time, os.getpid, socket.gethostname, gc.isenabled())
+    before = (secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom)
+    collecting = gc.isenabled()
+    random_hex.forget()
+    os.urandom = rng.randbytes
     secrets.token_hex = lambda nbytes=None: rng.randbytes(nbytes or 32).hex()
     time.time = loop.wall_time
     os.getpid = lambda: 1
@@ -267,8 +271,9 @@ def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     finally:
         logging.disable(others)
         logger.level, logger.propagate, logger.handlers = logged
-        secrets.token_hex, time.time, os.getpid, socket.gethostname = before[:4]
-        if before[4]:
+        secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom = before
+        random_hex.forget()
+        if collecting:
             gc.enable()
 
 
