@@ -72,7 +72,10 @@ async def listening(
             await pipeline.stop()
             server.close()
     finally:
-        await runner.cleanup()
+        try:
+            await runner.cleanup()
+        finally:
+            pipeline.access_log.flush()
 
 
 def _abort_if_silent(connection: web.RequestHandler) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.server")
-access_log = logging.getLogger("tailrace.access")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -74,6 +74,7 @@ class RequestPipeline:
         self._streams: set[EventStream] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
+        self.access_log = AccessLog(self._loop)
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
@@ -203,17 +204,10 @@ class RequestPipeline:
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
-        if access_log.isEnabledFor(logging.INFO) and path != "/healthz":
+        if path != "/healthz":
             identity: Identity | None = request.get(IDENTITY)
-            extra = {
-                "request_id": request[REQUEST_ID],
-                "method": request.method,
-                "route": path,
-                "status": status,
-                "duration_ms": round(duration_s * 1000, 1),
-                "key": identity.name if identity is not None else "-",
-            }
-            access_log.info("request", extra=extra)
+            key = identity.name if identity is not None else "-"
+            self.access_log.add(request[REQUEST_ID], request.method, path, status, duration_s, key)
 
     def _admit(self, request: web.Request, route: Route | None) -> None:
         """Raises `ApiError` for a request that may not pass."""
