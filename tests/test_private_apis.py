@@ -32,6 +32,7 @@ from tailrace.private_apis import (
     redraw,
     request_count,
     runs_in_terminal,
+    set_match_info,
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -164,3 +165,30 @@ def test_a_parser_lists_its_arguments() -> None:
         (["--model"], None),
         ([], ("bash", "zsh")),
     ]
+
+
+async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
+    prepared: list[dict[str, str]] = []
+
+    async def on_prepare(request: web.Request, _response: web.StreamResponse) -> None:
+        prepared.append(dict(request.match_info))
+
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(text="through the router")
+
+    async with served(tmp_path, handler, on_prepare) as (runner, path):
+        assert runner.server is not None
+        assert runner.app is not None
+        match_info = web.UrlMappingMatchInfo({"id": "1"}, next(iter(runner.app.router.routes())))
+        match_info.add_app(runner.app)
+        match_info.freeze()
+
+        async def past_router(request: web.BaseRequest) -> web.StreamResponse:
+            assert isinstance(request, web.Request)
+            set_match_info(request, match_info)
+            assert request.app is runner.app
+            return web.Response(text=request.match_info["id"])
+
+        runner.server.request_handler = past_router
+        assert await get(path) == [(200, b"1")]
+    assert prepared == [{"id": "1"}], "the application's signals reach it"

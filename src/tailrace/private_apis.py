@@ -40,6 +40,12 @@ def new_http_connection(kind: type[Connection], server: web.Server, loop: asynci
     return kind(server, loop=loop, **server._kwargs)
 
 
+def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) -> None:
+    """What the router would have found. The application's own way there is three coroutines and a new match for every
+    request."""
+    request._match_info = match_info
+
+
 HTTP_CHUNK: Final = b"%x\r\n%b\r\n"  # what `http_chunk` does, for where a call of it is too much: of length and data
 
 

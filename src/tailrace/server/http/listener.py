@@ -56,6 +56,8 @@ async def listening(
         shutdown_timeout=1.0,
     )
     await runner.setup()
+    if runner.server is not None:
+        runner.server.request_handler = pipeline.past_router(runner.server.request_handler)
     try:
         server = await address.listen(_connections(runner, limits))
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
