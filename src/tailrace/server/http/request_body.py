@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,6 +22,7 @@ from tailrace.server.http.json_shape import scanned_shape, small_problem
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 BODY_S: Final = 60.0  # for a whole body
+_DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}  # by the type of the body
 LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread, and the loop has its turn in between
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
@@ -85,14 +86,23 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
     body = await read_body(request, max_bytes=max_bytes)
     try:
+        decoder = _decoder_of(kind)
         if len(body) > LARGE_BYTES:
-            return await asyncio.to_thread(msgspec.json.decode, body, type=kind)
-        return msgspec.json.decode(body, type=kind)
+            return await asyncio.to_thread(decoder.decode, body)
+        return decoder.decode(body)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
         raise ApiError(400, problem, code="invalid_json") from exc
+
+
+def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Made once: what a type means takes longer to find out than a small body to decode."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder
 
 
 async def read_object(request: web.Request, *, max_bytes: int | None = None) -> JsonObject:
