@@ -23,12 +23,14 @@ from prompt_toolkit.output import DummyOutput
 from rich.color import ColorSystem
 from rich.console import Console
 
+from tailrace.app.http_connection import HttpConnection
 from tailrace.private_apis import (
     buffered_bytes,
     color_system,
     new_http_connection,
     on_resize,
     parser_actions,
+    reading_is_paused,
     redraw,
     request_count,
     runs_in_terminal,
@@ -165,6 +167,41 @@ def test_a_parser_lists_its_arguments() -> None:
         (["--model"], None),
         ([], ("bash", "zsh")),
     ]
+
+
+async def test_a_connection_says_whether_its_reading_is_paused(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    paused = asyncio.Event()
+
+    class Noting(HttpConnection):
+        __slots__ = ()
+
+        def pause_reading(self) -> None:
+            super().pause_reading()
+            paused.set()
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        await asyncio.wait_for(paused.wait(), 5)
+        assert reading_is_paused(request.protocol)
+        sizes.append(0)
+        while piece := await request.content.readany():
+            sizes[-1] += len(piece)
+        assert not reading_is_paused(request.protocol)
+        return web.Response()
+
+    server, loop = web.Server(handler), asyncio.get_running_loop()
+    path = str(tmp_path / "socket")
+    listener = await loop.create_unix_server(lambda: new_http_connection(Noting, server, loop), path)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client:
+            for _ in range(2):
+                paused.clear()
+                async with client.post("http://test/", data=io.BytesIO(bytes(3_000_000))) as response:
+                    assert response.status == 200
+    finally:
+        listener.close()
+        await server.shutdown(1)
+    assert sizes == [3_000_000, 3_000_000]
 
 
 async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
