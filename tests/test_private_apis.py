@@ -23,15 +23,18 @@ from prompt_toolkit.output import DummyOutput
 from rich.color import ColorSystem
 from rich.console import Console
 
+from tailrace.app.http_connection import HttpConnection
 from tailrace.private_apis import (
     buffered_bytes,
     color_system,
     new_http_connection,
     on_resize,
     parser_actions,
+    reading_is_paused,
     redraw,
     request_count,
     runs_in_terminal,
+    set_match_info,
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -164,3 +167,65 @@ def test_a_parser_lists_its_arguments() -> None:
         (["--model"], None),
         ([], ("bash", "zsh")),
     ]
+
+
+async def test_a_connection_says_whether_its_reading_is_paused(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    paused = asyncio.Event()
+
+    class Noting(HttpConnection):
+        __slots__ = ()
+
+        def pause_reading(self) -> None:
+            super().pause_reading()
+            paused.set()
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        await asyncio.wait_for(paused.wait(), 5)
+        assert reading_is_paused(request.protocol)
+        sizes.append(0)
+        while piece := await request.content.readany():
+            sizes[-1] += len(piece)
+        assert not reading_is_paused(request.protocol)
+        return web.Response()
+
+    server, loop = web.Server(handler), asyncio.get_running_loop()
+    path = str(tmp_path / "socket")
+    listener = await loop.create_unix_server(lambda: new_http_connection(Noting, server, loop), path)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client:
+            for _ in range(2):
+                paused.clear()
+                async with client.post("http://test/", data=io.BytesIO(bytes(3_000_000))) as response:
+                    assert response.status == 200
+    finally:
+        listener.close()
+        await server.shutdown(1)
+    assert sizes == [3_000_000, 3_000_000]
+
+
+async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
+    prepared: list[dict[str, str]] = []
+
+    async def on_prepare(request: web.Request, _response: web.StreamResponse) -> None:
+        prepared.append(dict(request.match_info))
+
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(text="through the router")
+
+    async with served(tmp_path, handler, on_prepare) as (runner, path):
+        assert runner.server is not None
+        assert runner.app is not None
+        match_info = web.UrlMappingMatchInfo({"id": "1"}, next(iter(runner.app.router.routes())))
+        match_info.add_app(runner.app)
+        match_info.freeze()
+
+        async def past_router(request: web.BaseRequest) -> web.StreamResponse:
+            assert isinstance(request, web.Request)
+            set_match_info(request, match_info)
+            assert request.app is runner.app
+            return web.Response(text=request.match_info["id"])
+
+        runner.server.request_handler = past_router
+        assert await get(path) == [(200, b"1")]
+    assert prepared == [{"id": "1"}], "the application's signals reach it"

@@ -40,6 +40,17 @@ def new_http_connection(kind: type[Connection], server: web.Server, loop: asynci
     return kind(server, loop=loop, **server._kwargs)
 
 
+def reading_is_paused(connection: web.RequestHandler) -> bool:
+    """Whether a body has more bytes buffered than it should, so that neither the socket nor the parser goes on."""
+    return connection._reading_paused
+
+
+def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) -> None:
+    """What the router would have found. The application's own way there is three coroutines and a new match for every
+    request."""
+    request._match_info = match_info
+
+
 HTTP_CHUNK: Final = b"%x\r\n%b\r\n"  # what `http_chunk` does, for where a call of it is too much: of length and data
 
 

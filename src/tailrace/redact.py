@@ -53,7 +53,11 @@ class TextRedactor:
         self.pattern = re.compile("|".join(alternatives)) if alternatives else None
 
     def redact(self, text: str) -> str:
-        return self.pattern.sub(REDACTED, text) if self.pattern else text
+        if self.pattern is None:
+            return text
+        if not self.words and not any(map(text.__contains__, self._spellings)):
+            return text  # nearly every text: a search for each spelling is many times faster than the pattern
+        return self.pattern.sub(REDACTED, text)
 
     def stream(self) -> RedactingStream:
         return RedactingStream(self)

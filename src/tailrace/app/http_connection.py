@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from tailrace.app.telemetry.logging_setup import PEERS
-from tailrace.private_apis import new_http_connection
+from tailrace.private_apis import new_http_connection, reading_is_paused
 from tailrace.system.random_hex import random_hex
 
 SERVER_NAME = "tailrace"
@@ -25,6 +25,11 @@ class HttpConnection(web.RequestHandler):
     """A connection whose errors have our body."""
 
     __slots__ = ()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """The library calls this twice for every body, paused or not, and feeds its parser nothing each time."""
+        if reading_is_paused(self):
+            super().resume_reading(resume_parser)
 
     def handle_error(
         self,

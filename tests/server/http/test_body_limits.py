@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from server.http_server import running_server
 from tailrace.server.http.body_budget import FREE_BYTES, BodyBudget
-from tailrace.server.http.json_shape import MAX_DEPTH, MAX_VALUES, STEP_BYTES, counted_shape, scanned_shape, small_shape
+from tailrace.server.http.json_shape import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    STEP_BYTES,
+    counted_shape,
+    scanned_shape,
+    small_problem,
+    small_shape,
+)
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_body
 from tailrace.server.http.route import Route
@@ -50,6 +58,13 @@ def test_J126_strings_of_any_length_are_one_value(size: int, inside: bytes) -> N
     assert scanned_shape(b"[" + string + b",[1]," + string + b"]") == (2, 4)
     assert scanned_shape(b"[" + string[:-1]).depth == 1
     assert scanned_shape(b'["' + b"x" * size + b"\\") == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[" * MAX_DEPTH, b"[" * (MAX_DEPTH + 1), b"," * MAX_VALUES, b"," * (MAX_VALUES + 1), b'"[[,' * 900]
+)
+def test_J126_a_small_body_is_judged_as_a_scanned_one(body: bytes) -> None:
+    assert small_problem(body) == scanned_shape(body).problem
 
 
 def test_L140_too_many_values_are_refused_before_they_are_made() -> None:

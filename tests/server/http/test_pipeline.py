@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from server.http_server import raw, running_server
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
@@ -382,3 +383,20 @@ def test_H94_the_error_event_of_each_dialect() -> None:
     assert error_frame(error, "anthropic").startswith(b'event: error\ndata: {"type":"error"')
     assert error_frame(error, "plain", "req_1").startswith(b'event: error\ndata: {"error":{"kind":"timeout"')
     assert error_object(error, "anthropic")["error"]["type"] == "timeout_error"
+
+
+async def test_a_path_to_the_letter_is_answered_as_any_other_spelling_of_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        answers = []
+        for target in ("/healthz", "/healthz?", "/healthz?x=1", "/%68ealthz"):
+            url = URL(server.url + target, encoded=True)
+            for method in ("GET", "HEAD", "POST"):
+                async with server.client.request(method, url, headers={"X-Request-Id": "one"}) as response:
+                    told = {name: text for name, text in response.headers.items() if name != "Date"}
+                    answers.append((method, response.status, await response.read(), told))
+        counted = server.metrics.requests.values
+    assert [status for _, status, _, _ in answers[:3]] == [200, 200, 405]
+    for start in range(0, len(answers), 3):
+        assert answers[start : start + 3] == answers[:3]
+    assert counted["/healthz", "200"] == 8
+    assert answers[0][3]["X-Content-Type-Options"] == "nosniff"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -12,7 +13,8 @@ import pytest
 
 from server.http_server import RunningServer, running_server
 from tailrace.agent.safety.redact import Redactor
-from tailrace.app.telemetry.logging_setup import configure
+from tailrace.app.telemetry.access_log import AccessLog
+from tailrace.app.telemetry.logging_setup import ACCESS, FIELDS, REQUEST, Format, configure
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
 from tailrace.testing.provider import reply
 
@@ -141,3 +143,85 @@ def test_a_text_line_stays_one_line() -> None:
     logging.getLogger("tailrace.server").info("forged\n2026 info all is well \x1b[2J")
     assert out.getvalue().count("\n") == 1
     assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("worker", [None, 2])
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("redactor", [Redactor(), Redactor(["sk-secret-1"]), Redactor(patterns=[r"^\S+", r"k-\w+$"])])
+def test_J114_a_request_that_waited_reads_as_its_record_would(
+    redactor: Redactor, form: Format, worker: int | None
+) -> None:
+    requests = [
+        (1_700_000_000.1239996, "req_1", "POST", "/runs/{id}", 200, 12.3, "local"),
+        (1_700_000_001.0, "sk-secret-1", "GET", "-", 404, 0.0, "né\n\x1b[2J"),
+        *((1_700_000_002.0 + n, f"req_{n}", "GET", "/runs", 499, 0.1, "k-x") for n in range(30)),
+    ]
+    waited, logged = io.StringIO(), io.StringIO()
+    handler = configure(redactor, form=form, stream=logged, worker=worker)
+    for created, *values in requests:
+        record = ACCESS.makeRecord(ACCESS.name, logging.INFO, "", 0, REQUEST, (), None)
+        record.created = created
+        vars(record).update(zip(FIELDS, values, strict=True))
+        handler.handle(record)
+    handler = configure(redactor, form=form, stream=waited, worker=worker)
+    for request in requests:
+        handler.add_request(request)
+    handler.flush()
+    assert waited.getvalue() == logged.getvalue()
+    assert "sk-secret-1" not in waited.getvalue() or not redactor.secrets
+
+
+async def test_lines_of_requests_are_written_before_any_later_line() -> None:
+    out = io.StringIO()
+    configure(Redactor(), stream=out)
+    access = AccessLog(asyncio.get_running_loop())
+    for number in range(25):
+        access.add(f"req_{number}", "GET", "/runs", 200, 0.001, "local")
+    assert out.getvalue() == ""
+    await asyncio.to_thread(logging.getLogger("tailrace.server").warning, "later")
+    lines = out.getvalue().splitlines()
+    assert [re.findall(r"req_\d+|later", line) for line in lines] == [[f"req_{n}"] for n in range(25)] + [["later"]]
+    access.add("req_last", "GET", "/runs", 200, 0.001, "local")
+    configure(Redactor(), stream=io.StringIO())
+    assert "req_last" in out.getvalue(), "written before its handler was replaced"
+
+
+async def test_a_line_of_a_request_is_written_without_another() -> None:
+    written = asyncio.Event()
+
+    class Stream(io.StringIO):
+        def flush(self) -> None:
+            written.set()
+
+    out = Stream()
+    configure(Redactor(), stream=out)
+    AccessLog(asyncio.get_running_loop()).add("req_1", "GET", "/runs", 200, 0.001, "local")
+    assert not written.is_set()
+    await asyncio.wait_for(written.wait(), 5)
+    assert "request_id=req_1 method=GET route=/runs status=200 duration_ms=1.0 key=local\n" in out.getvalue()
+
+
+async def test_a_handler_of_somebody_else_gets_records_of_requests() -> None:
+    out, records = io.StringIO(), list[logging.LogRecord]()
+    configure(Redactor(), stream=out)
+
+    class Other(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    other = Other()
+    logging.getLogger("tailrace").addHandler(other)
+    try:
+        AccessLog(asyncio.get_running_loop()).add("req_1", "GET", "/runs", 200, 0.001, "local")
+    finally:
+        logging.getLogger("tailrace").removeHandler(other)
+    assert [vars(record)["request_id"] for record in records] == ["req_1"]
+    assert "request_id=req_1" in out.getvalue()
+
+
+async def test_a_higher_level_leaves_requests_out() -> None:
+    out = io.StringIO()
+    handler = configure(Redactor(), level="warning", stream=out)
+    AccessLog(asyncio.get_running_loop()).add("req_1", "GET", "/runs", 200, 0.001, "local")
+    handler.flush()
+    assert out.getvalue() == ""

@@ -53,6 +53,13 @@ class BodyClaim:
         self._size = 0
         self._taken = 0
 
+    def add_free(self, count: int) -> bool:
+        """So many more bytes have arrived, where they cost nothing. False where they must be taken: see `grow`."""
+        free = self._size + count <= FREE_BYTES
+        if free:
+            self._size += count
+        return free
+
     async def grow(self, count: int) -> None:
         """So many more bytes of the body have arrived. Raises `TimeoutError` where there is no room for them."""
         self._size += count

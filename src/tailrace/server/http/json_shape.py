@@ -53,6 +53,14 @@ def small_shape(body: bytes) -> JsonShape:
     return JsonShape(depth, sum(map(text.count, (b"[", b"{", b",", b":"))))
 
 
+def small_problem(body: bytes) -> str:
+    """Why a small text is not decoded; empty where it may be. Most have fewer brackets than the depth allows, and fewer
+    bytes than values."""
+    if len(body) <= MAX_VALUES and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return ""
+    return small_shape(body).problem
+
+
 def scanned_shape(body: bytes) -> JsonShape:
     """The shape of the text outside its strings."""
     at = depth = deepest = values = 0

@@ -56,6 +56,8 @@ async def listening(
         shutdown_timeout=1.0,
     )
     await runner.setup()
+    if runner.server is not None:
+        runner.server.request_handler = pipeline.past_router(runner.server.request_handler)
     try:
         server = await address.listen(_connections(runner, limits))
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
@@ -72,7 +74,10 @@ async def listening(
             await pipeline.stop()
             server.close()
     finally:
-        await runner.cleanup()
+        try:
+            await runner.cleanup()
+        finally:
+            pipeline.access_log.flush()
 
 
 def _abort_if_silent(connection: web.RequestHandler) -> None:

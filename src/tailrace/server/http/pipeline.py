@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.journal.storage_wait import PATIENCE_S
+from tailrace.private_apis import set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from tailrace.app import App
 
 T = TypeVar("T")
+ConnectionHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger("tailrace.server")
-access_log = logging.getLogger("tailrace.access")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -74,9 +76,11 @@ class RequestPipeline:
         self._streams: set[EventStream] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
+        self.access_log = AccessLog(self._loop)
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
+        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler]] = {}  # by method and target
         self.router: web.UrlDispatcher  # once `application` has made it
 
     @property
@@ -141,7 +145,26 @@ class RequestPipeline:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
                 added = application.router.add_route(method, route.path, route.handler, expect_handler=_on_expect)
                 self._routes[added] = route
+                if "{" not in route.path:
+                    found = web.UrlMappingMatchInfo({}, added)
+                    found.add_app(application)
+                    found.freeze()
+                    self._exact.setdefault((method, route.path), (found, route.handler))
         return application
+
+    def past_router(self, through_router: ConnectionHandler) -> ConnectionHandler:
+        """A request whose target is a route's path to the letter goes to this middleware at once: there is nothing to
+        find out about it. Any other takes the application's own way."""
+        exact, serve = self._exact, self._serve
+
+        def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+            known = exact.get((request.method, request.raw_path))
+            if known is None or hdrs.EXPECT in request.headers or not isinstance(request, web.Request):
+                return through_router(request)
+            set_match_info(request, known[0])
+            return serve(request, known[1])
+
+        return handle
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -203,17 +226,10 @@ class RequestPipeline:
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
-        if access_log.isEnabledFor(logging.INFO) and path != "/healthz":
+        if path != "/healthz":
             identity: Identity | None = request.get(IDENTITY)
-            extra = {
-                "request_id": request[REQUEST_ID],
-                "method": request.method,
-                "route": path,
-                "status": status,
-                "duration_ms": round(duration_s * 1000, 1),
-                "key": identity.name if identity is not None else "-",
-            }
-            access_log.info("request", extra=extra)
+            key = identity.name if identity is not None else "-"
+            self.access_log.add(request[REQUEST_ID], request.method, path, status, duration_s, key)
 
     def _admit(self, request: web.Request, route: Route | None) -> None:
         """Raises `ApiError` for a request that may not pass."""

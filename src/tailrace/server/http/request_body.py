@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -17,11 +17,12 @@ from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
-from tailrace.server.http.json_shape import scanned_shape, small_shape
+from tailrace.server.http.json_shape import scanned_shape, small_problem
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 BODY_S: Final = 60.0  # for a whole body
+_DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}  # by the type of the body
 LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread, and the loop has its turn in between
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
@@ -49,27 +50,31 @@ async def read_body(
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
     except web.RequestPayloadError as exc:
         raise ApiError(400, f"the body cannot be read: {exc}") from exc
-    if as_json and (problem := await _problem(body)):
-        raise ApiError(400, problem)
+    if as_json:
+        large = len(body) > LARGE_BYTES  # such a text is scanned in a thread
+        if problem := (await asyncio.to_thread(scanned_shape, body)).problem if large else small_problem(body):
+            raise ApiError(400, problem)
     return body
 
 
 async def _arrived(request: web.Request, limit: int) -> bytes:
     """All bytes of the body, each taken from the budget as it arrives."""
-    claim = request[BODY_CLAIM]
+    claim, content = request[BODY_CLAIM], request.content
     pieces: list[bytes] = []
     size = 0
-    while piece := await request.content.readany():
+    while piece := content.read_nowait() if content.is_eof() else await content.readany():
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        pieces.append(piece)
+        if claim.add_free(len(piece)):
+            continue
         try:
             await claim.grow(len(piece))
         except TimeoutError as exc:
             headers = {"Retry-After": "5", "Connection": "close"}
             raise ApiError(503, "too many large bodies at once", code="overloaded", headers=headers) from exc
-        pieces.append(piece)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _too_large(limit: int) -> ApiError:
@@ -77,25 +82,27 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
 
 
-async def _problem(body: bytes) -> str:
-    """Why this is not decoded; empty where it may be. A large text is scanned in a thread."""
-    if len(body) > LARGE_BYTES:
-        return (await asyncio.to_thread(scanned_shape, body)).problem
-    return small_shape(body).problem
-
-
 async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None = None) -> T:
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
     body = await read_body(request, max_bytes=max_bytes)
     try:
+        decoder = _decoder_of(kind)
         if len(body) > LARGE_BYTES:
-            return await asyncio.to_thread(msgspec.json.decode, body, type=kind)
-        return msgspec.json.decode(body, type=kind)
+            return await asyncio.to_thread(decoder.decode, body)
+        return decoder.decode(body)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
         raise ApiError(400, problem, code="invalid_json") from exc
+
+
+def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Made once: what a type means takes longer to find out than a small body to decode."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder
 
 
 async def read_object(request: web.Request, *, max_bytes: int | None = None) -> JsonObject:
