@@ -31,6 +31,8 @@ _CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason"
 GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
 _DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
 _NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # fully covered by the neutral deltas
+_PLAIN_DELTA_FIELDS = frozenset({"role", "content"})
+_PLAIN_CHOICE_FIELDS = frozenset({"index", "delta", "finish_reason", "logprobs"})
 
 
 class ChoiceState:
@@ -77,6 +79,51 @@ class ChoiceState:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish(reason, deltas)
+
+    def is_plain(self, choice: Any, *, relayed: bool) -> bool:
+        """Whether `add_plain` may take this element in place of `add`: text, a role, a finish reason, and nulls. Where
+        it is `relayed`, it needs no mend either."""
+        if not isinstance(choice, dict) or not choice.keys() <= _PLAIN_CHOICE_FIELDS or self._cumulative:
+            return False
+        delta, reason = choice.get("delta"), choice.get("finish_reason")
+        if not isinstance(delta, dict) or choice.get("logprobs") is not None:
+            return False
+        if reason is not None and (
+            not isinstance(reason, str) or not reason or reason == "error" or self.tool_calls.calls
+        ):
+            return False
+        for field, value in delta.items():
+            if value is None:
+                if field not in _DELTA_FIELDS:
+                    return False
+            elif field not in _PLAIN_DELTA_FIELDS or not isinstance(value, str):
+                return False
+        return self.told_role or not relayed or bool(delta.get("role"))
+
+    def add_plain(self, choice: JsonObject, deltas: list[AnyDelta]) -> bool:
+        """What `add` and the look for mends come to where `is_plain`. True where the text grew and goes on."""
+        delta, reason, text = choice["delta"], choice.get("finish_reason"), ""
+        for field, value in delta.items():
+            if field == "content":
+                if value is not None:
+                    text = value
+                    self.content.add_text(text)
+            elif field == "role":
+                self._role = self._role or value or ""
+            elif field in GROWING:
+                self._message.setdefault(field, None)
+        if text:
+            deltas.append(TextDelta(text, self.index))
+        if delta:
+            self._began = True
+        self.told_role = True
+        if "logprobs" in choice:
+            self._fields.setdefault("logprobs", None)
+        if reason is None:
+            return bool(text)
+        self.told_reason = reason
+        self._finish(reason, deltas)
+        return False
 
     def rebuilt(self) -> JsonObject:
         """The choice as the non-streaming answer has it."""
