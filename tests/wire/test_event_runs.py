@@ -197,7 +197,7 @@ _CHAT_CHUNKS = st.fixed_dictionaries(
     optional={
         "id": st.sampled_from(["c", "c", "", None]),
         "object": st.sampled_from(["chat.completion.chunk", "chat.completion.chunk", "error", None]),
-        "created": st.sampled_from([1, 0]),
+        "created": st.just(5),
         "model": st.sampled_from(["m", ""]),
         "usage": st.sampled_from([None, None, {"prompt_tokens": 1}, {"prompt_tokens": 2, "cost": 0.5}, 3]),
         "service_tier": st.sampled_from(["a", None, {"x": 1}, {"y": None}]),
@@ -213,7 +213,7 @@ _CHAT_CHUNKS = st.fixed_dictionaries(
 def test_the_short_way_of_plain_chunks_is_the_long_way(
     said: list[dict[str, Any]], role_first: bool, with_head: bool, include_usage: bool
 ) -> None:
-    head = {"id": "c", "created": 5, "model": "m"} if with_head else {}
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m"} if with_head else {}
     opening = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}] if role_first else []
     raw = (
         b"".join(b"data: %b\n\n" % msgspec.json.encode({**head, **chunk}) for chunk in [*opening, *said]) + END["chat"]

@@ -6,6 +6,7 @@ sends, keeps no growing snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -117,8 +118,9 @@ class ChatDecoder(TemplateDecoder):
     def _take_chunk(self, chunk: JsonObject, block: bytes, deltas: list[AnyDelta]) -> None:
         self._forget_template()
         if (grew := self._add_plain(chunk, deltas)) is not None:
-            if grew and block.startswith(b"data: {"):
-                self._learn(block, chunk)
+            if grew and self._lessons and chunk.get("usage") is None and block.startswith(b"data: {"):
+                choice = self._choices[chunk["choices"][0]["index"]]
+                self._learn_text(block, chunk, ("content",), choice.content.text_pieces(), _text_delta_of(choice))
             return
         at = len(deltas)
         self._add(chunk, deltas)
@@ -138,17 +140,18 @@ class ChatDecoder(TemplateDecoder):
             or chunk.get("object") == "error"
         ):
             return None
-        state: ChoiceState | None = None
-        if choices:
-            index = choices[0].get("index") if isinstance(choices[0], dict) else None
+        at, grew = len(deltas), False
+        for choice in choices:
+            index = choice.get("index") if isinstance(choice, dict) else None
             if index.__class__ is not int:
                 return None
-            state = self._choice_at(index)
-            if not state.is_plain(choices[0], relayed=self._keeps_events):
+            state = self._choices.get(index) or self._choice_at(index)
+            added = state.add_plain(choice, deltas, relayed=self._keeps_events)
+            if added is None:
                 return None
+            grew = added
         if self._keeps_events:
-            deltas.append(EventDelta("chat", "", encode_object(chunk)))
-        grew = state is not None and state.add_plain(choices[0], deltas)
+            deltas.insert(at, EventDelta("chat", "", encode_object(chunk)))
         self._add_fields(chunk, deltas)
         return grew
 
@@ -270,7 +273,11 @@ class ChatDecoder(TemplateDecoder):
         target = self._growing(self._choice_at(choice.get("index")), delta)
         if target is None:
             return
-        path, pieces, make_delta = target
+        self._learn_text(block, chunk, *target)
+
+    def _learn_text(
+        self, block: bytes, chunk: JsonObject, path: Path, pieces: list[str], make_delta: Callable[[str], AnyDelta]
+    ) -> None:
         field = b'"%b":"' % str(path[-1]).encode()
         lesson = partial(learn, block, chunk, ("choices", 0, "delta", *path), pieces, make_delta)
         at = block.find(field)  # of JSON with blanks the next event decides nothing: any may follow
@@ -285,8 +292,7 @@ class ChatDecoder(TemplateDecoder):
             return None
         field, value = growing[0], delta[growing[0]]
         if field == "content" and isinstance(value, str):
-            make_delta = partial(TextDelta, choice=choice.index) if choice.index else TextDelta
-            return ("content",), choice.content.text_pieces(), make_delta
+            return ("content",), choice.content.text_pieces(), _text_delta_of(choice)
         if field in TEXT_FIELDS and isinstance(value, str):
             return (field,), choice.reasoning.pieces[field], partial(ReasoningDelta, choice=choice.index)
         if field == "tool_calls" and isinstance(value, list) and len(value) == 1:
@@ -306,6 +312,10 @@ class ChatDecoder(TemplateDecoder):
             return None
         make_delta = partial(_arguments, call.position, choice.index)
         return ("tool_calls", 0, "function", "arguments"), call.pieces, make_delta
+
+
+def _text_delta_of(choice: ChoiceState) -> Callable[[str], TextDelta]:
+    return partial(TextDelta, choice=choice.index) if choice.index else TextDelta
 
 
 def _arguments(position: int, choice: int, text: str) -> ToolCallDelta:

@@ -63,7 +63,7 @@ _LEGACY_REASON = "function_call"
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
-_USAGE_OR_END = re.compile(rb'"(?:usage"\s*:\s*[^n\s]|finish_reason"\s*:\s*")')
+_USAGE_OR_END = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[^n\s]')
 # Behind `_CHOICES`: the one choice ends and says nothing.
 _BARE_END = re.compile(
     rb'"index":\d+,"delta":\{\},(?:"logprobs":null,)?"finish_reason":"[^"\\]+"\}\]'
@@ -71,7 +71,7 @@ _BARE_END = re.compile(
 )
 _ONLY_USAGE = b'"choices":[],"usage":{'
 _NO_USAGE = b',"usage":null'
-_LEARNT_FIELDS = frozenset({"id", "model", "created"})  # of a head
+_HEAD_FIELDS = frozenset({"id", "object", "created", "model"})  # ours: none of them may stand behind the head as well
 
 
 class _Splice(NamedTuple):
@@ -317,7 +317,7 @@ class StreamEncoder:
             rest = decode_object(b"{" + found + after)
         except PeerError:
             return False
-        if not head.keys() >= _LEARNT_FIELDS or not head.keys().isdisjoint(rest) or isinstance(head.get("usage"), dict):
+        if not head.keys() >= _HEAD_FIELDS or not head.keys().isdisjoint(rest) or isinstance(head.get("usage"), dict):
             return False
         self._created = head["created"]
         self._takes(head)
