@@ -19,13 +19,22 @@ from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import NONE
 from tailrace.wire.templates.decoder import TemplateDecoder
 from tailrace.wire.templates.template import PaddedTemplate, SpacedTemplate, Template
+from wire.chat.chat_streams import LongWayDecoder
 from wire.recordings import Recording, load, needs_recordings, random_pieces, split_at
 
 
-def encoder(dialect: Dialect, *, include_usage: bool = False) -> Any:
+class LongWayEncoder(chat.StreamEncoder):
+    """Parses every chunk of the provider and writes it anew."""
+
+    def _learn_head(self, _data: bytes) -> bool:
+        return False
+
+
+def encoder(dialect: Dialect, *, include_usage: bool = False, long_way: bool = False) -> Any:
     match dialect:
         case "chat":
-            return chat.StreamEncoder(id="ours", model="up/m", created=1, include_usage=include_usage)
+            kind = LongWayEncoder if long_way else chat.StreamEncoder
+            return kind(id="ours", model="up/m", created=1, include_usage=include_usage)
         case "anthropic":
             return anthropic.StreamEncoder(id="ours", model="up/m")
         case "responses":
@@ -35,13 +44,15 @@ def encoder(dialect: Dialect, *, include_usage: bool = False) -> Any:
 def deltas_of(dialect: Dialect, pieces: Iterable[bytes], *, templates: bool = True) -> list[list[AnyDelta]]:
     """What each read brings, and the end."""
     decoder = DIALECTS[dialect].decoder(NONE, keep_events=True)
-    if not templates and isinstance(decoder, TemplateDecoder):
+    if not templates and dialect == "chat":
+        decoder = LongWayDecoder(keep_events=True)
+    elif not templates and isinstance(decoder, TemplateDecoder):
         decoder._lessons = 0
     return [*(decoder.feed(piece) for piece in pieces), decoder.close()]
 
 
 def relayed(dialect: Dialect, pieces: Iterable[bytes], *, templates: bool = True, include_usage: bool = False) -> bytes:
-    out = encoder(dialect, include_usage=include_usage)
+    out = encoder(dialect, include_usage=include_usage, long_way=not templates)
     sent = [out.encode(deltas) for deltas in deltas_of(dialect, pieces, templates=templates)]
     return b"".join([*sent, out.close()])
 
@@ -53,7 +64,7 @@ def events_in(stream: bytes) -> list[Any]:
         name, _, data = block.rpartition(b"data: ")
         event = msgspec.json.decode(data) if data != b"[DONE]" else data
         for choice in event.get("choices", []) if isinstance(event, dict) else []:
-            if calls := choice.get("delta", {}).get("tool_calls"):
+            if calls := (choice.get("delta") or {}).get("tool_calls"):
                 nothing = {"index": 0, "function": {"arguments": ""}}
                 choice["delta"]["tool_calls"] = [call for call in calls if call != {**nothing, "index": call["index"]}]
         found.append((name, event))
@@ -159,6 +170,60 @@ def test_a_hostile_event_among_steady_ones_is_relayed_the_same_however_it_is_cut
     raw = BEGINNING[dialect] + b"".join(MAKERS[dialect](*each) for each in said) + END[dialect]
     cuts = data.draw(st.lists(st.integers(0, len(raw)), max_size=6))
     same_however_cut(dialect, raw, [split_at(raw, cuts)], include_usage=data.draw(st.booleans()))
+
+
+# ── chunks by the book, and nearly so ────────────────────────────────────────────────────────────────────────
+
+_CHAT_DELTAS = st.fixed_dictionaries({}, optional={
+    "role": st.sampled_from(["assistant", "assistant", "", None, 1]),
+    "content": st.sampled_from(["a", "b", "", None, ["c"], [{"type": "text", "text": "d"}]]),
+    "refusal": st.sampled_from([None, None, "", "no"]),
+    "reasoning_content": st.sampled_from([None, "", "t"]),
+    "tool_calls": st.sampled_from([None, [], [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}]]),
+    "audio": st.sampled_from([None, {"id": "s"}]),
+    "novel": st.sampled_from([None, 1]),
+})  # fmt: skip
+_CHAT_CHOICES = st.fixed_dictionaries({}, optional={
+    "index": st.sampled_from([0, 0, 0, 1, True, "0", None]),
+    "delta": st.one_of(_CHAT_DELTAS, _CHAT_DELTAS, st.none()),
+    "finish_reason": st.sampled_from([None, None, "stop", "length", "tool_calls", "", "error", 1]),
+    "logprobs": st.sampled_from([None, None, {"content": [{"token": "t"}]}]),
+    "message": st.just({"content": "whole"}),
+    "error": st.sampled_from([None, {"message": "no"}]),
+    "flag": st.sampled_from([None, "f"]),
+})  # fmt: skip
+_CHAT_CHUNKS = st.fixed_dictionaries(
+    {"choices": st.one_of(st.lists(_CHAT_CHOICES, min_size=1, max_size=1), st.lists(_CHAT_CHOICES, max_size=2))},
+    optional={
+        "id": st.sampled_from(["c", "c", "", None]),
+        "object": st.sampled_from(["chat.completion.chunk", "chat.completion.chunk", "error", None]),
+        "created": st.just(5),
+        "model": st.sampled_from(["m", ""]),
+        "usage": st.sampled_from([None, None, {"prompt_tokens": 1}, {"prompt_tokens": 2, "cost": 0.5}, 3]),
+        "service_tier": st.sampled_from(["a", None, {"x": 1}, {"y": None}]),
+        "error": st.sampled_from([None, "no"]),
+        "type": st.sampled_from(["chunk", "error"]),
+        "x_groq": st.just({"id": "g", "usage": {"prompt_tokens": 4}}),
+    },
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(_CHAT_CHUNKS, max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_the_short_way_of_plain_chunks_is_the_long_way(
+    said: list[dict[str, Any]], role_first: bool, with_head: bool, include_usage: bool
+) -> None:
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m"} if with_head else {}
+    opening = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}] if role_first else []
+    raw = (
+        b"".join(b"data: %b\n\n" % msgspec.json.encode({**head, **chunk}) for chunk in [*opening, *said]) + END["chat"]
+    )
+    decoders = chat.ChatDecoder(keep_events=True), LongWayDecoder(keep_events=True)
+    short, long = (joined([*decoder.feed(raw), *decoder.close()]) for decoder in decoders)
+    assert short == long
+    assert decoders[0].rebuilt_body() == decoders[1].rebuilt_body()
+    assert decoders[0].complete == decoders[1].complete
+    same_however_cut("chat", raw, [], include_usage=include_usage)
 
 
 # ── the cost ─────────────────────────────────────────────────────────────────────────────────────────────────

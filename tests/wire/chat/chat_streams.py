@@ -71,13 +71,22 @@ class Said:
         return [growing[index] for index in sorted(growing)]
 
 
+class LongWayDecoder(ChatDecoder):
+    """Parses and folds every chunk in full: no templates, no short way of plain chunks."""
+
+    def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
+        super().__init__(quirks, keep_events=keep_events)
+        self._lessons = 0
+
+    def _add_plain(self, _chunk: JsonObject, _deltas: list[AnyDelta]) -> bool | None:
+        return None
+
+
 def decoded(
     pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templates: bool = True, cut: bool = False
 ) -> Said:
-    """Feeds the pieces and ends the input. Without `templates` every chunk is parsed in full."""
-    decoder = ChatDecoder(quirks)
-    if not templates:
-        decoder._lessons = 0
+    """Feeds the pieces and ends the input. Without `templates` every chunk goes the long way."""
+    decoder = ChatDecoder(quirks) if templates else LongWayDecoder(quirks)
     deltas: list[AnyDelta] = []
     for data in [pieces] if isinstance(pieces, bytes) else pieces:
         deltas += decoder.feed(data)

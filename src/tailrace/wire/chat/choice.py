@@ -31,6 +31,7 @@ _CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason"
 GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
 _DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
 _NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # fully covered by the neutral deltas
+_PLAIN_CHOICE_FIELDS = frozenset({"index", "delta", "finish_reason", "logprobs"})
 
 
 class ChoiceState:
@@ -77,6 +78,40 @@ class ChoiceState:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish(reason, deltas)
+
+    def add_plain(self, choice: JsonObject, deltas: list[AnyDelta], *, relayed: bool) -> bool | None:
+        """What `add` comes to for text, a role, a finish reason, and nulls. True where the text grew and goes on; None,
+        with nothing taken in, where anything else is in it, or where it needs a mend and is `relayed`."""
+        delta, reason = choice.get("delta"), choice.get("finish_reason")
+        if (
+            not isinstance(delta, dict)
+            or not choice.keys() <= _PLAIN_CHOICE_FIELDS
+            or choice.get("logprobs") is not None
+            or self._cumulative
+        ):
+            return None
+        if reason is not None and (not isinstance(reason, str) or reason in ("", "error") or self.tool_calls.calls):
+            return None
+        if (said := _plain_text(delta)) is None:
+            return None
+        content, role = said
+        if relayed and not self.told_role and not role:
+            return None
+        self.told_role = True
+        if delta:
+            self._began = True
+            self._role = self._role or role
+            self._keep_nulls(delta)
+        if content is not None:
+            self.content.add_text(content)
+            if content:
+                deltas.append(TextDelta(content, self.index))
+        if "logprobs" in choice:
+            self._fields.setdefault("logprobs", None)
+        if reason is not None:
+            self.told_reason = reason
+            self._finish(reason, deltas)
+        return bool(content) and reason is None
 
     def rebuilt(self) -> JsonObject:
         """The choice as the non-streaming answer has it."""
@@ -130,10 +165,13 @@ class ChoiceState:
             self._add_function_call(delta["function_call"], deltas)
         if isinstance(delta.get("audio"), dict):
             self._add_audio(delta["audio"])
-        for field in GROWING & delta.keys():
-            if delta[field] is None and field != "content":
-                self._message.setdefault(field, None)
+        self._keep_nulls(delta)
         grow_fields(self._message, delta, _DELTA_FIELDS)
+
+    def _keep_nulls(self, delta: JsonObject) -> None:
+        for field, value in delta.items():
+            if value is None and field != "content" and field in GROWING:
+                self._message.setdefault(field, None)
 
     def _native_in(self, delta: JsonObject) -> JsonObject:
         """The fields that only this dialect has, where they are new: a value that a server repeats in every chunk is
@@ -186,6 +224,24 @@ class ChoiceState:
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason
             deltas.append(FinishDelta(reason, self.index))
+
+
+def _plain_text(delta: JsonObject) -> tuple[str | None, str] | None:
+    """The content and the role, where nothing else is in the delta but nulls of known fields."""
+    content, role = None, ""
+    for field, value in delta.items():
+        if value is None:
+            if field not in _DELTA_FIELDS:
+                return None
+        elif not isinstance(value, str):
+            return None
+        elif field == "content":
+            content = value
+        elif field == "role":
+            role = value
+        else:
+            return None
+    return content, role
 
 
 def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> None:

@@ -6,6 +6,7 @@ sends, keeps no growing snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ _HEAD = ("id", "created", "model")  # the first value that is not empty is kept:
 # Not part of the non-streaming body, or put together elsewhere.
 _CHUNK_FIELDS = frozenset({"choices", "object", "usage", "x_groq", "error", *_HEAD, *PADDING_FIELDS})
 _GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streaming body, inside `x_groq` in the stream
+_NOT_PLAIN = frozenset({"error", "type", "x_groq"})  # an error may be in them
 _UNNAMED = "message"  # the SSE specification's name of an event without one
 
 
@@ -49,6 +51,7 @@ class ChatDecoder(TemplateDecoder):
         self._quirks = quirks
         self._choices: dict[int, ChoiceState] = {}
         self._head: JsonObject = {}
+        self._has_head = False  # all of it
         self._fields: JsonObject = {}  # the body's other fields
         self._raw_usage: JsonObject | None = None
 
@@ -79,8 +82,14 @@ class ChatDecoder(TemplateDecoder):
     # ── one block, in full ───────────────────────────────────────────────────────────────────────────────────
 
     def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
-        event = self._sse.parse(block)
-        if event is not None:  # comments and fields alone dispatch none (A09, A11)
+        if block.startswith(b"data: {") and b"\n" not in block:
+            try:
+                chunk = decode_object(block[6:])
+            except PeerError as exc:
+                self._fail(protocol_error(str(exc), exc.excerpt), deltas)
+            else:
+                self._take_chunk(chunk, block, deltas)
+        elif (event := self._sse.parse(block)) is not None:  # comments and fields alone dispatch none (A09, A11)
             self._decode_event(event, block, deltas)
         return self._ended
 
@@ -99,17 +108,52 @@ class ChatDecoder(TemplateDecoder):
             elif event.event == "error":
                 self._fail(failure(data.decode("utf-8", "replace")), deltas)
             return
-        self._forget_template()
         if event.event not in (_UNNAMED, "error") and not isinstance(chunk.get("choices"), list):
-            return  # a ping, or a kind of event that is not a chunk (A12)
-        if event.event == "error":
+            self._forget_template()  # a ping, or a kind of event that is not a chunk (A12)
+        elif event.event == "error":
             self._fail(failure_in(chunk) or failure_in({"error": chunk}) or failure(str(chunk)), deltas)
+        else:
+            self._take_chunk(chunk, block, deltas)
+
+    def _take_chunk(self, chunk: JsonObject, block: bytes, deltas: list[AnyDelta]) -> None:
+        self._forget_template()
+        if (grew := self._add_plain(chunk, deltas)) is not None:
+            if grew and self._lessons and chunk.get("usage") is None and block.startswith(b"data: {"):
+                choice = self._choices[chunk["choices"][0]["index"]]
+                self._learn_text(block, chunk, ("content",), choice.content.text_pieces(), _text_delta_of(choice))
             return
         at = len(deltas)
         self._add(chunk, deltas)
         mended = self._keep_event(chunk, at, deltas) if self._keeps_events else False
         if not self._ended and not mended and block.startswith(b"data: {") and b"\n" not in block:
             self._learn(block, chunk)
+
+    def _add_plain(self, chunk: JsonObject, deltas: list[AnyDelta]) -> bool | None:
+        """The short way of a chunk by the book, and the chunks of most answers are: what `_add` and `_keep_event` come
+        to for at most one choice, in which nothing needs a rule of its own. True where its text grew; None, with
+        nothing taken in, for any other chunk: that one goes the long way."""
+        choices = chunk.get("choices")
+        if (
+            not isinstance(choices, list)
+            or len(choices) > 1
+            or not chunk.keys().isdisjoint(_NOT_PLAIN)
+            or chunk.get("object") == "error"
+        ):
+            return None
+        at, grew = len(deltas), False
+        for choice in choices:
+            index = choice.get("index") if isinstance(choice, dict) else None
+            if index.__class__ is not int:
+                return None
+            state = self._choices.get(index) or self._choice_at(index)
+            added = state.add_plain(choice, deltas, relayed=self._keeps_events)
+            if added is None:
+                return None
+            grew = added
+        if self._keeps_events:
+            deltas.insert(at, EventDelta("chat", "", encode_object(chunk)))
+        self._add_fields(chunk, deltas)
+        return grew
 
     def _keep_event(self, chunk: JsonObject, at: int, deltas: list[AnyDelta]) -> bool:
         """Puts the chunk before its deltas, which begin `at`. True where it had to be mended for the client."""
@@ -142,10 +186,12 @@ class ChatDecoder(TemplateDecoder):
 
     def _add_fields(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
         """Lists at the top (citations, search results) are complete in every chunk; all else is as in a choice."""
-        for field in _HEAD:
-            if field in chunk and not self._head.get(field):
-                self._head[field] = chunk[field]
-        fields = self._fields
+        head, fields = self._head, self._fields
+        if not self._has_head:
+            for field in _HEAD:
+                if field in chunk and not head.get(field):
+                    head[field] = chunk[field]
+            self._has_head = len(head) == len(_HEAD) and all(head.values())
         for field, value in chunk.items():
             if field in _CHUNK_FIELDS:
                 continue
@@ -208,7 +254,7 @@ class ChatDecoder(TemplateDecoder):
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 
     def _learn(self, block: bytes, chunk: JsonObject) -> None:
-        """Makes this chunk the template of the next, where it did nothing but make one text longer: applied again, its
+        """This chunk is the template of the next, where it did nothing but make one text longer: applied again, its
         other fields must change nothing."""
         if self._lessons == 0 or chunk.get("usage") is not None or "x_groq" in chunk:
             return
@@ -227,9 +273,15 @@ class ChatDecoder(TemplateDecoder):
         target = self._growing(self._choice_at(choice.get("index")), delta)
         if target is None:
             return
-        self._lessons -= 1
-        path, pieces, make_delta = target
-        self._template = learn(block, chunk, ("choices", 0, "delta", *path), pieces, make_delta)
+        self._learn_text(block, chunk, *target)
+
+    def _learn_text(
+        self, block: bytes, chunk: JsonObject, path: Path, pieces: list[str], make_delta: Callable[[str], AnyDelta]
+    ) -> None:
+        field = b'"%b":"' % str(path[-1]).encode()
+        lesson = partial(learn, block, chunk, ("choices", 0, "delta", *path), pieces, make_delta)
+        at = block.find(field)  # of JSON with blanks the next event decides nothing: any may follow
+        self._learn_later(block[: at + len(field)] if at >= 0 else b"", lesson)
 
     def _growing(self, choice: ChoiceState, delta: JsonObject) -> tuple[Path, list[str], Any] | None:
         """The one text that this delta made longer: its path, the list of its pieces, the maker of its deltas."""
@@ -240,8 +292,7 @@ class ChatDecoder(TemplateDecoder):
             return None
         field, value = growing[0], delta[growing[0]]
         if field == "content" and isinstance(value, str):
-            make_delta = partial(TextDelta, choice=choice.index) if choice.index else TextDelta
-            return ("content",), choice.content.text_pieces(), make_delta
+            return ("content",), choice.content.text_pieces(), _text_delta_of(choice)
         if field in TEXT_FIELDS and isinstance(value, str):
             return (field,), choice.reasoning.pieces[field], partial(ReasoningDelta, choice=choice.index)
         if field == "tool_calls" and isinstance(value, list) and len(value) == 1:
@@ -261,6 +312,10 @@ class ChatDecoder(TemplateDecoder):
             return None
         make_delta = partial(_arguments, call.position, choice.index)
         return ("tool_calls", 0, "function", "arguments"), call.pieces, make_delta
+
+
+def _text_delta_of(choice: ChoiceState) -> Callable[[str], TextDelta]:
+    return partial(TextDelta, choice=choice.index) if choice.index else TextDelta
 
 
 def _arguments(position: int, choice: int, text: str) -> ToolCallDelta:

@@ -63,8 +63,15 @@ _LEGACY_REASON = "function_call"
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
-_USAGE_OR_END = re.compile(rb'"(?:usage"\s*:\s*\{|finish_reason"\s*:\s*")')
+_USAGE_OR_END = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[^n\s]')
+# Behind `_CHOICES`: the one choice ends and says nothing.
+_BARE_END = re.compile(
+    rb'"index":\d+,"delta":\{\},(?:"logprobs":null,)?"finish_reason":"[^"\\]+"\}\]'
+    rb'(?:,"usage":null)?(?:,"obfuscation":"[^"\\]*")?\}'
+)
+_ONLY_USAGE = b'"choices":[],"usage":{'
 _NO_USAGE = b',"usage":null'
+_HEAD_FIELDS = frozenset({"id", "object", "created", "model"})  # ours: none of them may stand behind the head as well
 
 
 class _Splice(NamedTuple):
@@ -116,6 +123,7 @@ class StreamEncoder:
         self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
         self._begun = False  # content was sent
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
+        self._their_usage = b"\n"  # what a chunk of the usage begins with, where it has those fields too
         self._splice = _NO_SPLICE  # how runs of the newest form are made the client's; of an answer under way, or none
         self._has_usage = self._told_usage = False
 
@@ -220,14 +228,22 @@ class StreamEncoder:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         self._relays = True
         data = delta.data
-        if self._begun and data.startswith(self._their_head) and not _USAGE_OR_END.search(data):
-            rest = data[len(self._their_head) :]
-            out += (self._our_head, rest if self._include_usage else rest.replace(_NO_USAGE, b"", 1), b"\n\n")
+        if data.startswith(self._their_head) or self._learn_head(data):
+            at = len(self._their_head)
+            if not _USAGE_OR_END.search(data, at):
+                (out if self._begun else self._held).append(self._spliced(data[at:]))
+                return
+            if _BARE_END.fullmatch(data, at):
+                self._endings.append(self._spliced(data[at:]))
+                return
+        elif data.startswith(self._their_usage):
+            self._told_usage = True
+            if self._include_usage:
+                self._endings.append(b"%b],%b\n\n" % (self._our_head[:-1], data[len(self._their_head) + 1 :]))
             return
         event = decode_object(data)
         if self._takes(event):
             self._created = event.get("created", self._created)
-            self._learn_head(data)
             said, ending = _parted(event)
             if said is not None:
                 (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(said))
@@ -286,21 +302,29 @@ class StreamEncoder:
         ours = {"id": self._id, "object": "chat.completion.chunk", "model": self._model}
         return encode_object({"created": self._created, "choices": [], **event, **ours})
 
-    def _learn_head(self, data: bytes) -> None:
-        """A stream's chunks begin alike: what precedes the choices is put in place once, not in every chunk."""
+    def _spliced(self, rest: bytes) -> bytes:
+        """The client's chunk, of what stands behind the head in the provider's."""
+        return b"%b%b\n\n" % (self._our_head, rest if self._include_usage else rest.replace(_NO_USAGE, b"", 1))
+
+    def _learn_head(self, data: bytes) -> bool:
+        """A stream's chunks begin alike: what precedes the choices is put in place once, not in every chunk. False
+        where this chunk has no such head."""
         before, found, after = data.partition(_CHOICES)
         if not found:
-            return
+            return False
         try:
             head = decode_object(before.rstrip(b", ") + b"}")
             rest = decode_object(b"{" + found + after)
         except PeerError:
-            return
-        if {"id", "model", "created"} <= head.keys() and head.keys().isdisjoint(rest):
-            self._their_head = before + found
-            self._takes(head)
-            ours = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1)
-            self._our_head = b"data: %b,%b" % (ours, found)
+            return False
+        if not head.keys() >= _HEAD_FIELDS or not head.keys().isdisjoint(rest) or isinstance(head.get("usage"), dict):
+            return False
+        self._created = head["created"]
+        self._takes(head)
+        self._their_head, self._their_usage = before + found, before + _ONLY_USAGE
+        ours = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1)
+        self._our_head = b"data: %b,%b" % (ours, found)
+        return True
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed chunk meant, for an answer that must go on without its provider."""

@@ -45,4 +45,7 @@ def usage_body(usage: Usage, source: Dialect = "chat") -> JsonObject:
 
 
 def _first(*values: object) -> int:
-    return next((count for value in values if (count := count_of(value))), 0)
+    for value in values:
+        if value and (count := count_of(value)):
+            return count
+    return 0

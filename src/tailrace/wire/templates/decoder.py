@@ -6,6 +6,7 @@ Never awaits, never raises on what a peer sends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from tailrace.messages import AnyDelta, Dialect, ErrorDelta, EventRunDelta
@@ -31,6 +32,7 @@ class TemplateDecoder:
         self._complete = False
         self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
         self._lessons = _LESSONS if learns else 0
+        self._lesson: tuple[bytes, Callable[[], Template | None]] | None = None  # see `_learn_later`
 
     @property
     def complete(self) -> bool:
@@ -59,6 +61,8 @@ class TemplateDecoder:
         at, end, looks = 0, len(whole), _LOOKS
         while at < end:
             template = self._template
+            if template is None and self._lesson is not None:
+                template = self._learnt_for(whole, at)
             if template is not None:
                 bodies, texts, stop = template.bodies_in(whole, at, at_once=looks > 0)
                 looks -= 1
@@ -93,6 +97,17 @@ class TemplateDecoder:
     def _fail(self, error: ErrorDelta, deltas: list[AnyDelta]) -> None:
         self._ended = True
         deltas.append(error)
+
+    def _learn_later(self, beginning: bytes, lesson: Callable[[], Template | None]) -> None:
+        """The template is made when the next event has this beginning too: an answer of a word needs none."""
+        self._lesson = beginning, lesson
+
+    def _learnt_for(self, whole: bytes, at: int) -> Template | None:
+        if self._lesson is not None and whole.startswith(self._lesson[0], at):
+            self._lessons -= 1
+            self._template = self._lesson[1]()
+        self._lesson = None
+        return self._template
 
     def _forget_template(self) -> None:
         """Another event may change what the template holds constant. After a used one, learning restarts."""
