@@ -83,7 +83,10 @@ class OpenLog:
 
     def take_pending(self) -> Batch:
         """Hands the pending entries to a commit: they are no longer pending here."""
-        return Batch(self.take_entries())
+        batch = Batch(self._pending)
+        self._pending.clear()
+        self.queued = False
+        return batch
 
     def take_entries(self) -> list[Entry]:
         """The same as a plain list."""

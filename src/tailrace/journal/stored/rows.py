@@ -88,8 +88,13 @@ def no_such_run(run_id: str) -> RunNotFound:
 
 def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
+    if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
+        (entry,) = entries
+        events = _ENCODER.encode_lines((entry.event,))
+        yield Row(entry.seq, entry.seq, entry.attempt, crc32(events), events)
+        return
     attempts = {entry.attempt for entry in entries}
-    if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # nearly every group: the same, without grouping
+    if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
         events = _ENCODER.encode_lines([entry.event for entry in entries])
         yield Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events)
         return
