@@ -17,7 +17,9 @@ class AttemptText:
     def __init__(self, text: str = "", lengths: Iterable[tuple[int, int]] | None = None) -> None:
         """`lengths` as of another `AttemptText`. Without them attempt 0 wrote `text`, and no event withdraws it."""
         self._runs: list[tuple[int, list[str]]] = []  # consecutive chunks of one attempt share a list
-        lengths = lengths if lengths is not None else [(0, len(text))] if text else []
+        if not text and not lengths:
+            return
+        lengths = lengths if lengths is not None else [(0, len(text))]
         start = 0
         for attempt, length in lengths:
             self.add(text[start : start + length], attempt)

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal.live_tail import PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
 from tailrace.ports import Journal, NewRun
@@ -50,3 +51,23 @@ async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> 
     assert [entry.event for entry in shown] == [MessageChunk("hi")]
     with pytest.raises(RunNotFound):
         await journal.get(run.id)
+
+
+async def test_the_first_viewer_of_a_long_run_is_given_all_of_it_in_pages() -> None:
+    """Nobody has looked before: its tail is made for this viewer."""
+    journal = MemoryJournal()
+    run, lease = await journal.start(NewRun("call", durability="memory"), "me")
+    assert lease is not None
+    for number in range(3000):
+        journal.append(lease, [MessageChunk(f"{number} ")])
+    await journal.commit(lease)
+    viewer, seqs, longest = journal.tail(run.id), list[int](), 0
+    while len(seqs) < 3001:
+        batch = await anext(viewer)
+        seqs += [entry.seq for entry in batch]
+        longest = max(longest, len(batch))
+    assert seqs == list(range(1, 3002))
+    assert longest < PAGE_ENTRIES + PAGE_LINES
+    journal.append(lease, [MessageChunk("last")])
+    assert [entry.event for entry in await anext(viewer)] == [MessageChunk("last")]
+    assert (await journal.get(run.id)).last_seq == 3002

@@ -136,7 +136,7 @@ class CallLog(DeltaLog):
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
         for delta in deltas:
-            if isinstance(delta, (TextDelta, ReasoningDelta)):
+            if delta.__class__ is TextDelta or delta.__class__ is ReasoningDelta:
                 if delta.choice:
                     self.several = True
                     continue
@@ -146,7 +146,7 @@ class CallLog(DeltaLog):
                 pieces.append(delta.text)
             elif delta.__class__ is ToolCallDelta:
                 self.called = True
-            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_logged(delta):
+            elif self._keeps_events and delta.__class__ is NativeDelta and _is_logged(delta):
                 events += _chunk("".join(pieces), thinking=thinking)
                 events.append(ProviderEvents(delta.dialect, (delta.item,)))
                 pieces = []
@@ -156,9 +156,9 @@ class CallLog(DeltaLog):
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
         for delta in deltas:
-            if isinstance(delta, EventRunDelta):
+            if delta.__class__ is EventRunDelta:
                 kept += [event for each in delta.events() if self._is_new(event := decode_object(each.data))]
-            elif isinstance(delta, EventDelta):
+            elif delta.__class__ is EventDelta:
                 if delta.name in ENDINGS:
                     self._ending = delta
                 elif self._is_new(event := decode_object(delta.data)):

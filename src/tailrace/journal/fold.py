@@ -8,8 +8,8 @@ same, however long the log has become.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, assert_never, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, assert_never, get_args
 
 import msgspec
 
@@ -145,8 +145,10 @@ class Fold:
     def apply(self, entry: Entry) -> None:
         event = entry.event
         self.seq, self.attempt = entry.seq, entry.attempt
-        if type(event) is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
+        if event.__class__ is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
             self._message().add(event.text, entry.attempt)
+        elif (take := _OF_EVERY_CALL.get(event.__class__)) is not None:
+            take(self, event)
         else:
             self._apply(event, entry.attempt)
 
@@ -156,8 +158,8 @@ class Fold:
                 self._message().add(text, attempt)
             case events.ReasoningChunk(text=text):
                 self._reasoning.add(text, attempt)
-            case events.MessageStop(final=final):
-                self._stop(final=final)
+            case events.MessageStop():
+                self._stop(event)
             case events.Commentary(text=text):
                 pieces = ((attempt, len(text)),)
                 self._messages.append(_Text(events.TextSoFar(text, pieces, stopped=True, commentary=True)))
@@ -196,18 +198,17 @@ class Fold:
                 if approval := self._approvals.get(approval_id):
                     told = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
                     self._approvals[approval_id] = told
-            case events.UsageRecorded(usage=usage, provider=provider, model=model):
-                self._usage += usage
-                self._spent[provider, model] = self._spent.get((provider, model), Usage()) + usage
+            case events.UsageRecorded():
+                self._spend(event)
             case events.RunStarted():
-                self._started = event
+                self._start(event)
             case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
                 self._forget_calls()
             case events.Snapshot():
                 self._restore(event)
             case events.MessageRecorded() | events.AttemptStarted():
-                self._forget_calls()  # they are whole, or broke off
+                self._forget_calls(event)
             case events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
             case events.ProviderEvents() | events.ProviderAnswer():
@@ -232,14 +233,24 @@ class Fold:
             self._messages.append(self._open)
         return self._open
 
-    def _stop(self, *, final: bool) -> None:
+    def _start(self, started: events.RunStarted) -> None:
+        self._started = started
+
+    def _spend(self, recorded: events.UsageRecorded) -> None:
+        usage, who = recorded.usage, (recorded.provider, recorded.model)
+        self._usage += usage
+        self._spent[who] = self._spent[who] + usage if who in self._spent else usage
+
+    def _stop(self, stop: events.MessageStop) -> None:
         if self._open:
-            self._open.stopped, self._open.final = True, final
-        if not final:
+            self._open.stopped, self._open.final = True, stop.final
+        if not stop.final:
             self._open = _Text()
 
-    def _forget_calls(self) -> None:
-        self._calls, self._arguments = {}, {}
+    def _forget_calls(self, _event: events.MessageRecorded | events.AttemptStarted | None = None) -> None:
+        """They are whole, or broke off."""
+        if self._calls:
+            self._calls, self._arguments = {}, {}
 
     def _withdraw(self, attempt: int) -> None:
         """Removes what the attempt showed. A tool that has finished stays: what it did is not undone."""
@@ -267,6 +278,16 @@ class Fold:
         self._spent = {(each.provider, each.model): each.usage for each in state.spent}
         self._steps = defaultdict(_Step, {known.block_id: _Step(known) for known in state.steps})
         self._state = state.state
+
+
+# A class that does not match costs a `match` over structs more than all that such an event does here.
+_OF_EVERY_CALL: Final[Mapping[type[AnyEvent], Callable[[Fold, Any], None]]] = {
+    events.RunStarted: Fold._start,
+    events.AttemptStarted: Fold._forget_calls,
+    events.UsageRecorded: Fold._spend,
+    events.MessageRecorded: Fold._forget_calls,
+    events.MessageStop: Fold._stop,
+}
 
 
 def fold(entries: Iterable[Entry]) -> Fold:

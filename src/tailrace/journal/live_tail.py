@@ -140,7 +140,7 @@ class Tail(Waiters):
 
     def _add(self, batch: Batch) -> None:
         self.last_seq = batch[-1].seq
-        self.ended = isinstance(batch[-1].event, RunFinished)
+        self.ended = batch[-1].event.__class__ is RunFinished
         self.failure = None
         self._batches.append(batch)
         self._kept += len(batch)

@@ -17,13 +17,13 @@ import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
-from tailrace.journal.fold import Fold, fold, is_fact, is_progress
+from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
-from tailrace.journal.open_log import OpenLog, new_run_id
+from tailrace.journal.open_log import MemoryRun, new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
-from tailrace.journal.stored.commit_times import TickTimes, timed_stretches
+from tailrace.journal.stored.commit_times import timed_stretches
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
 from tailrace.ports import (
     CRASH_LOOP,
@@ -35,51 +35,11 @@ from tailrace.ports import (
     NewRun,
     Run,
     RunFilter,
+    RunState,
     SessionPage,
     SessionRuns,
     Signal,
 )
-
-
-class _MemoryRun:
-    """One run and its whole log."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.log = OpenLog(run.id, 0, Fold())
-        self.tail = Tail(window=None)
-        self.times = TickTimes()
-        self.lease_until = 0.0
-        self.claimed_seq = 0  # the last entry before the newest claim
-        self.suspected: set[int] = set()  # the claims whose owners count as dead: `kills` is how many
-        self.ended_at = 0.0
-        self.signals: list[Signal] = []
-        self.signalled = Waiters()
-        self.compacted: tuple[Entry, list[Entry]] | None = None  # the snapshot and the facts before `first_seq`
-
-    def set(self, **changes: object) -> Run:
-        self.run = msgspec.structs.replace(self.run, **changes)
-        return self.run
-
-    def has_progress(self) -> bool:
-        """Since the newest claim."""
-        after = self.claimed_seq
-        while batch := self.tail.entries_after(after):
-            if any(is_progress(entry.event) for entry in batch):
-                return True
-            after = batch[-1].seq
-        return False
-
-    def matches(self, wanted: RunFilter) -> bool:
-        run = self.run
-        return (
-            wanted.get("session") in (None, run.new.session)
-            and wanted.get("kind") in (None, run.new.kind)
-            and ((states := wanted.get("states")) is None or run.state in states)
-            and ((ended := wanted.get("ended_before")) is None or (run.state in ENDED and self.ended_at < ended))
-            and wanted.get("compacted") in (None, self.compacted is not None)
-            and ((before := wanted.get("before")) is None or run.id < before)
-        )
 
 
 class MemoryJournal:
@@ -94,10 +54,10 @@ class MemoryJournal:
     ) -> None:
         self._clock = clock
         self._ended_runs = ended_runs
-        self._runs: dict[str, _MemoryRun] = {}
+        self._runs: dict[str, MemoryRun] = {}
         self._by_key: dict[str, str] = {}
         self._newest: dict[str, str] = {}  # the newest run of each session
-        self._unpublished: list[_MemoryRun] = []
+        self._unpublished: list[MemoryRun] = []
         self._published = Waiters()
         self._signal_id = 0
         self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
@@ -108,29 +68,30 @@ class MemoryJournal:
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
-        return self._create(new)[0].run
+        return self.run_with_key(new.idempotency_key) or self._create(new).run
 
-    def _create(self, new: NewRun) -> tuple[_MemoryRun, bool]:
-        if new.idempotency_key in self._by_key:
-            return self._runs[self._by_key[new.idempotency_key]], False
+    def _create(self, new: NewRun, *, owner: str = "", lease_s: float | None = None) -> MemoryRun:
+        """With `lease_s` it is claimed from the start."""
         at = self._clock()
         run_id = new_run_id(at, after=self._newest.get(new.session, ""))
         if new.session:
             self._newest[new.session] = run_id
-        known = _MemoryRun(Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0))
-        known.log.append([RunStarted(new.kind, new.model, new.session, at)], 1)
-        known.tail.publish(known.log.take_pending())
-        known.times.add(1, at)
-        self._runs[known.run.id] = known
+        state: RunState = "pending" if lease_s is None else "running"
+        run = Run(run_id, new, state, 1, 1, created_at=at, claims=0 if lease_s is None else 1, owner=owner)
+        self._runs[run_id] = known = MemoryRun(run)
+        known.lease_until = at + (lease_s or 0.0)
+        known.log.append((RunStarted(new.kind, new.model, new.session, at),), 1)
+        known.show(at)
         if new.idempotency_key:
-            self._by_key[new.idempotency_key] = known.run.id
+            self._by_key[new.idempotency_key] = run_id
         self._sessions.begun(new.session)
-        return known, True
+        return known
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        known, created = self._create(new)
-        lease = self._claim(known, owner, lease_s) if created else None
-        return known.run, lease
+        if (run := self.run_with_key(new.idempotency_key)) is not None:
+            return run, None
+        run = self._create(new, owner=owner, lease_s=lease_s).run
+        return run, Lease(run.id, run.claims, owner)
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
         known = self._run(run_id)
@@ -142,12 +103,12 @@ class MemoryJournal:
             raise RunOwned(f"run {run_id} is executed by {known.run.owner}", owner=known.run.owner)
         return self._claim(known, owner, lease_s)
 
-    def _claim(self, known: _MemoryRun, owner: str, lease_s: float) -> Lease:
+    def _claim(self, known: MemoryRun, owner: str, lease_s: float) -> Lease:
         self._publish()
         run = known.run
         if run.state == "running" and run.owner != owner:
             known.suspected = set() if known.has_progress() else known.suspected | {run.claims}
-        known.claimed_seq = known.tail.last_seq
+        known.claimed_seq = known.shown[-1].seq
         known.set(state="running", owner=owner, claims=run.claims + 1, kills=len(known.suspected))
         known.lease_until = self._clock() + lease_s
         known.log.epoch = known.run.claims
@@ -225,7 +186,7 @@ class MemoryJournal:
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
         self._seal(self._held(lease), finished, then, at_once=False)
 
-    def _seal(self, known: _MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
+    def _seal(self, known: MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
         self._publish()
         entry = known.log.finish(finished)
         if isinstance(entry.event, RunFinished):
@@ -237,26 +198,28 @@ class MemoryJournal:
 
         def recorded(error: JournalError | None) -> None:
             if error is not None:  # a run that could not be stored is lost: no viewer may see it end
-                known.tail.fail(error)
-            else:
+                if known.looked_at:
+                    known.tail.fail(error)
+            elif known.looked_at:
                 self._end(known, finished)
+            known.signalled.wake()
             self.forget(known.run.id)
             then(error)
 
-        run = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
+        run = known.changed(state=finished.status, owner="", finished=finished)
         times = [*known.times.pairs, (entry.seq, self._clock())]
-        ended = EndedRun(run, [*known.tail.entries(), entry], times)
-        self._ended_runs.add(ended, recorded, at_once=at_once or known.tail.awaited)
+        ended = EndedRun(run, [*known.shown, entry], times)
+        self._ended_runs.add(ended, recorded, at_once=at_once or known.awaited)
         return entry
 
-    def _end(self, known: _MemoryRun, finished: RunFinished) -> None:
+    def _end(self, known: MemoryRun, finished: RunFinished) -> None:
         known.set(state=finished.status, owner="", finished=finished)
         known.ended_at = self._clock()
         known.signals.clear()
         known.signalled.wake()
         self._queue(known)
 
-    def _queue(self, known: _MemoryRun) -> None:
+    def _queue(self, known: MemoryRun) -> None:
         if known.log.queued:
             return
         known.log.queued = True
@@ -267,10 +230,7 @@ class MemoryJournal:
     def _publish(self) -> None:
         at = self._clock() if self._unpublished else 0.0
         for known in self._unpublished:
-            if batch := known.log.take_pending():
-                known.tail.publish(batch)
-                known.times.add(batch[0].seq, at)
-                known.set(last_seq=known.tail.last_seq)
+            known.show(at)
         self._unpublished.clear()
         self._published.wake()
 
@@ -347,7 +307,7 @@ class MemoryJournal:
         while batch := await self.page(run_id, after):
             entries += batch
             after = batch[-1].seq
-            if after >= known.tail.last_seq or (limit is not None and len(entries) >= limit):
+            if after >= known.shown[-1].seq or (limit is not None and len(entries) >= limit):
                 break
         return Batch(entries[:limit])
 
@@ -391,17 +351,14 @@ class MemoryJournal:
         return self._run(run_id).tail
 
     async def last_seq(self, run_id: str) -> int:
-        return self._run(run_id).tail.last_seq
+        return self._run(run_id).shown[-1].seq
 
     # ── keeping ──
 
     async def compact(self, run_id: str) -> Run:
         known = self._ended(run_id)
         if known.compacted is None:
-            *before, last = await self.read(run_id)
-            known.compacted = (fold(before).entry(), [entry for entry in before if is_fact(entry.event)])
-            known.tail.replace_all(Batch((last,)))
-            known.set(first_seq=last.seq)
+            known.compact()
         return known.run
 
     async def delete(self, run_id: str) -> None:
@@ -474,12 +431,12 @@ class MemoryJournal:
         run_id = self._by_key.get(idempotency_key)
         return self._runs[run_id].run if run_id else None
 
-    def _run(self, run_id: str) -> _MemoryRun:
+    def _run(self, run_id: str) -> MemoryRun:
         if known := self._runs.get(run_id):
             return known
         raise RunNotFound(f"there is no run {run_id}")
 
-    def _held(self, lease: Lease) -> _MemoryRun:
+    def _held(self, lease: Lease) -> MemoryRun:
         known = self._run(lease.run_id)
         if known.log.epoch != lease.epoch:
             raise StaleEpoch(f"run {lease.run_id} is no longer {lease.owner}'s (claim {lease.epoch})")
@@ -487,7 +444,7 @@ class MemoryJournal:
             raise known.log.refusal
         return known
 
-    def _ended(self, run_id: str) -> _MemoryRun:
+    def _ended(self, run_id: str) -> MemoryRun:
         known = self._run(run_id)
         if known.run.state not in ENDED:
             raise RunOwned(f"run {run_id} has not ended", owner=known.run.owner)

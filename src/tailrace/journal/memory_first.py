@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from tailrace.errors import JournalError
-from tailrace.events import AnyEvent, Entry
+from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
@@ -97,7 +97,6 @@ class MemoryFirst:
     unpark = _routed(Journal.unpark)
     commit = _routed(Journal.commit)
     seal = _routed(Journal.seal)
-    seal_soon = _routed(Journal.seal_soon)
     signal = _routed(Journal.signal)
     signals = _routed(Journal.signals)
     read = _routed(Journal.read)
@@ -112,19 +111,19 @@ class MemoryFirst:
     delete = _routed(Journal.delete)
 
     async def create(self, new: NewRun) -> Run:
-        if (known := await self._run_with_key(new)) is not None:
+        if new.idempotency_key and (known := await self._run_with_key(new)) is not None:
             return known
         return await (self._memory if new.durability == "memory" else self._storage).create(new)
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        if (known := await self._run_with_key(new)) is not None:
+        if new.idempotency_key and (known := await self._run_with_key(new)) is not None:
             return known, None
         return await (self._memory if new.durability == "memory" else self._storage).start(new, owner, lease_s=lease_s)
 
     async def _run_with_key(self, new: NewRun) -> Run | None:
         """A stored run is looked for only where the new one would not be stored: storage itself knows its keys."""
         known = self._memory.run_with_key(new.idempotency_key)
-        if known is None and new.idempotency_key and new.durability == "memory":
+        if known is None and new.durability == "memory":
             return await self._storage.run_with_key(new.idempotency_key)
         return known
 
@@ -138,7 +137,11 @@ class MemoryFirst:
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
         journal = self._memory if lease.run_id in self._in_memory else self._storage
-        return journal.append(lease, events, attempt=attempt)  # not `_routed`: the hot path
+        return journal.append(lease, events, attempt=attempt)  # not `_routed`: the hot path, as is the next one
+
+    def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
+        journal = self._memory if lease.run_id in self._in_memory else self._storage
+        journal.seal_soon(lease, finished, then)
 
     # Who asks for runs is told of their ends: what has ended is stored first.
 

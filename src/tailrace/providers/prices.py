@@ -9,10 +9,13 @@ import asyncio
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Final
 
 from tailrace.messages import Dialect, Usage
 
 PRICES = "genai_prices.data"  # what its first use imports
+MAX_UNPRICED: Final = 1024
+_UNPRICED: Final = set[str]()  # models without a price: looking for one in vain takes as long as a price
 
 
 async def load_prices() -> None:
@@ -48,6 +51,8 @@ def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
         from genai_prices import calc_price
     except ModuleNotFoundError:
         return None
+    if model in _UNPRICED:
+        return None
     cached = usage.cache_read_tokens + usage.cache_write_tokens
     priced = PricedUsage(
         # Anthropic counts the cached tokens beside the input's, the others among them.
@@ -61,4 +66,6 @@ def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
             return round(float(calc_price(priced, name).total_price), 9)
         except LookupError:
             continue
+    if len(_UNPRICED) < MAX_UNPRICED:
+        _UNPRICED.add(model)
     return None

@@ -31,7 +31,7 @@ from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
-_EVENTS = (EventDelta, EventRunDelta)
+_EVENTS: frozenset[type[AnyDelta]] = frozenset({EventDelta, EventRunDelta})
 
 WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 """Appends facts of an attempt to the log. Never blocks. Raises `StaleEpoch` where the run was taken over."""
@@ -153,7 +153,10 @@ class DeltaLog(CallListener):
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = bool(self._shown)
-        self.add(msgspec.structs.replace(self.started(provider, model), previous_failure=self._failure))
+        started = self.started(provider, model)
+        if self._failure:
+            started = msgspec.structs.replace(started, previous_failure=self._failure)
+        self._add((started,))
 
     def answer_kept(self, answer_id: str) -> None:
         provider, model = self._asked
@@ -172,7 +175,7 @@ class DeltaLog(CallListener):
         if len(deltas) == 2 and deltas[0].__class__ is EventRunDelta:  # the steady state
             self._pending.append(deltas[1])
         else:
-            self._pending += [delta for delta in deltas if not isinstance(delta, _EVENTS)]
+            self._pending += [delta for delta in deltas if delta.__class__ not in _EVENTS]
         if (now := self._now()) >= self._flush_at:
             self._flush_at = now + self._flush_every_s
             self.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -45,7 +46,12 @@ class DaySpent(Value):
 
 def day_of(at: float) -> str:
     """The day of this time, as 2026-11-30."""
-    return time.strftime("%Y-%m-%d", time.gmtime(at))
+    return _day(int(at // DAY_S))
+
+
+@lru_cache(maxsize=8)
+def _day(number: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S))
 
 
 def minute_of(at: float) -> str:
@@ -59,7 +65,8 @@ def rate_counter(key: str, at: float) -> str:
 
 def spent_counters(key: str, at: float) -> tuple[str, str]:
     """The day's tokens and money."""
-    return f"{SPENT}{day_of(at)}\t{_word(key)}\ttokens", f"{SPENT}{day_of(at)}\t{_word(key)}\tusd"
+    place = f"{SPENT}{day_of(at)}\t{_word(key)}"
+    return f"{place}\ttokens", f"{place}\tusd"
 
 
 def amounts_of(key: str, spent: SpentTokens, usd: float | None, at: float) -> dict[str, float]:
@@ -109,6 +116,7 @@ def _row(day: str, key: str, model: str, values: Mapping[str, float]) -> UsageRo
     return UsageRow(day, key, model, round(calls), round(given), round(made), round(usd, 9), round(unpriced))
 
 
+@lru_cache(maxsize=1024)  # keys and models: the same ones at every call
 def _word(text: str) -> str:
     """Without the characters that separate words and that no database takes."""
     return "".join(character if character.isprintable() else "?" for character in text) or "?"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StorageFailed, TailraceError
-from tailrace.journal.sqlite.integrity import translated
+from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
 
@@ -61,6 +61,9 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
     inserted = 0
     for start in range(0, len(rows), MAX_ROWS):
         some = rows[start : start + MAX_ROWS]
+        if len(some) == 1:  # the only group of a single paced stream
+            inserted += connection.execute(_insert_sql(1), some[0]).rowcount
+            continue
         size = 1 << (len(some) - 1).bit_length()
         some += [_NO_ROW] * (size - len(some))
         inserted += connection.execute(_insert_sql(size), [value for row in some for value in row]).rowcount
@@ -69,8 +72,14 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
 
 def write_group(connection: sqlite3.Connection, group: _Group) -> None:
     """Writes the group in one transaction. What the database refuses of it is the error of that part."""
-    appends = [part for part in group if isinstance(part, PendingAppend)]
-    if len(appends) == len(group) and sum(len(part.rows) for part in appends) <= MAX_ROWS:
+    appends: list[PendingAppend] = []
+    rows = 0
+    for part in group:
+        if not isinstance(part, PendingAppend):
+            break
+        appends.append(part)
+        rows += len(part.rows)
+    if len(appends) == len(group) and rows <= MAX_ROWS:
         _insert(connection, appends)  # its own transaction
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -90,7 +99,7 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
 
 
 def _insert(connection: sqlite3.Connection, appends: list[PendingAppend]) -> None:
-    rows = [row for part in appends for row in part.rows]
+    rows = appends[0].rows.copy() if len(appends) == 1 else [row for part in appends for row in part.rows]
     if rows and insert_rows(connection, rows) != len(rows):
         for part in appends:
             row = connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)).fetchone()
@@ -163,7 +172,10 @@ class Commits(GroupCommit[_Work]):
         """Whether the loop must not write the group."""
         if not self._writer.compiled or self._loop.time() < self._storage_slow_until:
             return True
-        return any(part.fsync or (part.__class__ is PendingCall and part.work.__class__ is _LongWork) for part in group)
+        for part in group:  # noqa: SIM110 - for every group of every stream: no generator
+            if part.fsync or (isinstance(part, PendingCall) and part.work.__class__ is _LongWork):
+                return True
+        return False
 
     def _settle_soon(self, group: _Group) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
@@ -204,13 +216,20 @@ class _GroupFile:
         """Writes the group; what fails is the error of its parts. Returns False, with nothing written, where another
         process writes and `wait` is false."""
         try:
-            with translated(self._path), self._waiting(wait):
-                self._set_synchronous(full=any(part.fsync for part in group))
+            if wait:
+                with self._patient():
+                    self._set_synchronous(full=any(part.fsync for part in group))
+                    write_group(self.connection, group)
+            else:  # none of them asks for the disk
+                self._set_synchronous(full=False)
                 write_group(self.connection, group)
+        except sqlite3.DatabaseError as exc:
+            self._roll_back()
+            if not wait and _is_busy(exc):
+                return False
+            self._fail(group, translation(self._path, exc))
         except JournalError as error:
             self._roll_back()
-            if not wait and _is_busy(error.__cause__):
-                return False
             self._fail(group, error)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it is this group's alone
             self._roll_back()
@@ -244,10 +263,7 @@ class _GroupFile:
         self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     @contextlib.contextmanager
-    def _waiting(self, wait: bool) -> Iterator[None]:
-        if not wait:
-            yield
-            return
+    def _patient(self) -> Iterator[None]:
         self.set_patience(BUSY_TIMEOUT_S)
         try:
             yield

@@ -37,14 +37,17 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as exc:
-        name = getattr(exc, "sqlite_errorname", "")
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(exc):
-            raise CorruptLog(f"{path} is damaged ({exc}); {_advice(path)}") from exc
-        if name.startswith("SQLITE_FULL"):
-            raise StorageFailed(
-                f"no space left to write {path}; free some, and what waits goes on", reason=NO_SPACE
-            ) from exc
-        raise StorageFailed(f"{path}: {exc}") from exc
+        raise translation(path, exc) from exc
+
+
+def translation(path: Path, exc: sqlite3.DatabaseError) -> JournalError:
+    """The error that stands for one of SQLite's."""
+    name = getattr(exc, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(exc):
+        return CorruptLog(f"{path} is damaged ({exc}); {_advice(path)}")
+    if name.startswith("SQLITE_FULL"):
+        return StorageFailed(f"no space left to write {path}; free some, and what waits goes on", reason=NO_SPACE)
+    return StorageFailed(f"{path}: {exc}")
 
 
 def check_file(path: Path) -> None:

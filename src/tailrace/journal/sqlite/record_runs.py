@@ -14,7 +14,7 @@ from tailrace.errors import JournalError
 from tailrace.events import RunFinished
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.stored.ended_runs import EndedRun
-from tailrace.journal.stored.rows import TimedRow, encode, timed_rows
+from tailrace.journal.stored.rows import TimedRow, encode, last_line, timed_rows
 
 MAX_RUNS: Final = 64  # per statement: a power of two
 _RUNS: Final = ("runs", "num, id, kind, session, new, created_at")
@@ -40,10 +40,11 @@ def encoded_run(ended: EndedRun, ended_at: float) -> EncodedRun:
     if not isinstance(last.event, RunFinished):
         raise TypeError(last)
     try:
-        rows, outcome = timed_rows(entries, times), encode(last.event)
+        rows = timed_rows(entries, times)
         stored = (run.id, new.kind, new.session, encode(new), run.created_at)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
         raise JournalError(f"run {run.id}: an event cannot be written as JSON: {exc}") from exc
+    outcome = last_line(rows[-1].events)
     state = (last.event.status, run.claims, run.kills, "", "", 0.0, run.first_seq, last.seq, ended_at, outcome)
     return EncodedRun(stored, state, rows, run.claims)
 

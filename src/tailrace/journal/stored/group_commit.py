@@ -73,7 +73,7 @@ class PendingAppend:
             self.error = log.failure
             return
         entries: Sequence[Entry] = self.batch
-        repeats = entries and isinstance(entries[-1].event, RunFinished) and log.fold.output_seqs is not None
+        repeats = entries and entries[-1].event.__class__ is RunFinished and log.fold.output_seqs is not None
         if repeats:  # a sequence's output: it stands in the entries of its steps
             entries = [*entries[:-1], without_outputs(entries[-1])]
         try:

@@ -90,8 +90,13 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
     if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
         (entry,) = entries
-        events = _ENCODER.encode_lines([entry.event])
+        events = _ENCODER.encode_lines((entry.event,))
         yield Row(entry.seq, entry.seq, entry.attempt, crc32(events), events)
+        return
+    attempts = {entry.attempt for entry in entries}
+    if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
+        events = _ENCODER.encode_lines([entry.event for entry in entries])
+        yield Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events)
         return
     for attempt, group in groupby(entries, attrgetter("attempt")):
         stretch = list(group)
@@ -103,7 +108,16 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
 
 def timed_rows(entries: Iterable[Entry], times: Times) -> list[TimedRow]:
     """The rows of entries of several commits. There may be gaps between the entries."""
-    return [TimedRow(*row, at) for at, stretch in timed_stretches(entries, times) for row in rows_of(stretch)]
+    return [
+        TimedRow(first, last, attempt, crc, events, at)
+        for at, stretch in timed_stretches(entries, times)
+        for first, last, attempt, crc, events in rows_of(stretch)
+    ]
+
+
+def last_line(events: bytes) -> bytes:
+    """The JSON of a row's last event."""
+    return events[events.rfind(b"\n", 0, -1) + 1 : -1]
 
 
 def entries_of(run_id: str, row: Row) -> list[Entry]:
