@@ -94,8 +94,13 @@ class Http1Reply:
     async def head(self) -> None:
         """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
         while not self.status:
-            self._raise_error()
-            await self.woken()
+            if self._error is not None:
+                self._raise_error()
+            self._waiter = waiter = get_running_loop().create_future()
+            try:
+                await waiter
+            finally:
+                self._waiter = None
 
     async def read(self) -> bytes:
         while not self._buffered:
@@ -118,7 +123,8 @@ class Http1Reply:
                     return
             finally:
                 self._waiter = self._sink = self._run = None
-        self._raise_error()
+        if self._error is not None:
+            self._raise_error()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -191,7 +197,8 @@ class Http1Reply:
             self._error = error
         self._ended = True
         self._connection = None
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def _fail(self, error: PeerError) -> None:
         """The rest of the body cannot be understood."""
@@ -207,7 +214,8 @@ class Http1Reply:
         self._size += len(data)
         if self._size > HIGH_WATER_BYTES and self._connection is not None:
             self._connection.pause_reading()
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def _take_buffered(self) -> bytes:
         buffered = self._buffered
@@ -401,7 +409,8 @@ class Http1Connection(asyncio.Protocol):
     def _end_reply(self, reply: Http1Reply) -> None:
         """The answer is there. The connection is free before anybody has read it to its end."""
         self._reply = None
-        self.resume_reading()
+        if self._is_read_paused:
+            self.resume_reading()
         if self._reusable and not self._is_sending:
             self._owner.released(self)
         else:
