@@ -32,6 +32,7 @@ class AttemptDeadlines(msgspec.Struct, frozen=True):
     idle_s: float | None = None
     progress_s: float | None = None
     total_s: float | None = None
+    idle_from_opening: bool = True  # an open stream can be idle before its first piece
 
 
 def idle_timeout_s(
@@ -57,7 +58,26 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
         first_token_s = max(first_token_s, local_s, _large_context_s(context_tokens))
     if isinstance(progress_s, DefaultSeconds):
         progress_s = max(progress_s, local_s)
-    return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s)
+    counts = idle_counts_from_opening(policy, local=local)
+    return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s, counts)
+
+
+_MAX_USUAL = 256
+_usual: dict[tuple[int, Purpose, bool], tuple[CallPolicy, AttemptDeadlines]] = {}
+
+
+def usual_deadlines(policy: CallPolicy, purpose: Purpose, *, local: bool) -> AttemptDeadlines:
+    """Those of a context of usual size, worked out once for each policy object: the config's live as long as it does,
+    and every attempt begins with this."""
+    key = id(policy), purpose, local
+    known = _usual.get(key)
+    if known is not None and known[0] is policy:
+        return known[1]
+    deadlines = deadlines_of(policy, purpose=purpose, context_tokens=0, local=local)
+    if len(_usual) >= _MAX_USUAL:
+        _usual.clear()
+    _usual[key] = policy, deadlines
+    return deadlines
 
 
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
@@ -117,7 +137,7 @@ class DeadlineWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         if (task := asyncio.current_task()) is None:
             raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
@@ -128,7 +148,7 @@ class DeadlineWatch:
         self._arm()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._timer is not None:
@@ -152,15 +172,12 @@ class DeadlineWatch:
         if advanced:
             self._advanced_at = now
             if not self._begun:
-                self._begin()
+                self._begun = self._is_open = True
+                self._arm_after_a_step()
 
     def silent_s(self) -> float:
         """Seconds since the last piece of an answer."""
         return self._time() - self._advanced_at
-
-    def _begin(self) -> None:
-        self._begun = self._is_open = True
-        self._arm_after_a_step()
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
