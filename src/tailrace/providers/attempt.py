@@ -301,17 +301,21 @@ class Attempt:
     def _taker(self, answer: AnswerStream, watch: DeadlineWatch) -> Callable[[list[AnyDelta]], None]:
         """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
         end of the answer, and once for a token: nothing here is done that has been done before."""
-        note_bytes, keeper, sink, has_seam = watch.note_bytes, self._keeper, self._sink, self._seam is not None
+        keeper, sink, has_seam = self._keeper, self._sink, self._seam is not None
+        now = asyncio.get_running_loop().time
 
         def take(deltas: list[AnyDelta]) -> None:
             if keeper is not None and not self._kept_id:
                 self._note_kept(keeper, answer)
             for delta in deltas:
                 if delta.__class__ is not EventDelta:
-                    note_bytes(advanced=True)
+                    if watch.begun:
+                        watch.bytes_at = watch.advanced_at = now()
+                    else:
+                        watch.note_bytes(advanced=True)
                     break
             else:
-                note_bytes(advanced=False)
+                watch.note_bytes(advanced=False)
                 if deltas and (stop := self._take(deltas, advanced=False)) is not None:
                     _stop(stop)
                 return

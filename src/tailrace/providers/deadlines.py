@@ -105,12 +105,12 @@ class DeadlineWatch:
 
     `is_thinking` and `lengthened` are asked only when a deadline is about to pass: whether the model is in the middle
     of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know.
+
+    Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
+    whoever takes tokens may do so itself.
     """
 
     __slots__ = (
-        "_advanced_at",
-        "_begun",
-        "_bytes_at",
         "_cancelling",
         "_deadlines",
         "_fires_at",
@@ -121,6 +121,9 @@ class DeadlineWatch:
         "_task",
         "_time",
         "_timer",
+        "advanced_at",
+        "begun",
+        "bytes_at",
         "expired",
         "is_thinking",
         "lengthened",
@@ -132,8 +135,8 @@ class DeadlineWatch:
         self.expired: Deadline | None = None
         self._deadlines = deadlines
         self._provider = provider
-        self._begun = deadlines.first_token_s is None
-        self._is_open = self._begun
+        self.begun = deadlines.first_token_s is None
+        self._is_open = self.begun
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
 
@@ -144,7 +147,7 @@ class DeadlineWatch:
         self._cancelling = task.cancelling()
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
-        self._started_at = self._bytes_at = self._advanced_at = self._time()
+        self._started_at = self.bytes_at = self.advanced_at = self._time()
         self._arm()
         return self
 
@@ -162,22 +165,22 @@ class DeadlineWatch:
 
     def note_open(self) -> None:
         """The head of the response is there: from now on silence is idleness."""
-        self._bytes_at = self._time()
+        self.bytes_at = self._time()
         self._is_open = True
         self._arm_after_a_step()
 
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
-        self._bytes_at = now = self._time()
+        self.bytes_at = now = self._time()
         if advanced:
-            self._advanced_at = now
-            if not self._begun:
-                self._begun = self._is_open = True
+            self.advanced_at = now
+            if not self.begun:
+                self.begun = self._is_open = True
                 self._arm_after_a_step()
 
     def silent_s(self) -> float:
         """Seconds since the last piece of an answer."""
-        return self._time() - self._advanced_at
+        return self._time() - self.advanced_at
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
@@ -185,12 +188,12 @@ class DeadlineWatch:
         due: list[tuple[float, Deadline]] = []
         if deadlines.total_s is not None:
             due.append((self._started_at + deadlines.total_s, "total"))
-        if deadlines.first_token_s is not None and not self._begun:
+        if deadlines.first_token_s is not None and not self.begun:
             due.append((self._started_at + deadlines.first_token_s, "first_token"))
         if deadlines.idle_s is not None and self._is_open:
-            due.append((self._bytes_at + deadlines.idle_s, "idle"))
-        if deadlines.progress_s is not None and self._begun:
-            due.append((self._advanced_at + deadlines.progress_s, "progress"))
+            due.append((self.bytes_at + deadlines.idle_s, "idle"))
+        if deadlines.progress_s is not None and self.begun:
+            due.append((self.advanced_at + deadlines.progress_s, "progress"))
         return min(due, default=None)
 
     def _arm(self) -> None:
@@ -210,8 +213,8 @@ class DeadlineWatch:
         deadlines, fires_at = self._deadlines, self._fires_at
         if (
             self._timer is None
-            or (deadlines.idle_s is not None and self._bytes_at + deadlines.idle_s < fires_at)
-            or (deadlines.progress_s is not None and self._advanced_at + deadlines.progress_s < fires_at)
+            or (deadlines.idle_s is not None and self.bytes_at + deadlines.idle_s < fires_at)
+            or (deadlines.progress_s is not None and self.advanced_at + deadlines.progress_s < fires_at)
         ):
             self._arm()
 
@@ -228,12 +231,12 @@ class DeadlineWatch:
 
     def _excused(self, deadline: Deadline) -> bool:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
-        if deadline not in ("first_token", "progress") or self._bytes_at <= self._advanced_at:
+        if deadline not in ("first_token", "progress") or self.bytes_at <= self.advanced_at:
             return False
         if self.is_thinking is None or not self.is_thinking():
             return False
-        self._begun = self._is_open = True
-        self._advanced_at = self._bytes_at
+        self.begun = self._is_open = True
+        self.advanced_at = self.bytes_at
         return True
 
     def _timed_out(self, deadline: Deadline) -> TimedOut:
@@ -242,7 +245,7 @@ class DeadlineWatch:
             case "first_token":
                 message = f"no first token within {deadlines.first_token_s:g} s"
             case "idle":
-                where = "in the middle of the answer" if self._begun else "since the stream opened"
+                where = "in the middle of the answer" if self.begun else "since the stream opened"
                 message = f"no bytes for {deadlines.idle_s:g} s {where}"
             case "progress":
                 message = f"keep-alives but nothing of an answer for {deadlines.progress_s:g} s"
