@@ -141,11 +141,11 @@ class DeadlineWatch:
         self._fires_at = 0.0
 
     def __enter__(self) -> Self:
-        if (task := asyncio.current_task()) is None:
+        self._loop = asyncio.get_running_loop()
+        if (task := asyncio.current_task(self._loop)) is None:
             raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._started_at = self.bytes_at = self.advanced_at = self._time()
         self._arm()
