@@ -33,6 +33,7 @@ from tailrace.private_apis import (
     reading_is_paused,
     redraw,
     request_count,
+    request_values,
     runs_in_terminal,
     set_match_info,
 )
@@ -104,6 +105,21 @@ async def test_a_connection_counts_its_requests(tmp_path: Path) -> None:
         assert request_count(runner.server()) == 0
         await get(path, times=2)
     assert counts == [1, 2]
+
+
+async def test_what_was_set_on_a_request_is_a_mapping(tmp_path: Path) -> None:
+    key = web.RequestKey("key", str)
+    found: list[object] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        found.append(request_values(request).get(key))
+        request[key] = "set"
+        found.append(request_values(request).get(key))
+        return web.Response()
+
+    async with served(tmp_path, handler) as (_, path):
+        await get(path)
+    assert found == [None, "set"]
 
 
 # ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     import argparse
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import aiohttp
@@ -58,6 +58,11 @@ def http_chunk(data: bytes) -> bytes:
     """A chunk as aiohttp's writer frames it, for writing to the transport past that writer: `write` is a coroutine, and
     one per event is what a stream's speed would be lost on. Never for empty data: an empty chunk is the end."""
     return HTTP_CHUNK % (len(data), data)
+
+
+def request_values(request: web.BaseRequest) -> Mapping[Any, Any]:
+    """What was set on a request. Its own `get` raises and catches an error for each value that is not there."""
+    return request._state
 
 
 # ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
-from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of, idle_timeout_s
+from tailrace.providers.deadlines import (
+    AttemptDeadlines,
+    DeadlineWatch,
+    Purpose,
+    deadlines_of,
+    idle_timeout_s,
+    usual_deadlines,
+)
 from tailrace.providers.no_streaming import says_no_streaming
 from tailrace.providers.retry.backoff import delay_s, retry_after_s
 from tailrace.providers.retry.overlap import Overlap
@@ -266,19 +273,30 @@ def test_a_local_endpoints_other_deadlines_grow_unless_they_were_set() -> None:
         120.0, 180.0, 300.0, 1800.0
     )
     assert deadlines_of(policy, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
-        900.0, 900.0, 900.0, 1800.0
+        900.0, 900.0, 900.0, 1800.0, idle_from_opening=False
     )
     assert deadlines_of(policy, purpose="step", context_tokens=0, local=True) == AttemptDeadlines(
-        120.0, 30.0, 300.0, 1800.0
+        120.0, 30.0, 300.0, 1800.0, idle_from_opening=False
     )
     same_as_default = CallPolicy(first_token_timeout_s=120.0, progress_timeout_s=300.0)
     assert deadlines_of(same_as_default, purpose="turn", context_tokens=200_000, local=True) == AttemptDeadlines(
-        120.0, 900.0, 300.0, 1800.0
+        120.0, 900.0, 300.0, 1800.0, idle_from_opening=False
     )
     chosen = CallPolicy(first_token_timeout_s=5.0, progress_timeout_s=None, total_timeout_s=None)
     assert deadlines_of(chosen, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
-        5.0, 900.0, None, None
+        5.0, 900.0, None, None, idle_from_opening=False
     )
+
+
+def test_the_usual_deadlines_are_worked_out_once_for_each_policy() -> None:
+    policies = [CallPolicy(idle_timeout_s=float(seconds)) for seconds in range(1, 400)]
+    for policy in policies:
+        known = usual_deadlines(policy, "turn", local=False)
+        assert known == deadlines_of(policy, purpose="turn", context_tokens=0, local=False)
+        assert usual_deadlines(policy, "turn", local=False) is known
+        assert usual_deadlines(policy, "step", local=True) == deadlines_of(
+            policy, purpose="step", context_tokens=0, local=True
+        )
 
 
 @pytest.mark.parametrize(("tokens", "seconds"), [(50_000, 120.0), (50_001, 240.0), (100_001, 300.0)])
@@ -309,7 +327,7 @@ async def test_E61_idle_counts_from_the_moment_the_stream_is_open(
     began = asyncio.get_running_loop().time()
 
     async def open_and_fall_silent() -> None:
-        async with DeadlineWatch(limits) as watch:
+        with DeadlineWatch(limits) as watch:
             await asyncio.sleep(3)
             if opened:
                 watch.note_open()
@@ -340,9 +358,8 @@ async def beat(watch: DeadlineWatch, *, every_s: float, times: int, advanced: bo
 @driven
 async def test_each_deadline_by_itself(limits: AttemptDeadlines, advanced: bool, deadline: str, after_s: float) -> None:
     began = asyncio.get_running_loop().time()
-    with pytest.raises(TimedOut) as caught:
-        async with DeadlineWatch(limits, provider="p") as watch:
-            await beat(watch, every_s=2, times=1000, advanced=advanced)
+    with pytest.raises(TimedOut) as caught, DeadlineWatch(limits, provider="p") as watch:
+        await beat(watch, every_s=2, times=1000, advanced=advanced)
     assert (caught.value.deadline, caught.value.provider) == (deadline, "p")
     assert asyncio.get_running_loop().time() - began == pytest.approx(after_s)
 
@@ -352,7 +369,7 @@ async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> Non
     began = asyncio.get_running_loop().time()
 
     async def fall_silent() -> None:
-        async with DeadlineWatch(AttemptDeadlines(first_token_s=100, idle_s=5)) as watch:
+        with DeadlineWatch(AttemptDeadlines(first_token_s=100, idle_s=5)) as watch:
             await beat(watch, every_s=50, times=1, advanced=True)
             await asyncio.sleep(1000)
 
@@ -364,7 +381,7 @@ async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> Non
 
 @driven
 async def test_a_watch_without_deadlines_never_interrupts() -> None:
-    async with DeadlineWatch(AttemptDeadlines()) as watch:
+    with DeadlineWatch(AttemptDeadlines()) as watch:
         await beat(watch, every_s=1e6, times=3, advanced=False)
 
 
@@ -377,7 +394,7 @@ async def test_what_lengthens_a_deadline_is_asked_once_when_it_is_about_to_pass(
         return AttemptDeadlines(first_token_s=300, total_s=deadlines.total_s)
 
     async def wait_for_a_token() -> None:
-        async with DeadlineWatch(AttemptDeadlines(first_token_s=120, total_s=1800)) as watch:
+        with DeadlineWatch(AttemptDeadlines(first_token_s=120, total_s=1800)) as watch:
             watch.lengthened = lengthened
             await asyncio.sleep(1000)
 
@@ -396,7 +413,7 @@ async def test_a_stream_that_goes_on_sets_one_timer(monkeypatch: pytest.MonkeyPa
         timers.append(when)
         return call_at(when, *arguments, **more)
 
-    async with DeadlineWatch(deadlines_of(CallPolicy(), purpose="turn", context_tokens=0, local=False)) as watch:
+    with DeadlineWatch(deadlines_of(CallPolicy(), purpose="turn", context_tokens=0, local=False)) as watch:
         monkeypatch.setattr(loop, "call_at", counted)
         watch.note_open()
         for _ in range(100):
@@ -409,11 +426,12 @@ async def test_nested_cancels_are_counted_right() -> None:
     """An outer time-out that passes while ours is passing is not swallowed, nor is its count left behind."""
 
     async def both() -> None:
-        async with asyncio.timeout(5), DeadlineWatch(AttemptDeadlines(total_s=5.0)):
-            try:
-                await asyncio.sleep(100)
-            finally:
-                await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            with DeadlineWatch(AttemptDeadlines(total_s=5.0)):
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    await asyncio.sleep(0)
 
     with pytest.raises(TimeoutError):
         await both()

@@ -224,7 +224,7 @@ def test_the_memory_is_bounded() -> None:
     for number in range(MAX_ROUTES * 2):
         memory.suspect("p", f"m{number}")
         memory.remember("p", f"n{number}", refused=False)
-    assert len(memory._routes) == MAX_ROUTES
+    assert len(memory.routes) == MAX_ROUTES
     assert memory.holds("p", f"n{MAX_ROUTES * 2 - 1}")
 
 

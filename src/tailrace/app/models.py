@@ -138,7 +138,11 @@ class Models:
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         first = self._route(choice.provider, choice.name)
-        return first, *[self._route(ref.provider, ref.name) for ref in choice.fallbacks]
+        return (
+            (first,)
+            if not choice.fallbacks
+            else (first, *[self._route(ref.provider, ref.name) for ref in choice.fallbacks])
+        )
 
     async def make_ready(self, choice: ModelChoice) -> None:
         """Checks before the first question that the model can be called; downloads and loads the embedded model, so

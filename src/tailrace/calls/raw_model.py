@@ -26,13 +26,14 @@ from tailrace.wire.client_request import (
 class VerbatimProvider:
     """A provider that is sent the client's own body, where it speaks the client's dialect."""
 
-    __slots__ = ("_client_request", "_keeper", "_provider", "dialect", "name")
+    __slots__ = ("_client_request", "_keeper", "_provider", "dialect", "keeps_answers", "name")
 
     def __init__(self, provider: Provider, client_request: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
-        self._keeper = as_keeper(provider)
+        self._keeper = keeper = as_keeper(provider)
+        self.keeps_answers = keeper is not None and keeper.keeps_answers
         self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
@@ -50,10 +51,6 @@ class VerbatimProvider:
         return self._provider.left_out(request) if isinstance(self._provider, FieldRefuser) else ()
 
     # ── as an `AnswerKeeper` ─────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def keeps_answers(self) -> bool:
-        return self._keeper is not None and self._keeper.keeps_answers
 
     def kept_id(self, answer: AnswerStream) -> str:
         return self._keeper.kept_id(answer) if self._keeper is not None else ""
@@ -100,14 +97,15 @@ def verbatim_routes(
     """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
     `UnsupportedParameter` for what the first of them cannot be asked; `strict`: for what it is not told, too."""
 
+    first = routes[0]
+    if len(routes) == 1 and not strict and first.provider.dialect == client_request.dialect:  # supports all of it
+        return (_verbatim(first, client_request),)
+
     def refused_by(route: Route) -> str | None:
         dialect = route.provider.dialect
         ignored = ignored_params(client_request, dialect) if strict else ()
         return first_unsupported_param(client_request, dialect) or next(iter(ignored), None)
 
-    first = routes[0]
-    if len(routes) == 1 and not strict and first.provider.dialect == client_request.dialect:  # supports all of it
-        return (_verbatim(first, client_request),)
     if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
     able = [first, *(route for route in routes[1:] if refused_by(route) is None)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NoReturn, Protocol, cast
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
@@ -34,7 +34,7 @@ from tailrace.providers.deadlines import (
     DeadlineWatch,
     Purpose,
     deadlines_of,
-    idle_counts_from_opening,
+    usual_deadlines,
 )
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
@@ -92,10 +92,11 @@ def keeper_of(route: Route) -> AnswerKeeper | None:
 def as_keeper(provider: Provider) -> AnswerKeeper | None:
     """The provider, where it can be asked to keep its answers. Found out once per class: whether an object satisfies a
     Protocol takes as long as the rest of an attempt's beginning."""
-    kind = type(provider)
+    kind: type = provider.__class__
+    keeper: Any = provider
     if (can_keep := _CAN_KEEP.get(kind)) is None:
         can_keep = _CAN_KEEP[kind] = isinstance(provider, AnswerKeeper)
-    return cast("AnswerKeeper", provider) if can_keep else None
+    return keeper if can_keep else None
 
 
 _CAN_KEEP: Final[dict[type, bool]] = {}
@@ -154,23 +155,25 @@ class Attempt:
         returned a `StopCall`."""
         route = self._route
         self._purpose = purpose
-        deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=0, local=route.local)
+        deadlines = usual_deadlines(route.policy, purpose, local=route.local)
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
-        place = route.provider.name, route.model
         if not route.streams:
             return await self._run_whole(deadlines.total_s)
-        if (known := memory.holds(*place)) or memory.is_suspect(*place, is_last=is_last):
-            return await self._run_whole_instead(deadlines.total_s, memory, known=known)
-        started_at = asyncio.get_running_loop().time()
+        if memory.routes:
+            place = route.provider.name, route.model
+            if (known := memory.holds(*place)) or memory.is_suspect(*place, is_last=is_last):
+                return await self._run_whole_instead(deadlines.total_s, memory, known=known)
+        now = asyncio.get_running_loop().time
+        started_at = now()
         try:
-            completion = await self._run_streamed(deadlines)
+            completion = await self._run_streamed(deadlines, now)
         except ProviderError as exc:
-            spent_s = asyncio.get_running_loop().time() - started_at
-            left_s = deadlines.total_s - spent_s if deadlines.total_s is not None else None
+            left_s = deadlines.total_s - (now() - started_at) if deadlines.total_s is not None else None
             return await self._after_failed_stream(exc, left_s, memory)
-        memory.forget(*place)
+        if memory.routes:
+            memory.forget(route.provider.name, route.model)
         return completion
 
     async def _after_failed_stream(
@@ -239,9 +242,8 @@ class Attempt:
         """The provider itself ended the answer that it kept."""
         return self.was_kept and self._answer is not None and not self.kept_id
 
-    async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
+    async def _run_streamed(self, deadlines: AttemptDeadlines, now: Callable[[], float]) -> Completion:
         """Each connection has its own deadlines; the total one is the attempt's."""
-        now = asyncio.get_running_loop().time
         ends_at = now() + deadlines.total_s if deadlines.total_s is not None else float("inf")
         provider, keeper = self._route.provider, self._keeper
         opening = provider.stream(self._request)
@@ -276,12 +278,13 @@ class Attempt:
         self, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
     ) -> Completion:
         """What one connection brings, to the end of the answer."""
-        watch = self._watch(deadlines)
-        async with watch:
+        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
+        watch.is_thinking, watch.lengthened = self._is_thinking, self._lengthened
+        with watch:
             try:
                 async with opening as answer:
                     self._answer = answer
-                    if idle_counts_from_opening(self._route.policy, local=self._route.local):
+                    if deadlines.idle_from_opening:
                         watch.note_open()
                     await answer.pump(self._taker(answer, watch))
             except BaseException:
@@ -289,7 +292,8 @@ class Attempt:
                 raise
         self._done = answer.completion()
         if self._has_deltas:
-            self._show_rest(self._seam.close() if self._seam is not None else "")
+            if self._seam is not None:
+                self._show_rest(self._seam.close())
         else:  # it came whole although a stream was asked for
             self._come_whole(self._done)
         return self._done
@@ -297,17 +301,21 @@ class Attempt:
     def _taker(self, answer: AnswerStream, watch: DeadlineWatch) -> Callable[[list[AnyDelta]], None]:
         """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
         end of the answer, and once for a token: nothing here is done that has been done before."""
-        note_bytes, keeper, sink, has_seam = watch.note_bytes, self._keeper, self._sink, self._seam is not None
+        keeper, sink, has_seam = self._keeper, self._sink, self._seam is not None
+        now = asyncio.get_running_loop().time
 
         def take(deltas: list[AnyDelta]) -> None:
             if keeper is not None and not self._kept_id:
                 self._note_kept(keeper, answer)
             for delta in deltas:
                 if delta.__class__ is not EventDelta:
-                    note_bytes(advanced=True)
+                    if watch.begun:
+                        watch.bytes_at = watch.advanced_at = now()
+                    else:
+                        watch.note_bytes(advanced=True)
                     break
             else:
-                note_bytes(advanced=False)
+                watch.note_bytes(advanced=False)
                 if deltas and (stop := self._take(deltas, advanced=False)) is not None:
                     _stop(stop)
                 return
@@ -324,13 +332,11 @@ class Attempt:
             if self._reattachment is not None:
                 self._reattachment.progressed()
         if not self._has_shown:
-            self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
+            for delta in deltas:
+                if not isinstance(delta, _SILENT):
+                    self._has_shown = True
+                    break
         return self._sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
-
-    def _watch(self, deadlines: AttemptDeadlines) -> DeadlineWatch:
-        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
-        watch.is_thinking, watch.lengthened = self._is_thinking, self._lengthened
-        return watch
 
     def _lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
         """By the size of the context, which is measured only where one of the shorter deadlines is about to pass."""
@@ -364,7 +370,7 @@ class Attempt:
     async def _run_whole(self, total_s: float | None) -> Completion:
         self.streamed = False
         provider = self._route.provider
-        async with DeadlineWatch(AttemptDeadlines(total_s=total_s), provider=provider.name):
+        with DeadlineWatch(AttemptDeadlines(total_s=total_s), provider=provider.name):
             completion = await provider.complete(self._request)
         self._come_whole(completion)
         return completion

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -82,7 +83,7 @@ class Caller:
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
 
-    async def complete(
+    def complete(
         self,
         request: ModelRequest,
         routes: Sequence[Route],
@@ -90,7 +91,7 @@ class Caller:
         listener: CallListener | None = None,
         purpose: Purpose = "turn",
         budget_s: float | None = None,
-    ) -> CallResult:
+    ) -> Coroutine[Any, Any, CallResult]:
         """The answer of the first route that gives one; each route's model replaces the request's. A request with a
         `prefill` goes on from it from the first attempt: text of this very answer that was shown before a crash.
 
@@ -99,7 +100,7 @@ class Caller:
         exhausted, text that stands and calls that were open come back as `incomplete`. Otherwise the error is raised:
         `Retryable` if any provider's was, with `tried`. A `StopCall` verdict raises its own error.
         """
-        return await self._call(request, routes, listener).run(purpose, budget_s)
+        return self._call(request, routes, listener).run(purpose, budget_s)
 
     async def read_on(
         self,
@@ -206,9 +207,10 @@ class _CallInProgress:
         try:
             while (leg := self._route_order.next(now())) is not None:
                 index, wait_s = leg
-                if self._outcomes and now() + wait_s >= ends_at:
-                    break
-                self._announce(self._routes[index], wait_s)
+                if self._outcomes:
+                    if now() + wait_s >= ends_at:
+                        break
+                    self._announce(self._routes[index], wait_s)
                 if wait_s:
                     await asyncio.sleep(wait_s)
                 left_s = ends_at - now() if budget_s is not None else None
@@ -217,18 +219,13 @@ class _CallInProgress:
                     return result
             return self._give_up()
         finally:
-            self._let_go()
+            self._outcomes = []  # an error that is raised holds its frames, and they hold this call: no cycle
 
     async def read_on(self, kept_id: str, purpose: Purpose, budget_s: float | None) -> CallResult | None:
         try:
             return await self._attempt(self._routes[0], purpose, budget_s, kept_id=kept_id)
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        """An error that is raised holds its frames, and they hold this call: the call must not hold the error, or only
-        the garbage collector could free either."""
-        self._outcomes = []
+            self._outcomes = []
 
     async def _attempt(
         self, route: Route, purpose: Purpose, budget_s: float | None, *, kept_id: str = ""
@@ -352,9 +349,7 @@ class _CallInProgress:
 
     def _announce(self, route: Route, wait_s: float) -> None:
         """What became of the last attempt, and that this route is asked next."""
-        last = self._outcomes[-1] if self._outcomes else None
-        if last is None:
-            return
+        last = self._outcomes[-1]
         if isinstance(last.error, TimedOut) and last.error.deadline in _STALLS:
             log_stall(last, self._silent_s)
             self._listener.stalled(last.provider, self._silent_s)

@@ -32,6 +32,7 @@ class AttemptDeadlines(msgspec.Struct, frozen=True):
     idle_s: float | None = None
     progress_s: float | None = None
     total_s: float | None = None
+    idle_from_opening: bool = True  # an open stream can be idle before its first piece
 
 
 def idle_timeout_s(
@@ -57,7 +58,26 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
         first_token_s = max(first_token_s, local_s, _large_context_s(context_tokens))
     if isinstance(progress_s, DefaultSeconds):
         progress_s = max(progress_s, local_s)
-    return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s)
+    counts = idle_counts_from_opening(policy, local=local)
+    return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s, counts)
+
+
+_MAX_USUAL = 256
+_usual: dict[tuple[int, Purpose, bool], tuple[CallPolicy, AttemptDeadlines]] = {}
+
+
+def usual_deadlines(policy: CallPolicy, purpose: Purpose, *, local: bool) -> AttemptDeadlines:
+    """Those of a context of usual size, worked out once for each policy object: the config's live as long as it does,
+    and every attempt begins with this."""
+    key = id(policy), purpose, local
+    known = _usual.get(key)
+    if known is not None and known[0] is policy:
+        return known[1]
+    deadlines = deadlines_of(policy, purpose=purpose, context_tokens=0, local=local)
+    if len(_usual) >= _MAX_USUAL:
+        _usual.clear()
+    _usual[key] = policy, deadlines
+    return deadlines
 
 
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
@@ -85,12 +105,12 @@ class DeadlineWatch:
 
     `is_thinking` and `lengthened` are asked only when a deadline is about to pass: whether the model is in the middle
     of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know.
+
+    Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
+    whoever takes tokens may do so itself.
     """
 
     __slots__ = (
-        "_advanced_at",
-        "_begun",
-        "_bytes_at",
         "_cancelling",
         "_deadlines",
         "_fires_at",
@@ -101,6 +121,9 @@ class DeadlineWatch:
         "_task",
         "_time",
         "_timer",
+        "advanced_at",
+        "begun",
+        "bytes_at",
         "expired",
         "is_thinking",
         "lengthened",
@@ -112,23 +135,23 @@ class DeadlineWatch:
         self.expired: Deadline | None = None
         self._deadlines = deadlines
         self._provider = provider
-        self._begun = deadlines.first_token_s is None
-        self._is_open = self._begun
+        self.begun = deadlines.first_token_s is None
+        self._is_open = self.begun
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
 
-    async def __aenter__(self) -> Self:
-        if (task := asyncio.current_task()) is None:
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        if (task := asyncio.current_task(self._loop)) is None:
             raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
-        self._started_at = self._bytes_at = self._advanced_at = self._time()
+        self._started_at = self.bytes_at = self.advanced_at = self._time()
         self._arm()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._timer is not None:
@@ -142,25 +165,22 @@ class DeadlineWatch:
 
     def note_open(self) -> None:
         """The head of the response is there: from now on silence is idleness."""
-        self._bytes_at = self._time()
+        self.bytes_at = self._time()
         self._is_open = True
         self._arm_after_a_step()
 
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
-        self._bytes_at = now = self._time()
+        self.bytes_at = now = self._time()
         if advanced:
-            self._advanced_at = now
-            if not self._begun:
-                self._begin()
+            self.advanced_at = now
+            if not self.begun:
+                self.begun = self._is_open = True
+                self._arm_after_a_step()
 
     def silent_s(self) -> float:
         """Seconds since the last piece of an answer."""
-        return self._time() - self._advanced_at
-
-    def _begin(self) -> None:
-        self._begun = self._is_open = True
-        self._arm_after_a_step()
+        return self._time() - self.advanced_at
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
@@ -168,12 +188,12 @@ class DeadlineWatch:
         due: list[tuple[float, Deadline]] = []
         if deadlines.total_s is not None:
             due.append((self._started_at + deadlines.total_s, "total"))
-        if deadlines.first_token_s is not None and not self._begun:
+        if deadlines.first_token_s is not None and not self.begun:
             due.append((self._started_at + deadlines.first_token_s, "first_token"))
         if deadlines.idle_s is not None and self._is_open:
-            due.append((self._bytes_at + deadlines.idle_s, "idle"))
-        if deadlines.progress_s is not None and self._begun:
-            due.append((self._advanced_at + deadlines.progress_s, "progress"))
+            due.append((self.bytes_at + deadlines.idle_s, "idle"))
+        if deadlines.progress_s is not None and self.begun:
+            due.append((self.advanced_at + deadlines.progress_s, "progress"))
         return min(due, default=None)
 
     def _arm(self) -> None:
@@ -193,8 +213,8 @@ class DeadlineWatch:
         deadlines, fires_at = self._deadlines, self._fires_at
         if (
             self._timer is None
-            or (deadlines.idle_s is not None and self._bytes_at + deadlines.idle_s < fires_at)
-            or (deadlines.progress_s is not None and self._advanced_at + deadlines.progress_s < fires_at)
+            or (deadlines.idle_s is not None and self.bytes_at + deadlines.idle_s < fires_at)
+            or (deadlines.progress_s is not None and self.advanced_at + deadlines.progress_s < fires_at)
         ):
             self._arm()
 
@@ -211,12 +231,12 @@ class DeadlineWatch:
 
     def _excused(self, deadline: Deadline) -> bool:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
-        if deadline not in ("first_token", "progress") or self._bytes_at <= self._advanced_at:
+        if deadline not in ("first_token", "progress") or self.bytes_at <= self.advanced_at:
             return False
         if self.is_thinking is None or not self.is_thinking():
             return False
-        self._begun = self._is_open = True
-        self._advanced_at = self._bytes_at
+        self.begun = self._is_open = True
+        self.advanced_at = self.bytes_at
         return True
 
     def _timed_out(self, deadline: Deadline) -> TimedOut:
@@ -225,7 +245,7 @@ class DeadlineWatch:
             case "first_token":
                 message = f"no first token within {deadlines.first_token_s:g} s"
             case "idle":
-                where = "in the middle of the answer" if self._begun else "since the stream opened"
+                where = "in the middle of the answer" if self.begun else "since the stream opened"
                 message = f"no bytes for {deadlines.idle_s:g} s {where}"
             case "progress":
                 message = f"keep-alives but nothing of an answer for {deadlines.progress_s:g} s"

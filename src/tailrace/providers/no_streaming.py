@@ -87,17 +87,17 @@ class NonStreamingRoutes:
     def __init__(self, *, reprobe_s: float = REPROBE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._reprobe_s = reprobe_s
         self._clock = clock
-        self._routes: dict[tuple[str, str], _Remembered] = {}
+        self.routes: dict[tuple[str, str], _Remembered] = {}  # empty nearly always: an attempt looks at it first
 
     def holds(self, provider: str, model: str) -> bool:
         """Whether the route is known not to stream."""
-        known = self._routes.get((provider, model))
+        known = self.routes.get((provider, model))
         return known is not None and self._clock() < known.until
 
     def is_suspect(self, provider: str, model: str, *, is_last: bool) -> bool:
         """Whether the next attempt should ask for a whole answer: the last stream failed, and this attempt is the last
         one there, or the route was known not to stream and the failed stream was meant to find out."""
-        known = self._routes.get((provider, model))
+        known = self.routes.get((provider, model))
         if known is None or self._clock() >= known.suspected_until:
             return False
         return is_last or known.known_s > 0
@@ -108,7 +108,7 @@ class NonStreamingRoutes:
 
     def acquit(self, provider: str, model: str) -> None:
         """A whole answer failed as well: the stream is tried again."""
-        if (known := self._routes.get((provider, model))) is not None:
+        if (known := self.routes.get((provider, model))) is not None:
             known.suspected_until = float("-inf")
 
     def remember(self, provider: str, model: str, *, refused: bool = True) -> None:
@@ -121,12 +121,11 @@ class NonStreamingRoutes:
 
     def forget(self, provider: str, model: str) -> None:
         """It streams, or it gives no whole answers."""
-        if self._routes:
-            self._routes.pop((provider, model), None)
+        self.routes.pop((provider, model), None)
 
     def _known(self, provider: str, model: str) -> _Remembered:
-        known = self._routes.pop((provider, model), None) or _Remembered()
-        if len(self._routes) >= MAX_ROUTES:
-            del self._routes[next(iter(self._routes))]
-        self._routes[provider, model] = known
+        known = self.routes.pop((provider, model), None) or _Remembered()
+        if len(self.routes) >= MAX_ROUTES:
+            del self.routes[next(iter(self.routes))]
+        self.routes[provider, model] = known
         return known

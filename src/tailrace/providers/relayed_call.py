@@ -95,21 +95,22 @@ class RelayedCall:
         tokens = len(msgspec.json.encode(self._body)) // _BYTES_PER_TOKEN
         deadlines = deadlines_of(route.policy, purpose="turn", context_tokens=tokens, local=route.local)
         watch = DeadlineWatch(deadlines, provider=route.provider.name)
-        async with watch, self._provider.relay(self._path, self._body, self._headers) as reply:
-            reply.on_bytes = lambda: watch.note_bytes(advanced=True)
-            if not reply.is_stream:
-                fields = await reply.fields()
-                if "usage" in fields:
-                    self._usage = usage_of(msgspec.json.decode(fields["usage"]))
-                return fields
-            async for events in reply.events():
-                for event in events:
-                    if event.get("usage"):
-                        self._usage = usage_of(event["usage"])
-                if events:
-                    self._sent = True
-                    self._send(events)
-            return None
+        with watch:
+            async with self._provider.relay(self._path, self._body, self._headers) as reply:
+                reply.on_bytes = lambda: watch.note_bytes(advanced=True)
+                if not reply.is_stream:
+                    fields = await reply.fields()
+                    if "usage" in fields:
+                        self._usage = usage_of(msgspec.json.decode(fields["usage"]))
+                    return fields
+                async for events in reply.events():
+                    for event in events:
+                        if event.get("usage"):
+                            self._usage = usage_of(event["usage"])
+                    if events:
+                        self._sent = True
+                        self._send(events)
+                return None
 
     def _end(self, outcome: AttemptOutcome, *, error: ProviderError | None = None, interrupted: bool = False) -> None:
         ended = msgspec.structs.replace(outcome, usage=self._usage, error=error, interrupted=interrupted)

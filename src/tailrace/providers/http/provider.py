@@ -7,11 +7,11 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -85,6 +85,8 @@ class HttpProvider:
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
+        # Nothing is kept, cut or looked for in what it streams.
+        self._passes_plain_streams = self._redactor.idle and not self.keeps_answers and self.dialect != "responses"
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
@@ -92,11 +94,14 @@ class HttpProvider:
     def stream(self, request: ModelRequest) -> OpenAnswer:
         return OpenAnswer(self, request)
 
-    async def open_answer(self, request: ModelRequest) -> tuple[HttpReply, AnswerStream]:
-        """The connection, which the caller closes, and the answer that is read from it. Raises `ProviderError`."""
+    async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
+        """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
         reply, kept = await self._post(request, stream=True)
+        block.reply = reply
         try:
-            return reply, self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
+            if self._passes_plain_streams and reply.headers.get("content-type") == _EVENT_STREAM:
+                return self._streamed(reply, request)  # as what follows would return it
+            return self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
         except BaseException as exc:
             reply.close()
             if isinstance(exc, ProviderError):
@@ -311,7 +316,11 @@ class HttpProvider:
         left_out: set[str] = set()
         while True:
             body = self.request_body(request, stream=stream, refused=refused)
-            reply = await self._send(request, body)
+            try:
+                reply = await self._sent(request, body, self._url)
+            except ProviderError as exc:
+                exc.provider = self.name
+                raise
             if 200 <= reply.status < 300:
                 break
             try:
@@ -330,19 +339,23 @@ class HttpProvider:
             self._refused.remember(place, left_out)
         return reply, stream and self.keeps_answers and self._may_keep(request, refused)
 
-    async def _send(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
-        endpoint = self._endpoint
+    async def _send(self, request: ModelRequest, body: JsonObject, *, url: str) -> HttpReply:
         try:
-            return await self._transport.post(
-                url or self._url,
-                headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-                body=encode_object(body),
-                connect_timeout_s=endpoint.connect_timeout_s,
-                socket_path=endpoint.socket_path,
-            )
+            return await self._sent(request, body, url)
         except ProviderError as exc:
             exc.provider = self.name
             raise
+
+    def _sent(self, request: ModelRequest, body: JsonObject, url: str) -> Coroutine[Any, Any, HttpReply]:
+        """Errors are without the provider's name."""
+        endpoint = self._endpoint
+        return self._transport.post(
+            url,
+            headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
+            body=encode_object(body),
+            connect_timeout_s=endpoint.connect_timeout_s,
+            socket_path=endpoint.socket_path,
+        )
 
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
@@ -384,6 +397,9 @@ class HttpProvider:
             answer = self._new_kept(request)
             answer.attach(reply, head)
             return answer
+        return self._streamed(reply, request, head)
+
+    def _streamed(self, reply: HttpReply, request: ModelRequest, head: bytes = b"") -> StreamedAnswer:
         decoder = self._wire.decoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
         return StreamedAnswer(self._wire, decoder, reply, head, self._failed)
 
@@ -438,25 +454,24 @@ class OpenAnswer:
     """The block in which an answer is read: leaving it closes the connection. A class because the generator that would
     say the same in fewer lines is registered with the event loop, which takes longer than all that is done here."""
 
-    __slots__ = ("_provider", "_reply", "_request")
+    __slots__ = ("_provider", "_request", "reply")
 
     def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
         self._provider = provider
         self._request: ModelRequest | None = request
-        self._reply: HttpReply | None = None
+        self.reply: HttpReply | None = None
 
-    async def __aenter__(self) -> AnswerStream:
+    def __aenter__(self) -> Coroutine[Any, Any, AnswerStream]:
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("an answer is asked for once")
-        self._reply, answer = await self._provider.open_answer(request)
-        return answer
+        return self._provider.open_answer(request, self)
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, exc: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        if self._reply is not None:
-            self._reply.close()
+        if self.reply is not None:
+            self.reply.close()
         if isinstance(exc, ProviderError):
             exc.provider = exc.provider or self._provider.name
 

@@ -62,7 +62,8 @@ class StreamedAnswer(AnswerStream):
         raise StopAsyncIteration
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        self._raise_error()
+        if self._failure is not None:
+            self._raise_error()
         decoder = self._decoder
 
         def sink(data: bytes) -> bool:
@@ -79,8 +80,9 @@ class StreamedAnswer(AnswerStream):
         head, self._head = self._head, b""
         if not decoder.complete and not (head and sink(head)):
             await self._reply.pump(sink)
-            self._take_the_end(take)
-        if decoder.complete and not self._reply.at_end:
+            if not decoder.complete:
+                self._take_the_end(take)
+        if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
     def completion(self) -> Completion:
@@ -103,8 +105,6 @@ class StreamedAnswer(AnswerStream):
         return deltas
 
     def _take_the_end(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        if self._decoder.complete:
-            return
         if deltas := self._at_the_end():
             take(deltas)
         self._raise_error()

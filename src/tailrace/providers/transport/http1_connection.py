@@ -12,6 +12,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from copy import copy
+from functools import partial
 from typing import Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -50,9 +51,8 @@ class Http1Reply:
         "_decompressor",
         "_ended",
         "_error",
+        "_give",
         "_headers",
-        "_run",
-        "_sink",
         "_size",
         "_waiter",
         "fields",
@@ -72,8 +72,7 @@ class Http1Reply:
         self._ended = False
         self._error: ProviderError | None = None
         self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
-        self._sink: BodySink | None = None
-        self._run: Callable[..., bool] | None = None
+        self._give: BodySink | None = None  # the sink, in its reader's context
 
     # ── for the reader ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,8 +93,13 @@ class Http1Reply:
     async def head(self) -> None:
         """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
         while not self.status:
-            self._raise_error()
-            await self.woken()
+            if self._error is not None:
+                self._raise_error()
+            self._waiter = waiter = get_running_loop().create_future()
+            try:
+                await waiter
+            finally:
+                self._waiter = None
 
     async def read(self) -> bytes:
         while not self._buffered:
@@ -112,13 +116,15 @@ class Http1Reply:
             if self._ended:
                 break
             self._waiter = waiter = get_running_loop().create_future()
-            self._sink, self._run = sink, copy_context().run
+            run: Callable[..., bool] = copy_context().run
+            self._give = partial(run, sink)
             try:
                 if await waiter:
                     return
             finally:
-                self._waiter = self._sink = self._run = None
-        self._raise_error()
+                self._waiter = self._give = None
+        if self._error is not None:
+            self._raise_error()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -167,17 +173,18 @@ class Http1Reply:
                 return
             if not data:
                 return
-        if self._sink is None or self._waiter is None or self._run is None or self._waiter.done():
+        give, waiter = self._give, self._waiter
+        if give is None or waiter is None or waiter.done():
             self._keep(data)
             return
         try:
-            enough = self._run(self._sink, data)
+            enough = give(data)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to the reader
-            self._sink = None
-            self._waiter.set_exception(exc)
+            self._give = None
+            waiter.set_exception(exc)
         else:
             if enough:
-                self._sink = None
+                self._give = None
                 self.wake(enough=True)
 
     def finish(self, error: ProviderError | None = None) -> None:
@@ -191,7 +198,8 @@ class Http1Reply:
             self._error = error
         self._ended = True
         self._connection = None
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def _fail(self, error: PeerError) -> None:
         """The rest of the body cannot be understood."""
@@ -207,7 +215,8 @@ class Http1Reply:
         self._size += len(data)
         if self._size > HIGH_WATER_BYTES and self._connection is not None:
             self._connection.pause_reading()
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def _take_buffered(self) -> bytes:
         buffered = self._buffered
@@ -401,7 +410,8 @@ class Http1Connection(asyncio.Protocol):
     def _end_reply(self, reply: Http1Reply) -> None:
         """The answer is there. The connection is free before anybody has read it to its end."""
         self._reply = None
-        self.resume_reading()
+        if self._is_read_paused:
+            self.resume_reading()
         if self._reusable and not self._is_sending:
             self._owner.released(self)
         else:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 from tailrace.errors import Unavailable
 from tailrace.providers.transport.dialling import Dialler
@@ -45,18 +46,18 @@ class Http1Transport:
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
 
-    async def post(
+    def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
+    ) -> Coroutine[Any, Any, HttpReply]:
         prepared = self._prepare("POST", url, headers, socket_path)
         head = b"%bcontent-length: %d\r\n\r\n" % (prepared.head, len(body))
-        return await self._exchange(prepared.destination, head, body, connect_timeout_s)
+        return self._exchange(prepared.destination, head, body, connect_timeout_s)
 
-    async def get(
+    def get(
         self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
-    ) -> HttpReply:
+    ) -> Coroutine[Any, Any, HttpReply]:
         prepared = self._prepare("GET", url, headers, socket_path)
-        return await self._exchange(prepared.destination, prepared.head + b"\r\n", b"", connect_timeout_s)
+        return self._exchange(prepared.destination, prepared.head + b"\r\n", b"", connect_timeout_s)
 
     async def close(self) -> None:
         if self._sweep is not None:
@@ -87,39 +88,32 @@ class Http1Transport:
             )
         return prepared
 
-    async def _exchange(self, to: Destination, head: bytes, body: bytes, connect_timeout_s: float) -> Http1Reply:
+    async def _exchange(self, to: Destination, head: bytes, body: bytes, connect_timeout_s: float) -> HttpReply:
+        """The reply once its head is there. Raises as `Transport.post` does."""
         connection = self._pooled(to)
-        if connection is not None:
-            reply, error = await self._answer(connection, head, body)
-            if error is None:
-                return reply
-            if not reply.untouched:
-                raise error
-            # It died while it was idle: nothing of the request was handled.
-        connection = await self._dialler.connect(to, partial(Http1Connection, self, to), connect_timeout_s)
-        self._open.add(connection)
-        reply, error = await self._answer(connection, head, body)
-        if error is not None:
-            raise error
-        return reply
-
-    async def _answer(
-        self, connection: Http1Connection, head: bytes, body: bytes
-    ) -> tuple[Http1Reply, Unavailable | None]:
-        """The reply once its head is there, or why the connection was lost before. Raises `PeerError`."""
-        try:
-            if len(body) > _LARGE_BODY_BYTES:
-                reply = await connection.send_large(head, body)
-            else:
-                reply = connection.send(head + body)
+        may_repeat = connection is not None
+        while True:
+            if connection is None:
+                connection = await self._dialler.connect(to, partial(Http1Connection, self, to), connect_timeout_s)
+                self._open.add(connection)
+            reply: Http1Reply | None = None
             try:
-                await reply.head()
-            except Unavailable as exc:
-                return reply, exc
-        except BaseException:
-            connection.abort()
-            raise
-        return reply, None
+                if len(body) > _LARGE_BODY_BYTES:
+                    reply = await connection.send_large(head, body)
+                else:
+                    reply = connection.send(head + body)
+                if not reply.status:
+                    await reply.head()
+            except Unavailable:
+                if not may_repeat or reply is None or not reply.untouched:
+                    raise
+            except BaseException:
+                connection.abort()
+                raise
+            else:
+                return reply
+            # It died while it was idle: nothing of the request was handled.
+            may_repeat, connection = False, None
 
     def _pooled(self, to: Destination) -> Http1Connection | None:
         idle = self._idle.get(to)

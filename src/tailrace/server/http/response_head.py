@@ -16,6 +16,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 
 from tailrace.app.http_connection import SERVER_NAME
+from tailrace.private_apis import request_values
 from tailrace.server.http.auth import Origins
 from tailrace.server.http.request_body import IGNORED, LEFT, REQUEST_ID
 
@@ -74,11 +75,12 @@ class ResponseHeads:
     def _own_headers(self, request: web.Request) -> dict[str, str]:
         """The fields that differ from one answer to the next."""
         fields: dict[str, str] = {}
-        if (request_id := request.get(REQUEST_ID)) is not None:
+        values = request_values(request)
+        if (request_id := values.get(REQUEST_ID)) is not None:
             fields["X-Request-Id"] = request_id
-        if left := request.get(LEFT):
+        if left := values.get(LEFT):
             fields.update(left)
-        if ignored := request.get(IGNORED):
+        if ignored := values.get(IGNORED):
             fields["X-Tailrace-Ignored"] = ", ".join(ignored)
         if hdrs.ORIGIN in request.headers:
             origins = request.headers.getall(hdrs.ORIGIN)

@@ -90,11 +90,12 @@ class EventStream:
 
     def _take_head(self) -> bytes:
         """The head, where it is not sent yet and the client is there: the caller sends it now."""
-        if self._transport is not None or self.gone:
+        transport = self._protocol.transport
+        if self._transport is not None or transport is None or transport.is_closing():
             return b""
         head = self._head()
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
-        self._transport = self._protocol.transport
+        self._transport = transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun
         self._last_sent = self._now()
         return head
@@ -122,7 +123,7 @@ class EventStream:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        sent = head + http_chunk(data) if data and self._chunked else head + data
+        sent = head + HTTP_CHUNK % (len(data), data) if data and self._chunked else head + data
         if sent:
             transport.write(sent)
             self._written += len(sent)
@@ -179,7 +180,8 @@ class EventStream:
             await self.send_pieces(data)
             data = b""
         self._send_last(data)
-        if self.gone:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has disconnected")
         if self._protocol.writing_paused:
             await self._request.writer.drain()
@@ -187,12 +189,12 @@ class EventStream:
 
     def _send_last(self, data: bytes) -> None:
         """Sends these events and the end of the body in one write, with the head where it is not sent."""
-        head = self._take_head()
+        head = self._take_head() if self._transport is None else b""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         if self._chunked:
-            data = http_chunk(data) + LAST_CHUNK if data else LAST_CHUNK
+            data = HTTP_CHUNK % (len(data), data) + LAST_CHUNK if data else LAST_CHUNK
         if head or data:
             transport.write(head + data)
         self._written += len(head) + len(data)

@@ -50,7 +50,10 @@ class _CallMeter(ForwardingListener):
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         now = time.monotonic()
         if self._waiting:
-            if all(delta.__class__ is EventDelta for delta in deltas):
+            for delta in deltas:
+                if delta.__class__ is not EventDelta:
+                    break
+            else:
                 return self._inner.deltas(deltas)  # the provider says that it has begun: no token yet
             self._waiting = False
             self._first_token(now - self._at)

@@ -27,11 +27,12 @@ def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonO
 
 def forwarded_headers(request: web.Request, dialect: Dialect) -> dict[str, str]:
     """The headers of a client of this dialect that a provider of it is sent too. Raises `InvalidRequest`."""
-    headers = {
-        name: ",".join(request.headers.getall(name)) for name in FORWARDED_HEADERS[dialect] if name in request.headers
-    }
-    if unfit := [name for name, value in headers.items() if not (value.isascii() and value.isprintable())]:
-        raise InvalidRequest("holds a character that no HTTP header can", unfit[0])
+    headers: dict[str, str] = {}
+    for name in FORWARDED_HEADERS[dialect]:
+        if name in request.headers:
+            headers[name] = value = ",".join(request.headers.getall(name))
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidRequest("holds a character that no HTTP header can", name)
     return headers
 
 

@@ -66,10 +66,13 @@ def broken_off(error: ProviderError) -> ApiError:
 class _RawAnswer:
     """One call for one connected client."""
 
+    __slots__ = ("_answering", "_call", "_lease", "_pipeline", "_routes", "_run")
+
     def __init__(self, call: ClientCall, routes: tuple[Route, ...], run: Run, lease: Lease) -> None:
         self._call = call
         self._pipeline = call.pipeline
         self._routes = routes
+        self._answering = routes[0]  # the head of the answer names what this one's provider is not told
         self._run = run
         self._lease = lease
 
@@ -85,17 +88,15 @@ class _RawAnswer:
         return json_response(self._call.api_format.encode_body(result.completion, header))
 
     async def answer_streamed(self) -> web.StreamResponse:
-        can_go_on = not self._call.client_request.opaque_at
-        app = self._pipeline.app
-        at_once = app.config.streaming.api_server is False
+        app, client_request = self._pipeline.app, self._call.client_request
         live = _LiveListener(
             app.journal,
             self._lease,
             self._encoder,
             self._begin_attempt,
-            routed=RoutedRequest(self._call.client_request, self._routes),
-            can_go_on=can_go_on,
-            at_once=at_once,
+            routed=RoutedRequest(client_request, self._routes),
+            can_go_on=not client_request.opaque_at,
+            at_once=app.config.streaming.api_server is False,
         )
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
@@ -115,16 +116,19 @@ class _RawAnswer:
 
     def _begin_attempt(self, provider: str) -> Dialect:
         """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
-        route = self._route_to(provider)
-        note_ignored(self._call.request, not_told(route, self._call.client_request))
+        route, client_request = self._answering, self._call.client_request
+        # A provider of the client's own dialect is not told the same from the beginning to the end.
+        if route.provider.name != provider or route.provider.dialect != client_request.dialect:
+            route = next((route for route in self._routes if route.provider.name == provider), self._routes[0])
+            self._answering = route
+            note_ignored(self._call.request, not_told(route, client_request))
         return route.provider.dialect
-
-    def _route_to(self, provider: str) -> Route:
-        return next((route for route in self._routes if route.provider.name == provider), self._routes[0])
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
-            request = with_history(self._call.history, self._call.client_request.request)
+            request = self._call.client_request.request
+            if self._call.history:
+                request = with_history(self._call.history, request)
             return await self._pipeline.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
             self._record(record, partial(record.failed, exc))

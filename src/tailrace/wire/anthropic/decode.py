@@ -211,7 +211,7 @@ class AnthropicDecoder(TemplateDecoder):
         for block in self._blocks:
             self._end(block, out)
         self._keep(body, out)
-        self._ended = self._complete = True
+        self._ended = self.complete = True
 
     def _message_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
         changes = {name: value for name, value in body.items() if name not in {"type", "delta", "usage"}}

@@ -249,7 +249,7 @@ class ChatDecoder(TemplateDecoder):
         if any(choice.finish_reason == "error" for choice in self._choices.values()):
             self._fail(failure("the provider ended the answer with finish_reason error"), deltas)
             return
-        self._ended = self._complete = True
+        self._ended = self.complete = True
 
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -29,14 +29,10 @@ class TemplateDecoder:
         self._keeps_events = keep_events
         self._sse = SseDecoder()
         self._ended = False  # the terminal event or an error came: nothing after it is read
-        self._complete = False
+        self.complete = False  # the dialect's terminal event came and no error did
         self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
         self._lessons = _LESSONS if learns else 0
         self._lesson: tuple[bytes, Callable[[], Template | None]] | None = None  # see `_learn_later`
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
 
     def feed(self, data: bytes) -> list[AnyDelta]:
         template, sse = self._template, self._sse
