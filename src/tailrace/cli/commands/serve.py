@@ -133,6 +133,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     from tailrace.app.telemetry.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
+    from tailrace.server.garbage_collection import collected_when_quiet
     from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
     from tailrace.server.metrics.values import WorkerValues
@@ -160,9 +161,10 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 _log_config(config)
             else:
                 worker.link.ready()
-            gc.collect()
-            gc.freeze()  # what is here now stays: no collection looks at it again (L148)
-            async with asyncio.TaskGroup() as group:
+            async with (
+                collected_when_quiet(lambda: server.pipeline.in_flight + len(app.agents.running)),
+                asyncio.TaskGroup() as group,
+            ):
                 tasks = [group.create_task(app.keep_recovering())]
                 if index in (None, 1):  # each worker has an engine of its own: the others load it when they are asked
                     tasks.append(group.create_task(_warm_up(app)))
