@@ -19,12 +19,13 @@ from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunS
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
-from tailrace.journal.open_log import MemoryRun, new_run_id
+from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import timed_stretches
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
+from tailrace.journal.stored.memory_run import MemoryRun
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,

@@ -1,0 +1,100 @@
+"""A run in memory: its log and what viewers may see of it, until it is stored whole or the process ends.
+
+Never awaits and knows no storage.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.events import Entry
+from tailrace.journal.fold import Fold, fold, is_fact, is_progress
+from tailrace.journal.live_tail import PAGE_LINES, Tail, Waiters
+from tailrace.journal.open_log import OpenLog
+from tailrace.journal.stored.commit_times import TickTimes
+from tailrace.ports import ENDED, Batch, Run, RunFilter, Signal
+
+
+class MemoryRun:
+    """One run and its whole log. Nobody looks at most runs before they end: the tail is made for the first who does,
+    and the run's `last_seq` is counted when it is asked for."""
+
+    __slots__ = (
+        *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "shown", "signalled"),
+        *("signals", "suspected", "times"),
+    )
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tail: Tail | None = None
+        self.log = OpenLog(run.id, run.claims, Fold())
+        self.shown: list[Entry] = []  # what viewers may see; since the last compaction
+        self.times = TickTimes()
+        self.lease_until = 0.0
+        self.claimed_seq = 1  # the last entry before the newest claim
+        self.suspected: set[int] = set()  # the claims whose owners count as dead: `kills` is how many
+        self.ended_at = 0.0
+        self.signals: list[Signal] = []
+        self.signalled = Waiters()
+        self.compacted: tuple[Entry, list[Entry]] | None = None  # the snapshot and the facts before `first_seq`
+
+    @property
+    def run(self) -> Run:
+        return self._run if self._run.last_seq == self.shown[-1].seq else self.set()
+
+    def set(self, **changes: object) -> Run:
+        self._run = self.changed(**changes)
+        return self._run
+
+    def changed(self, **changes: object) -> Run:
+        return msgspec.structs.replace(self._run, last_seq=self.shown[-1].seq, **changes)
+
+    def show(self, at: float) -> None:
+        """What is pending can be seen from now on."""
+        if entries := self.log.take_entries():
+            self.times.add(entries[0].seq, at)
+            self.shown += entries
+            if self._tail is not None:
+                self._tail.publish(Batch(entries))
+
+    @property
+    def looked_at(self) -> bool:
+        """Somebody has asked for its entries."""
+        return self._tail is not None
+
+    @property
+    def awaited(self) -> bool:
+        """Somebody waits for its next entries."""
+        return self._tail is not None and self._tail.awaited
+
+    @property
+    def tail(self) -> Tail:
+        if self._tail is None:
+            self._tail = Tail(window=None)
+            for start in range(0, len(self.shown), PAGE_LINES):
+                self._tail.publish(Batch(self.shown[start : start + PAGE_LINES]))
+        return self._tail
+
+    def compact(self) -> None:
+        """Keeps the state before the last entry, and the facts."""
+        *before, last = self.shown
+        self.compacted = (fold(before).entry(), [entry for entry in before if is_fact(entry.event)])
+        self.shown = [last]
+        if self._tail is not None:
+            self._tail.replace_all(Batch(self.shown))
+        self.set(first_seq=last.seq)
+
+    def has_progress(self) -> bool:
+        """Since the newest claim."""
+        return any(entry.seq > self.claimed_seq and is_progress(entry.event) for entry in self.shown)
+
+    def matches(self, wanted: RunFilter) -> bool:
+        run = self.run
+        return (
+            wanted.get("session") in (None, run.new.session)
+            and wanted.get("kind") in (None, run.new.kind)
+            and ((states := wanted.get("states")) is None or run.state in states)
+            and ((ended := wanted.get("ended_before")) is None or (run.state in ENDED and self.ended_at < ended))
+            and wanted.get("compacted") in (None, self.compacted is not None)
+            and ((before := wanted.get("before")) is None or run.id < before)
+        )
