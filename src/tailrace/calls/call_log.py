@@ -68,6 +68,20 @@ class CallLog(DeltaLog):
     """Writes a call as the run of its lease. `shown`, `attempts` and `usage` are what an earlier process has logged.
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
+    __slots__ = (
+        "_ending",
+        "_events_to_skip",
+        "_ignored",
+        "_journal",
+        "_keeps_events",
+        "_lease",
+        "_relays",
+        "_route",
+        "_routed",
+        "called",
+        "several",
+    )
+
     def __init__(  # noqa: PLR0913 - one keyword per thing that an earlier process has logged
         self,
         journal: Journal,

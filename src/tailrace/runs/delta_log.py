@@ -45,6 +45,27 @@ class DeltaLog(CallListener):
     `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
     on under its attempt's number, and what the log has of it is not written twice."""
 
+    __slots__ = (
+        "_arguments_to_skip",
+        "_asked",
+        "_attempt",
+        "_before_call",
+        "_block_id",
+        "_failure",
+        "_flush_at",
+        "_flush_every_s",
+        "_now",
+        "_pending",
+        "_reasoning_to_skip",
+        "_resumes",
+        "_shown",
+        "_text_to_skip",
+        "_write",
+        "kept",
+        "streamed",
+        "usage",
+    )
+
     def __init__(
         self,
         write: WriteEvents,

@@ -162,6 +162,16 @@ class _RawAnswer:
 class _LiveListener(CallLog):
     """Deltas go to the client first, then to the log. `at_once`: the client gets the whole answer at its end."""
 
+    __slots__ = (
+        "_at_once",
+        "_begin_attempt",
+        "_can_go_on",
+        "_encoder",
+        "_encoder_of",
+        "_provider",
+        "stream",
+    )
+
     stream: EventStream
 
     def __init__(
