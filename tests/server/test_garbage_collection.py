@@ -76,6 +76,7 @@ async def test_L148_the_interpreter_makes_no_collection_that_grows_with_the_stre
 @pytest.mark.parametrize("reason", ["quiet", "memory"])
 async def test_a_cycle_that_has_grown_old_is_freed(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     monkeypatch.setattr(garbage_collection, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(garbage_collection, "STEP_EVERY_S", 0.001)
     monkeypatch.setattr(garbage_collection, "QUIET_EVERY_S", 0.0 if reason == "quiet" else 1e9)
     monkeypatch.setattr(garbage_collection, "GROWN_BYTES", -(1 << 60) if reason == "memory" else 1 << 60)
     monkeypatch.setattr(FullCollections, "_memory_bytes", property(lambda _: 0, lambda *_: None), raising=False)
@@ -90,6 +91,17 @@ async def test_a_cycle_that_has_grown_old_is_freed(monkeypatch: pytest.MonkeyPat
             while not Knot.freed:
                 await asyncio.sleep(0.001)
                 gc.collect(0)
+
+
+async def test_L148_new_objects_do_not_pile_up_behind_the_old_ones_that_are_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(garbage_collection, "STEP_EVERY_S", 0.001)
+    async with collected_when_quiet(lambda: MANY):
+        held = [[index] for index in range(1000)]
+        async with asyncio.timeout(20):
+            while any(found is held[-1] for found in gc.get_objects(0)):  # noqa: ASYNC110 - the collector has no event
+                await asyncio.sleep(0.001)
 
 
 def test_memory_is_known() -> None:

@@ -4,7 +4,8 @@ A collection takes time for each object that it looks at, and every stream waits
 behind (L148), so it finds next to nothing. Therefore:
 
 - what is there after start-up is frozen: no collection looks at it again;
-- the youngest generation is collected by the interpreter, in steps of a fixed size;
+- the youngest generation is collected by the interpreter, whenever so many objects are there more than before. While
+  streams end, their old objects hide new ones from that count, so a busy server collects it from time to time too;
 - older objects are looked at by a full collection, made here: when few requests are in flight, or when memory has
   grown by a lot whoever waits.
 
@@ -28,6 +29,7 @@ log = logging.getLogger("tailrace.server")
 YOUNG: Final = 2_000  # new objects before the youngest generation is collected: about a millisecond
 NEVER: Final = 1_000_000_000
 LOOK_EVERY_S: Final = 5.0
+STEP_EVERY_S: Final = 0.2  # while many streams are open, the youngest generation is collected this often at least
 QUIET_EVERY_S: Final = 60.0  # at least this long between two full collections of a quiet server
 FEW: Final = 20  # with so many requests in flight or fewer, a server is quiet
 GROWN_BYTES: Final = 256 << 20  # beyond this, and twice of what it was, memory has grown by a lot
@@ -75,7 +77,10 @@ async def _collect_when_due(in_flight: Callable[[], int]) -> None:
     now = asyncio.get_running_loop().time
     full, is_first = FullCollections(now(), memory_bytes(), young_collections()), True
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        is_busy = in_flight() > FEW
+        await asyncio.sleep(STEP_EVERY_S if is_busy else LOOK_EVERY_S)
+        if is_busy:
+            gc.collect(0)
         reason = full.due(now(), memory_bytes(), young_collections(), in_flight())
         if reason is None:
             continue
