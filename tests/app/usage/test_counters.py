@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.app.usage.counters import UsageRow, amounts_of, day_of, minute_of, rows_of, summed
+from tailrace.app.usage.counters import UsageRow, amounts_of, day_of, minute_of, priced, rows_of, summed
 from tailrace.messages import SpentTokens, Usage
 
 NOON = 1_795_176_000.0  # 2026-11-20, 12:00 UTC
@@ -17,20 +17,21 @@ def added(*amounts: dict[str, float]) -> dict[str, float]:
 
 
 def spent(model: str, given: int = 10, made: int = 5) -> SpentTokens:
-    return SpentTokens("openai", model, Usage(given, made))
+    return SpentTokens("openai", model, Usage(given, made, cache_read_tokens=3))
 
 
 def test_what_is_counted_can_be_read_by_day_key_and_model() -> None:
     counters = added(
-        amounts_of("ci", spent("gpt-5"), 0.25, NOON),
-        amounts_of("ci", spent("gpt-5"), 0.25, NOON + 3600),
-        amounts_of("ci", spent("o"), None, NOON + 86_400),
-        amounts_of("a\tb\n", spent("gpt-5"), 0.5, NOON),
+        amounts_of("ci", spent("gpt-5"), NOON, 0.25),
+        amounts_of("ci", spent("gpt-5"), NOON + 3600, 0.25),
+        amounts_of("ci", spent("o"), NOON + 86_400),
+        amounts_of("a\tb\n", spent("gpt-5"), NOON),
     )
-    assert rows_of(counters) == [
-        UsageRow("2026-11-20", "a?b?", "openai/gpt-5", 1, 10, 5, 0.5, 0),
-        UsageRow("2026-11-20", "ci", "openai/gpt-5", 2, 20, 10, 0.5, 0),
-        UsageRow("2026-11-21", "ci", "openai/o", 1, 10, 5, 0.0, 15),
+    rows = priced(rows_of(counters), lambda spent: 0.01 * spent.usage.input_tokens if spent.model == "gpt-5" else None)
+    assert rows == [
+        UsageRow("2026-11-20", "a?b?", "openai/gpt-5", 1, 10, 5, 3, usd=0.1),
+        UsageRow("2026-11-20", "ci", "openai/gpt-5", 2, 20, 10, 6, usd=0.2),
+        UsageRow("2026-11-21", "ci", "openai/o", 1, 10, 5, 3, unpriced=15),
     ]
     assert counters["spent\t2026-11-20\tci\ttokens"] == 30
     assert counters["spent\t2026-11-20\tci\tusd"] == 0.5
@@ -38,13 +39,13 @@ def test_what_is_counted_can_be_read_by_day_key_and_model() -> None:
 
 def test_rows_are_added_up_by_any_name_the_most_expensive_first() -> None:
     rows = [
-        UsageRow("2026-11-20", "a", "m", 1, 10, 5, 0.1),
-        UsageRow("2026-11-21", "a", "n", 2, 20, 10, 0.3, 7),
-        UsageRow("2026-11-21", "b", "m", 1, 900, 5, 0.0),
+        UsageRow("2026-11-20", "a", "m", 1, 10, 5, usd=0.1),
+        UsageRow("2026-11-21", "a", "n", 2, 20, 10, usd=0.3, unpriced=7),
+        UsageRow("2026-11-21", "b", "m", 1, 900, 5),
     ]
     assert summed(rows, "key") == [
-        UsageRow("", "a", "", 3, 30, 15, 0.4, 7),
-        UsageRow("", "b", "", 1, 900, 5, 0.0),
+        UsageRow("", "a", "", 3, 30, 15, usd=0.4, unpriced=7),
+        UsageRow("", "b", "", 1, 900, 5),
     ]
     assert [row.model for row in summed(rows, "model")] == ["n", "m"]
     assert [row.day for row in summed(rows, "day")] == ["2026-11-20", "2026-11-21"]

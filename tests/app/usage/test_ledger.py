@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -73,4 +73,25 @@ async def test_the_end_writes_the_rest(ledger: UsageLedger, journal: SlowJournal
     journal.open.set()
     async with ledger.running():
         ledger.add("ci", SPENT)
-    assert len(await journal.counters("usage\t")) == 4
+    assert len(await journal.counters("usage\t")) == 3
+
+
+async def test_only_keys_with_a_budget_of_money_need_prices(
+    ledger: UsageLedger, journal: SlowJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[SpentTokens] = []
+
+    async def load(_costs: Costs, spent: Iterable[SpentTokens]) -> None:
+        loaded.extend(spent)
+
+    monkeypatch.setattr(Costs, "load", load)
+    monkeypatch.setattr(Costs, "price", lambda _costs, _spent: 0.5)
+    journal.open.set()
+    ledger.priced = {"poor"}
+    ledger.add("ci", SPENT)
+    await ledger.flush()
+    assert loaded == []
+    ledger.add("poor", SPENT)
+    await ledger.flush()
+    assert loaded == [SPENT]
+    assert [value for name, value in (await journal.counters("spent\t")).items() if name.endswith("usd")] == [0.5]

@@ -52,16 +52,16 @@ async def test_a_day_s_tokens_and_money_are_those_of_the_day() -> None:
     allowed = await door.admit("ci")
     assert isinstance(allowed, Allowance)
     assert (allowed.requests, allowed.tokens, allowed.tokens_left) == (None, 100, 100)
-    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(60, 39)), 0.5, clock.now))
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(60, 39)), clock.now, 0.5))
     assert isinstance(await door.admit("ci"), Allowance)
-    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), 0.1, clock.now))
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), clock.now, 0.1))
     refused = await door.admit("ci")
     assert isinstance(refused, Refusal)
     assert (refused.limit, refused.used, refused.retry_after_s) == ("tokens_per_day", 100, 86_400 - 3615)
     assert refused.message == "this key may use 100 tokens a day, and has used 100; it may again in 22 h"
     clock.now = MIDNIGHT + 86_400
     assert isinstance(await door.admit("ci"), Allowance)
-    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), 1.25, clock.now))
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(1, 0)), clock.now, 1.25))
     refused = await door.admit("ci")
     assert isinstance(refused, Refusal)
     assert refused.message == "this key may use $1 a day, and has used $1.25; it may again in 24 h"

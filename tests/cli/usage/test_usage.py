@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tailrace.app.costs import Costs
 from tailrace.app.usage.counters import UsageRow, amounts_of
 from tailrace.cli.main import main
 from tailrace.cli.usage.command import first_day
@@ -25,30 +26,37 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def price(_costs: Costs, spent: SpentTokens) -> float | None:
+    return spent.usage.input_tokens / 100_000 if spent.model == "gpt-5" else None
+
+
 async def spend(home: Path) -> None:
     journal = await SqliteJournal.open(home / "tailrace.db")
     now = time.time()
-    for key, model, usd, at in (
-        ("ci", "gpt-5", 1.5, now),
-        ("ci", "own", None, now),
-        ("telegram", "gpt-5", 0.004, now),
-        ("ci", "gpt-5", 9.0, now - 3 * 86_400),
+    for key, model, given, at in (
+        ("ci", "gpt-5", 150_000, now),
+        ("ci", "own", 1000, now),
+        ("telegram", "gpt-5", 400, now),
+        ("ci", "gpt-5", 900_000, now - 3 * 86_400),
     ):
-        await journal.add_to_counters(amounts_of(key, SpentTokens("p", model, Usage(1000, 20)), usd, at))
+        await journal.add_to_counters(amounts_of(key, SpentTokens("p", model, Usage(given, 20)), at))
     await journal.close()
 
 
-async def test_what_was_used_today_is_a_table_by_key_and_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_was_used_today_is_a_table_by_key_and_model(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Costs, "price", price)
     await spend(home)
     assert await asyncio.to_thread(main, ["usage"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[:4]] == [
         ["key", "model", "calls", "input", "output", "cost"],
-        ["ci", "p/gpt-5", "1", "1,000", "20", "$1.50"],
+        ["ci", "p/gpt-5", "1", "150,000", "20", "$1.50"],
         ["ci", "p/own", "1", "1,000", "20", "$0.00*"],
-        ["telegram", "p/gpt-5", "1", "1,000", "20", "$0.0040"],
+        ["telegram", "p/gpt-5", "1", "400", "20", "$0.0040"],
     ]
-    assert lines[5].split() == ["total", "3", "3,000", "60", "$1.50*"]
+    assert lines[5].split() == ["total", "3", "151,400", "60", "$1.50*"]
     assert lines[7] == "* without 1,020 tokens of models that have no list price"
     assert await asyncio.to_thread(main, ["usage", "week", "--by", "key", "--json"]) == 0
     rows = [msgspec.json.decode(line, type=UsageRow) for line in capsys.readouterr().out.splitlines()]
@@ -79,4 +87,4 @@ def test_the_words_for_a_time() -> None:
 
 
 def test_one_row_needs_no_total() -> None:
-    assert len(usage_table([UsageRow("", "ci", "", 1, 2, 3, 0.5)], by="key")) == 2
+    assert len(usage_table([UsageRow("", "ci", "", 1, 2, 3, usd=0.5)], by="key")) == 2

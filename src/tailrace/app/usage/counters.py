@@ -1,29 +1,30 @@
 """How usage is written into the store's counters, and read from them. Pure.
 
 `usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
-and `rate TAB key TAB minute` the requests of one minute. A day is one of UTC, so that all nodes mean the same.
+and `rate TAB key TAB minute` the requests of one minute. A day is one of UTC, so that all nodes mean the same. Tokens
+are counted, and priced when somebody looks: a process that only counts needs no prices.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from tailrace.messages import SpentTokens, Value
+from tailrace.messages import SpentTokens, Usage, Value
 
 By = Literal["day", "key", "model"]
 DAY_S: Final = 86_400
 MINUTE_S: Final = 60
 DETAILS, SPENT, RATE = "usage\t", "spent\t", "rate\t"
-_WHAT: Final = ("calls", "input", "output", "usd", "unpriced")
+_WHAT: Final = ("calls", "input", "output", "cache_read", "cache_write")
 
 
 class UsageRow(Value):
-    """`unpriced`: tokens of models without a price; `usd` is without them."""
+    """`unpriced`: tokens of models without a price; `usd` is without them. Neither is known before `priced`."""
 
     day: str
     key: str
@@ -31,17 +32,14 @@ class UsageRow(Value):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
     usd: float = 0.0
     unpriced: int = 0
 
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
-
-
-class DaySpent(Value):
-    tokens: float = 0.0
-    usd: float = 0.0
 
 
 def day_of(at: float) -> str:
@@ -69,12 +67,12 @@ def spent_counters(key: str, at: float) -> tuple[str, str]:
     return f"{place}\ttokens", f"{place}\tusd"
 
 
-def amounts_of(key: str, spent: SpentTokens, usd: float | None, at: float) -> dict[str, float]:
-    """What one call adds."""
+def amounts_of(key: str, spent: SpentTokens, at: float, usd: float | None = None) -> dict[str, float]:
+    """What one call adds; `usd` for a key whose money is limited."""
     usage = spent.usage
     tokens = usage.input_tokens + usage.output_tokens
     place = f"{DETAILS}{day_of(at)}\t{_word(key)}\t{_word(f'{spent.provider}/{spent.model}')}"
-    values = (1, usage.input_tokens, usage.output_tokens, usd or 0.0, tokens if usd is None else 0)
+    values = (1, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     amounts = {f"{place}\t{what}": float(value) for what, value in zip(_WHAT, values, strict=True) if value}
     day_tokens, day_usd = spent_counters(key, at)
     return amounts | {day_tokens: float(tokens)} | ({day_usd: usd} if usd else {})
@@ -90,6 +88,23 @@ def rows_of(counters: Mapping[str, float]) -> list[UsageRow]:
     return [_row(*place, values) for place, values in sorted(found.items())]
 
 
+def spent_in(row: UsageRow) -> SpentTokens:
+    provider, _, model = row.model.partition("/")
+    usage = Usage(
+        row.input_tokens,
+        row.output_tokens,
+        cache_read_tokens=row.cache_read_tokens,
+        cache_write_tokens=row.cache_write_tokens,
+    )
+    return SpentTokens(provider, model, usage)
+
+
+def priced(rows: Iterable[UsageRow], price: Callable[[SpentTokens], float | None]) -> list[UsageRow]:
+    """The rows of `rows_of` with what they cost."""
+    costs = [(row, price(spent_in(row))) for row in rows]
+    return [replace(row, unpriced=row.tokens) if usd is None else replace(row, usd=usd) for row, usd in costs]
+
+
 def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:
     """The rows added up by `day`, `key` or `model`, the other two left empty; the most money first, then tokens."""
     sums: dict[str, UsageRow] = {}
@@ -103,6 +118,8 @@ def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:
             old.calls + row.calls,
             old.input_tokens + row.input_tokens,
             old.output_tokens + row.output_tokens,
+            old.cache_read_tokens + row.cache_read_tokens,
+            old.cache_write_tokens + row.cache_write_tokens,
             old.usd + row.usd,
             old.unpriced + row.unpriced,
         )
@@ -112,8 +129,7 @@ def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:
 
 
 def _row(day: str, key: str, model: str, values: Mapping[str, float]) -> UsageRow:
-    calls, given, made, usd, unpriced = (values.get(what, 0.0) for what in _WHAT)
-    return UsageRow(day, key, model, round(calls), round(given), round(made), round(usd, 9), round(unpriced))
+    return UsageRow(day, key, model, *(round(values.get(what, 0.0)) for what in _WHAT))
 
 
 @lru_cache(maxsize=1024)  # keys and models: the same ones at every call

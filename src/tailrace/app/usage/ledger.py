@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, rows_of
+from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, priced, rows_of, spent_in
 from tailrace.errors import JournalError
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
@@ -25,11 +25,11 @@ from tailrace.runs.charged_to import CHARGED_TO
 
 log = logging.getLogger("tailrace.app")
 FLUSH_EVERY_S: Final = 1.0
-OnSpent = Callable[[str, SpentTokens, float | None], None]
+OnSpent = Callable[[str, SpentTokens], None]
 
 
 class UsageLedger:
-    """`on_spent` is told of each call when its cost is known: the key, the tokens, the money."""
+    """`on_spent` is told of each call: the key and the tokens."""
 
     def __init__(self, journal: Journal, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
         self._journal, self._costs, self._clock = journal, costs, clock
@@ -39,6 +39,7 @@ class UsageLedger:
         self._wanted = asyncio.Event()
         self._closing = False
         self.limited: Collection[str] = ()  # keys with a budget: theirs is written at once
+        self.priced: Collection[str] = ()  # keys whose money is limited: theirs is priced at once
         self.on_spent: OnSpent | None = None
 
     def middleware(self, _request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
@@ -57,13 +58,11 @@ class UsageLedger:
     async def _write(self) -> None:
         async with self._flushing:
             spent, self._spent = self._spent, []
-            await self._costs.load([each for _, each, _ in spent])
             for key, each, at in spent:
-                usd = self._costs.price(each)
-                for name, amount in amounts_of(key, each, usd, at).items():
+                for name, amount in amounts_of(key, each, at, await self._price(key, each)).items():
                     self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
                 if self.on_spent is not None:
-                    self.on_spent(key, each, usd)
+                    self.on_spent(key, each)
             if self._unwritten:
                 await self._journal.add_to_counters(self._unwritten)
                 self._unwritten = {}
@@ -72,7 +71,15 @@ class UsageLedger:
         """What all processes have counted from this day on, of one key or of all."""
         await self.flush()
         rows = rows_of(await self._journal.counters(DETAILS))
-        return [row for row in rows if row.day >= since and key in (None, row.key)]
+        wanted = [row for row in rows if row.day >= since and key in (None, row.key)]
+        await self._costs.load(map(spent_in, wanted))
+        return priced(wanted, self._costs.price)
+
+    async def _price(self, key: str, spent: SpentTokens) -> float | None:
+        if key not in self.priced:
+            return None
+        await self._costs.load([spent])
+        return self._costs.price(spent)
 
     def today(self) -> str:
         return day_of(self._clock())

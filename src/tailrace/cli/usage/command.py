@@ -13,7 +13,8 @@ from datetime import date, timedelta
 
 import msgspec
 
-from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, rows_of, summed
+from tailrace.app.costs import Costs
+from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, priced, rows_of, spent_in, summed
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import print_note
 from tailrace.cli.usage.table import usage_table
@@ -62,7 +63,10 @@ async def _rows(config: Config) -> list[UsageRow]:
     async with open_journal(
         config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
     ) as journal:
-        return rows_of(await journal.counters(DETAILS))
+        rows = rows_of(await journal.counters(DETAILS))
+    costs = Costs(config)
+    await costs.load(map(spent_in, rows))
+    return priced(rows, costs.price)
 
 
 def first_day(since: str, now: float) -> str:

@@ -25,8 +25,8 @@ def usage_table(rows: Sequence[UsageRow], *, by: By | None) -> list[str]:
         sum(row.calls for row in rows),
         sum(row.input_tokens for row in rows),
         sum(row.output_tokens for row in rows),
-        sum(row.usd for row in rows),
-        sum(row.unpriced for row in rows),
+        usd=sum(row.usd for row in rows),
+        unpriced=sum(row.unpriced for row in rows),
     )
     body = [[sanitized_line(getattr(row, name), MAX_NAME) for name in names] + _numbers(row) for row in rows]
     foot = [["total", *[""] * (len(names) - 1), *_numbers(total)]] if len(rows) > 1 else []

@@ -88,11 +88,9 @@ def count_runs(metrics: Metrics) -> OnEnd:
 def count_usage(metrics: Metrics) -> OnSpent:
     """For `UsageLedger.on_spent`."""
 
-    def on_spent(key: str, spent: SpentTokens, usd: float | None) -> None:
+    def on_spent(key: str, spent: SpentTokens) -> None:
         model = f"{spent.provider}/{spent.model}"
         metrics.spent_tokens.inc(key, model, "input", by=spent.usage.input_tokens)
         metrics.spent_tokens.inc(key, model, "output", by=spent.usage.output_tokens)
-        if usd:
-            metrics.spent_usd.inc(key, model, by=usd)
 
     return on_spent

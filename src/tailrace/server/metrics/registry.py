@@ -144,7 +144,6 @@ class Metrics:
         self.spent_tokens = counter(
             "tailrace_key_tokens_total", "Tokens by who asked for them.", ("key", "model", "direction")
         )
-        self.spent_usd = counter("tailrace_key_cost_usd_total", "List prices of these tokens.", ("key", "model"))
         self.retries = counter(
             "tailrace_retries_total", "Attempts after the first at the same provider.", ("provider",)
         )
