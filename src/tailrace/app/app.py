@@ -109,6 +109,8 @@ class App:
             self._observer = TurnSpans(tracer, self._route_of)
             middleware = (trace_attempts(tracer), *middleware)
         self.usage = UsageLedger(journal, Costs(config))
+        self.usage.limited = frozenset(key.name for key in config.server.keys if key.is_limited)
+        self.usage.priced = frozenset(key.name for key in config.server.keys if key.usd_per_day is not None)
         self.caller = Caller(middleware=(*middleware, self.usage.middleware))
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)

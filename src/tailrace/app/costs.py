@@ -30,6 +30,10 @@ class Costs:
         """Each model by its own price. None where nothing was used, or one of the models has no price."""
         return cost_of([each for each in spent or () if each.usage != Usage()], self.price)
 
+    def counts_cached_beside(self, provider: str) -> bool:
+        """Whether this provider's input tokens are without those that it read from its cache."""
+        return provider != LOCAL and dialect_of(self._config, provider) == "anthropic"
+
     def price(self, spent: SpentTokens) -> float | None:
         """Of one model's tokens."""
         dialect = dialect_of(self._config, spent.provider) if _may_be_priced(spent) else None

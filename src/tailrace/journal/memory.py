@@ -210,7 +210,7 @@ class MemoryJournal:
         run = known.changed(state=finished.status, owner="", finished=finished)
         times = [*known.times.pairs, (entry.seq, self._clock())]
         ended = EndedRun(run, [*known.shown, entry], times)
-        self._ended_runs.add(ended, recorded, at_once=at_once or known.awaited)
+        self._ended_runs.add(ended, recorded, at_once=at_once or known.looked_at)
         return entry
 
     def _end(self, known: MemoryRun, finished: RunFinished) -> None:

@@ -12,6 +12,7 @@ from tailrace.config.sections import Platforms
 from tailrace.ports import Run
 
 UNKNOWN: Final = "unknown"
+_SURFACES: Final = {"cli": "terminal"}
 CHARGED_TO: ContextVar[str] = ContextVar("CHARGED_TO", default=UNKNOWN)
 
 
@@ -27,4 +28,5 @@ def charged_to(run: Run) -> str:
     platform, colon, _ = run.new.session.partition(":")
     if colon and platform in Platforms.__struct_fields__:
         return platform
-    return owner_of(run) or UNKNOWN
+    owner = owner_of(run)
+    return _SURFACES.get(owner, owner) or UNKNOWN

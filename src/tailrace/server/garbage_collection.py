@@ -32,7 +32,8 @@ LOOK_EVERY_S: Final = 5.0
 STEP_EVERY_S: Final = 0.2  # while many streams are open, the youngest generation is collected this often at least
 QUIET_EVERY_S: Final = 60.0  # at least this long between two full collections of a quiet server
 FEW: Final = 20  # with so many requests in flight or fewer, a server is quiet
-GROWN_BYTES: Final = 256 << 20  # beyond this, and twice of what it was, memory has grown by a lot
+GROWN_BYTES: Final = 256 << 20  # beyond this, and twice of what it was, memory has grown by a lot;
+GROWN_AT_MOST_BYTES: Final = 1 << 30  # beyond this, whatever it was
 
 Reason = Literal["quiet", "memory"]
 
@@ -47,7 +48,7 @@ class FullCollections:
         """`young` counts the collections of the youngest generation so far: where there was none, nothing is new."""
         if young == self._young:
             return None
-        if memory_bytes - self._memory_bytes >= max(GROWN_BYTES, self._memory_bytes):
+        if memory_bytes - self._memory_bytes >= max(GROWN_BYTES, min(self._memory_bytes, GROWN_AT_MOST_BYTES)):
             return "memory"
         return "quiet" if in_flight <= FEW and now - self._made_at >= QUIET_EVERY_S else None
 
@@ -88,7 +89,7 @@ async def _collect_when_due(in_flight: Callable[[], int]) -> None:
             gc.unfreeze()  # what was frozen may have become garbage since
         before_s, found = now(), gc.collect()
         log.debug("a full garbage collection (%s) took %.0f ms, freed %d", reason, (now() - before_s) * 1000, found)
-        if is_first or reason == "memory":
+        if is_first:
             gc.freeze()  # with what the first requests have loaded
         is_first = False
         full.made(now(), memory_bytes(), young_collections())

@@ -56,3 +56,20 @@ def test_a_day_and_a_minute_are_those_of_utc() -> None:
     assert (day_of(midnight - 1), day_of(midnight)) == ("2026-11-19", "2026-11-20")
     assert int(minute_of(midnight)) == int(minute_of(midnight - 1)) + 1
     assert minute_of(midnight - 1) < minute_of(midnight)
+
+
+def test_calls_are_priced_each_by_itself() -> None:
+    """The price of a long context is that of one long call, not of many short ones."""
+    row = UsageRow("2026-11-20", "ci", "p/m", 100, 1_000_000, 1000)
+
+    def price(spent: SpentTokens) -> float:
+        return spent.usage.input_tokens * (0.001 if spent.usage.input_tokens <= 200_000 else 0.01)
+
+    [priced_row] = priced([row], price)
+    assert priced_row.usd == 1000.0
+
+
+def test_cached_tokens_that_are_counted_beside_the_input_count_for_the_day() -> None:
+    day_tokens = "spent\t2026-11-20\tci\ttokens"
+    assert amounts_of("ci", spent("m"), NOON)[day_tokens] == 15
+    assert amounts_of("ci", spent("m"), NOON, cached_beside=True)[day_tokens] == 18

@@ -59,6 +59,22 @@ async def test_a_body_is_the_same_split_at_every_byte(shape: str, reader: Reader
             reply.close()
 
 
+async def test_what_follows_an_answer_in_the_same_read_is_none_of_it() -> None:
+    raw = OK + b"Content-Length: 5\r\n\r\nhello" + OK + b"Content-Length: 3\r\n\r\nabc"
+    async with raw_server(saying(raw)) as url, client() as transport:
+        reply = await post(transport, url)
+        assert await read_all(reply) == b"hello"
+        reply.close()
+
+
+async def test_a_refusal_with_an_encoding_and_no_body_keeps_its_status() -> None:
+    raw = b"HTTP/1.1 401 Unauthorized\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"
+    async with raw_server(saying(raw)) as url, client() as transport:
+        reply = await post(transport, url)
+        assert (reply.status, await read_all(reply)) == (401, b"")
+        reply.close()
+
+
 @pytest.mark.parametrize("reader", READERS)
 async def test_a_body_without_a_length_ends_with_its_connection(reader: Reader) -> None:
     async with raw_server(saying(OK + b"\r\nhello ", b"world")) as url, client() as transport:

@@ -56,6 +56,11 @@ def test_which_proxy(environ: dict[str, str], url: tuple[str, str, int], proxy: 
     assert ProxyRules("none", environ).proxy_for(*url) is None
 
 
+def test_a_socks_proxy_in_the_environment_is_for_other_programs() -> None:
+    rules = ProxyRules("environment", {"ALL_PROXY": "socks5://proxy.example:1080"})
+    assert rules.proxy_for("https", "api.example.com", 443) is None
+
+
 def test_a_proxy_that_the_config_names_is_for_this_machine_too() -> None:
     rules = ProxyRules("http://user:p%40ss@proxy:3128", {"NO_PROXY": "exempt.example"})
     credentials = "Basic " + base64.b64encode(b"user:p@ss").decode()

@@ -56,6 +56,13 @@ async def test_a_key_uses_and_sees_its_own_models(tmp_path: Path) -> None:
         ):
             status, body = await server.json("POST", path, refused, headers=bearer("narrow"))
             assert status == 403, (path, body)
+        counted = {"model": "faulty/long", "messages": [{"role": "user", "content": "Go."}]}
+        for method, path, asked in (
+            ("POST", "/v1/messages/count_tokens", counted),
+            ("POST", "/v1/responses/input_tokens", {"model": "faulty/long", "input": "Go."}),
+            ("GET", "/v1/models/faulty/long", None),
+        ):
+            assert (await server.json(method, path, asked, headers=bearer("narrow")))[0] == 403, path
         status, listed = await server.json("GET", "/v1/models", headers=bearer("narrow"))
         assert status == 200
         assert {model["id"].partition("/")[2] for model in listed["data"]} == {"ok"}

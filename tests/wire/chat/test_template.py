@@ -137,3 +137,13 @@ def test_a_stream_whose_every_chunk_differs_is_not_learnt_for_ever(monkeypatch: 
     for i in range(100):
         decoder.feed(chunk({"content": "x"}, seq=i))
     assert len(lessons) < 10
+
+
+@pytest.mark.parametrize(
+    ("constant", "is_learnt"), [(rb"sk-a/b \"c\\", True), (rb"sk-a\/b", False), (rb"sk\u002da", False)]
+)
+def test_J114_what_is_spelt_oddly_is_never_passed_on_unread(constant: bytes, is_learnt: bool) -> None:
+    """A key that a provider repeats in another spelling than ours is found in what is parsed alone."""
+    block = b'data: {"debug":"%b","choices":[{"delta":{"content":"x"}}]}' % constant
+    path = ("choices", 0, "delta", "content")
+    assert (learn(block, json.loads(block[6:]), path, [], TextDelta) is not None) == is_learnt

@@ -67,10 +67,15 @@ def spent_counters(key: str, at: float) -> tuple[str, str]:
     return f"{place}\ttokens", f"{place}\tusd"
 
 
-def amounts_of(key: str, spent: SpentTokens, at: float, usd: float | None = None) -> dict[str, float]:
-    """What one call adds; `usd` for a key whose money is limited."""
+def amounts_of(
+    key: str, spent: SpentTokens, at: float, usd: float | None = None, *, cached_beside: bool = False
+) -> dict[str, float]:
+    """What one call adds; `usd` for a key whose money is limited. `cached_beside`: the provider counts cached tokens
+    beside the input's, not among them."""
     usage = spent.usage
     tokens = usage.input_tokens + usage.output_tokens
+    if cached_beside:
+        tokens += usage.cache_read_tokens + usage.cache_write_tokens
     place = f"{DETAILS}{day_of(at)}\t{_word(key)}\t{_word(f'{spent.provider}/{spent.model}')}"
     values = (1, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     amounts = {f"{place}\t{what}": float(value) for what, value in zip(_WHAT, values, strict=True) if value}
@@ -88,21 +93,26 @@ def rows_of(counters: Mapping[str, float]) -> list[UsageRow]:
     return [_row(*place, values) for place, values in sorted(found.items())]
 
 
-def spent_in(row: UsageRow) -> SpentTokens:
+def mean_call(row: UsageRow) -> SpentTokens:
+    """What one call of the row spent on average: a price may grow with the tokens of one call, never of several."""
     provider, _, model = row.model.partition("/")
+    calls = max(row.calls, 1)
     usage = Usage(
-        row.input_tokens,
-        row.output_tokens,
-        cache_read_tokens=row.cache_read_tokens,
-        cache_write_tokens=row.cache_write_tokens,
+        round(row.input_tokens / calls),
+        round(row.output_tokens / calls),
+        cache_read_tokens=round(row.cache_read_tokens / calls),
+        cache_write_tokens=round(row.cache_write_tokens / calls),
     )
     return SpentTokens(provider, model, usage)
 
 
 def priced(rows: Iterable[UsageRow], price: Callable[[SpentTokens], float | None]) -> list[UsageRow]:
     """The rows of `rows_of` with what they cost."""
-    costs = [(row, price(spent_in(row))) for row in rows]
-    return [replace(row, unpriced=row.tokens) if usd is None else replace(row, usd=usd) for row, usd in costs]
+    costs = [(row, price(mean_call(row))) for row in rows]
+    return [
+        replace(row, unpriced=row.tokens) if usd is None else replace(row, usd=round(usd * max(row.calls, 1), 9))
+        for row, usd in costs
+    ]
 
 
 def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:

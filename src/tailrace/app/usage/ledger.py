@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, priced, rows_of, spent_in
+from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, mean_call, priced, rows_of
 from tailrace.errors import JournalError
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
@@ -59,7 +59,8 @@ class UsageLedger:
         async with self._flushing:
             spent, self._spent = self._spent, []
             for key, each, at in spent:
-                for name, amount in amounts_of(key, each, at, await self._price(key, each)).items():
+                beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
+                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside).items():
                     self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
                 if self.on_spent is not None:
                     self.on_spent(key, each)
@@ -70,9 +71,9 @@ class UsageLedger:
     async def rows(self, since: str = "", key: str | None = None) -> list[UsageRow]:
         """What all processes have counted from this day on, of one key or of all."""
         await self.flush()
-        rows = rows_of(await self._journal.counters(DETAILS))
+        rows = await asyncio.to_thread(rows_of, await self._journal.counters(DETAILS))
         wanted = [row for row in rows if row.day >= since and key in (None, row.key)]
-        await self._costs.load(map(spent_in, wanted))
+        await self._costs.load(map(mean_call, wanted))
         return priced(wanted, self._costs.price)
 
     async def _price(self, key: str, spent: SpentTokens) -> float | None:
@@ -109,6 +110,8 @@ class UsageLedger:
             await self.flush()
         except JournalError as exc:
             log.debug("usage could not be written, and will be tried again: %s", exc)
+        except Exception:  # counting must go on
+            log.exception("usage could not be counted")
 
 
 class _Meter(ForwardingListener):

@@ -61,10 +61,6 @@ class KeyLimits:
     def names(self) -> frozenset[str]:
         return frozenset(self._keys)
 
-    @property
-    def of_money(self) -> frozenset[str]:
-        return frozenset(name for name, key in self._keys.items() if key.usd_per_day is not None)
-
     async def admit(self, name: str) -> Allowance | Refusal | None:
         """Counts a request of this key; None for one without limits, at no cost. Raises `JournalError`."""
         if (key := self._keys.get(name)) is None:

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import msgspec
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, priced, rows_of, spent_in, summed
+from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, mean_call, priced, rows_of, summed
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import print_note
 from tailrace.cli.usage.table import usage_table
@@ -65,7 +65,7 @@ async def _rows(config: Config) -> list[UsageRow]:
     ) as journal:
         rows = rows_of(await journal.counters(DETAILS))
     costs = Costs(config)
-    await costs.load(map(spent_in, rows))
+    await costs.load(map(mean_call, rows))
     return priced(rows, costs.price)
 
 

@@ -207,7 +207,7 @@ class FlowService(RunHost[InstanceRunner]):
         """Newest first."""
         return await self._journal.runs(kind=SEQUENCE, limit=limit, before=_run_id(before))
 
-    async def retry(self, instance_id: str) -> Run:
+    async def retry(self, instance_id: str, *, requester: str = "") -> Run:
         """A new instance that goes on from the step at which this one failed: what has finished is not run again.
         Asked twice, it is the same one. Raises `DefinitionError` for one that has not failed."""
         run = await self.get(instance_id)
@@ -215,7 +215,7 @@ class FlowService(RunHost[InstanceRunner]):
             raise DefinitionError("$", f"instance {public_id(run)} has not failed: it is {run.state}")
         spec = _spec_of(run)
         facts = facts_to_keep(spec.definition, spec.input, await self._journal.facts(run.id))
-        again = msgspec.structs.replace(spec, retry_of=public_id(run))
+        again = msgspec.structs.replace(spec, retry_of=public_id(run), requester=requester)
         return await self._create(again, f"retry/{run.id}", facts)
 
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:

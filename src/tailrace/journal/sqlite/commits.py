@@ -303,8 +303,8 @@ class _Writer(threading.Thread):
 
     def run(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # the first group will raise it
-            compile_inserts(self._file.connection)
             self._file.set_patience(0.0)
+            compile_inserts(self._file.connection)
         self.compiled = True
         while (group := self.groups.get()) is not None:
             self.commit(group)

@@ -138,7 +138,8 @@ class SqliteJournal(StoredJournal):
                 except JournalError as error:
                     errors[each.run.id] = error
         if encoded:
-            await self._commits.call(partial(record_runs, runs=encoded))
+            long = sum(len(each.entries) for each in ended) > LONG_ENTRIES
+            await self._commits.call(partial(record_runs, runs=encoded), long=long)
         if alone:
             errors.update(zip([each.run.id for each in alone], await super().record_all(alone), strict=True))
         return [errors.get(each.run.id) for each in ended]

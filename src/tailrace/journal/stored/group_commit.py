@@ -30,7 +30,7 @@ BoundRow: TypeAlias = tuple[int | float | bytes | None, ...]  # run, the fields 
 class StoredLog(OpenLog):
     """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
 
-    __slots__ = ("failure", "fsync", "num", "owner", "progress", "signalled", "tail", "written_seq")
+    __slots__ = ("failure", "fsync", "gap", "num", "owner", "progress", "signalled", "tail", "written_seq")
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
         super().__init__(lease.run_id, lease.epoch, fold)
@@ -39,7 +39,8 @@ class StoredLog(OpenLog):
         self.tail = tail
         self.fsync = fsync
         self.written_seq = fold.seq
-        self.failure: JournalError | None = None  # why appended entries will never be written
+        self.failure: JournalError | None = None  # why whoever waits for its entries waits no longer
+        self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either
         self.progress = Waiters()
         self.signalled = Waiters()
 
@@ -69,8 +70,8 @@ class PendingAppend:
         only slow each other down."""
         log = self.log
         self.batch = log.take_pending()
-        if log.failure is not None:  # an entry before these was refused: written, they would leave a gap
-            self.error = log.failure
+        if log.gap is not None:
+            self.error = log.gap
             return
         entries: Sequence[Entry] = self.batch
         repeats = entries and entries[-1].event.__class__ is RunFinished and log.fold.output_seqs is not None
@@ -87,7 +88,9 @@ class PendingAppend:
 
     def settle(self) -> None:
         if self.error is not None:
-            self.log.refuse(self.error if isinstance(self.error, JournalError) else JournalError(str(self.error)))
+            error = self.error if isinstance(self.error, JournalError) else JournalError(str(self.error))
+            self.log.gap = self.log.gap or error
+            self.log.refuse(error)
             if isinstance(self.error, StorageFailed):
                 self.log.tail.fail(self.error)  # the run waits: its viewers are told why
         elif self.batch:
@@ -224,9 +227,9 @@ class GroupCommit(ABC, Generic[Work]):
                 return False
             part.settle()
             return True
-        if part.log is None or part.log.failure is None:
+        if part.log is None or part.log.gap is None:
             return False
-        part.withdraw(part.log.failure)
+        part.withdraw(part.log.gap)
         return True
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:

@@ -63,11 +63,6 @@ class MemoryRun:
         return self._tail is not None
 
     @property
-    def awaited(self) -> bool:
-        """Somebody waits for its next entries."""
-        return self._tail is not None and self._tail.awaited
-
-    @property
     def tail(self) -> Tail:
         if self._tail is None:
             self._tail = Tail(window=None)

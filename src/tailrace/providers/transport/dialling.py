@@ -21,6 +21,7 @@ from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.providers.transport.proxies import Proxy
 from tailrace.providers.transport.request_head import Address, Destination
 
+MAX_RESOLVED = 512
 RESOLVED_S = 10.0  # how long the addresses of a name are remembered
 HAPPY_EYEBALLS_S = 0.25  # before the next address of a name is tried beside the one before (RFC 8305)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r?\n)")
@@ -47,6 +48,8 @@ class Dialler:
                 return await self._connect(to, new)
         except TimeoutError as exc:
             raise TimedOut(f"no connection within {timeout_s:g} s", deadline="connect") from exc
+        except UnicodeError as exc:
+            raise Rejected(f"{to.host!r} is no name of a host", code="invalid_url") from exc
         except (OSError, ssl.CertificateError) as exc:
             raise _cannot_connect(exc, to.proxy.host if to.proxy is not None else to.host) from exc
 
@@ -87,6 +90,8 @@ class Dialler:
             return known[1]
         resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         found = cast("list[_AddressInfo]", resolved)
+        if len(self._resolved) >= MAX_RESOLVED:
+            self._resolved.clear()
         self._resolved[host, port] = loop.time() + RESOLVED_S, found
         return found
 

@@ -52,6 +52,7 @@ class Http1Reply:
         "_ended",
         "_error",
         "_give",
+        "_has_body",
         "_headers",
         "_size",
         "_waiter",
@@ -69,6 +70,7 @@ class Http1Reply:
         self._decompressor: Decompressor | None = None
         self._buffered: list[bytes] = []
         self._size = 0
+        self._has_body = False  # compressed
         self._ended = False
         self._error: ProviderError | None = None
         self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
@@ -151,6 +153,11 @@ class Http1Reply:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(enough)
 
+    @property
+    def ended(self) -> bool:
+        """Nothing follows, for whatever reason."""
+        return self._ended
+
     def open(self, status: int) -> None:
         """The head is there."""
         self.status = status
@@ -166,6 +173,7 @@ class Http1Reply:
     def receive(self, data: bytes) -> None:
         """A piece of the body."""
         if self._decompressor is not None and not self._ended:
+            self._has_body = True
             try:
                 data = self._decompressor.feed(data)
             except PeerError as exc:
@@ -190,7 +198,7 @@ class Http1Reply:
     def finish(self, error: ProviderError | None = None) -> None:
         """Nothing follows. An error is raised after everything that had arrived was read."""
         if self._error is None:
-            if error is None and self._decompressor is not None and self.status not in (204, 304):
+            if error is None and self._decompressor is not None and self._has_body:
                 try:
                     self._decompressor.close()
                 except PeerError as exc:
@@ -238,6 +246,7 @@ class Http1Connection(asyncio.Protocol):
         "_is_read_paused",
         "_is_sending",
         "_is_write_paused",
+        "_own_pieces",
         "_owner",
         "_parser",
         "_pieces",
@@ -260,6 +269,7 @@ class Http1Connection(asyncio.Protocol):
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(**_OK_LENIENCIES)
         self._complete = False
+        self._own_pieces = 0
         self._framing_bytes = 0  # since the last piece of a body
         self._has_length = False
         self._reusable = True
@@ -291,9 +301,9 @@ class Http1Connection(asyncio.Protocol):
         reply = self.send(head)
         pieces = memoryview(body)
         for start in range(0, len(body), WRITE_BYTES):
-            while self._is_write_paused and self._transport is not None and not reply.status:
+            while self._is_write_paused and self._transport is not None and not (reply.status or reply.ended):
                 await reply.woken()
-            if self._transport is None or reply.status:
+            if self._transport is None or reply.status or reply.ended:
                 self._reusable = False  # what the peer would read next is the rest of this request
                 break
             self._transport.write(pieces[start : start + WRITE_BYTES])
@@ -333,6 +343,8 @@ class Http1Connection(asyncio.Protocol):
             parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as exc:
             error = exc
+        if self._complete:
+            del self._pieces[self._own_pieces :]
         if pieces := self._pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
@@ -402,8 +414,9 @@ class Http1Connection(asyncio.Protocol):
         reply.open(status)
 
     def on_message_complete(self) -> None:
-        if self._reply is not None and self._reply.status:
+        if self._reply is not None and self._reply.status and not self._complete:
             self._complete = True
+            self._own_pieces = len(self._pieces)  # what follows in the same read was not asked for
 
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 

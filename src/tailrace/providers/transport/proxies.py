@@ -34,7 +34,8 @@ class Proxy(NamedTuple):
 
 
 class ProxyRules:
-    """`setting` is the value of `transport.proxy`. Raises `ConfigError` for an address that is no proxy's."""
+    """`setting` is the value of `transport.proxy`. A SOCKS proxy in ALL_PROXY is for other programs. Raises
+    `ConfigError` for an address that is no proxy's."""
 
     def __init__(self, setting: str = NO_PROXY, environ: Mapping[str, str] | None = None) -> None:
         environ = environ if environ is not None else {}
@@ -43,7 +44,8 @@ class ProxyRules:
         if setting == FROM_ENVIRONMENT:
             for scheme in ("http", "https"):
                 for name in (f"{scheme}_proxy", "all_proxy"):
-                    if address := _variable(environ, name):
+                    address = _variable(environ, name)
+                    if address and not (name == "all_proxy" and address.lower().startswith("socks")):
                         self._by_scheme[scheme] = _proxy(address, name.upper())
                         break
         elif setting != NO_PROXY:

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.config.sections import Scope
+from tailrace.config.sections import Platforms, Scope
 from tailrace.errors import ConfigError
 from tailrace.server.http.api_errors import ApiError
 
@@ -60,6 +60,9 @@ class Identity(msgspec.Struct, frozen=True):
         return self.name == owner or "admin" in self.scopes
 
 
+# Names under which what comes without a key is counted and owned.
+_SURFACES = ("terminal", "cli", "editor", "python", "mcp", *Platforms.__struct_fields__)
+RESERVED = frozenset({"default", "local", "unknown", *_SURFACES})
 LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
 
@@ -86,7 +89,7 @@ class Authoriser:
         """Raises `ConfigError` for a key whose variable is not set."""
         keys: dict[str, tuple[str, Collection[Scope]]] = {}
         for index, key in enumerate(config.server.keys):
-            if key.name in keys or key.name in ("default", LOCAL.name):
+            if key.name in keys or key.name in RESERVED:
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
         if secret := config.secret(config.server.key_env):

@@ -65,7 +65,6 @@ class RequestPipeline:
         self._draining = asyncio.Event()
         self._authoriser = authoriser
         self._limits = key_limits(app)
-        app.usage.limited, app.usage.priced = self._limits.names, self._limits.of_money
         self._origins = origins
         self._heads = ResponseHeads(origins)
         self._timing = timing if timing is not None else StreamTiming()

@@ -18,6 +18,10 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallM
 from tailrace.runs.host import OnEnd
 from tailrace.server.metrics.registry import Metrics
 
+MAX_MODELS = 200  # with a series of their own
+MAX_LABEL_CHARS = 200
+OTHER_MODELS = "other"
+
 
 def count_calls(metrics: Metrics) -> CallMiddleware:
     """For `open_app(middleware=…)`."""
@@ -88,8 +92,13 @@ def count_runs(metrics: Metrics) -> OnEnd:
 def count_usage(metrics: Metrics) -> OnSpent:
     """For `UsageLedger.on_spent`."""
 
+    known: set[str] = set()
+
     def on_spent(key: str, spent: SpentTokens) -> None:
-        model = f"{spent.provider}/{spent.model}"
+        model = f"{spent.provider}/{spent.model}"[:MAX_LABEL_CHARS]
+        if model not in known and len(known) >= MAX_MODELS:
+            model = OTHER_MODELS  # clients choose these names, and a series is never forgotten
+        known.add(model)
         metrics.spent_tokens.inc(key, model, "input", by=spent.usage.input_tokens)
         metrics.spent_tokens.inc(key, model, "output", by=spent.usage.output_tokens)
 

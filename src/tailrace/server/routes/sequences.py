@@ -181,7 +181,8 @@ class Sequences:
     async def retry(self, request: web.Request) -> web.Response:
         """Starts a new instance that resumes at the step where this one failed."""
         try:
-            run = await self._pipeline.run_to_end(self._flows.retry(request.match_info["id"]))
+            again = self._flows.retry(request.match_info["id"], requester=request[IDENTITY].name)
+            run = await self._pipeline.run_to_end(again)
         except DefinitionError as exc:
             raise ApiError(409, exc.message) from exc
         return json_response(await self._status(run), status=201)

@@ -11,11 +11,12 @@ from aiohttp import web
 
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import read_object
+from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.client_call import ClientCall, read_client_request
+from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.token_count import count_input_tokens
 
 # Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
@@ -58,6 +59,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         client_request = read_client_request(request, MESSAGES, {"max_tokens": 1, **body})
         written = {name: value for name, value in client_request.body.items() if name in body}  # without our limit
         client_request = msgspec.structs.replace(client_request, body=written)
+        require_model(pipeline.app, client_request.model, request[IDENTITY])
         return json_response({"input_tokens": await count_input_tokens(pipeline.app, client_request)})
 
     return (

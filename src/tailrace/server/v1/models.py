@@ -70,7 +70,9 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]
         if AGENT not in (model_id, unaliased(app.config, model_id)):
-            return json_response(raw_model(app.config, model_id))
+            model = raw_model(app.config, model_id)
+            request[IDENTITY].require_model(model.id)
+            return json_response(model)
         request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
         return json_response(AGENT_MODEL)
 

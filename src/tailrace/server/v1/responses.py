@@ -162,6 +162,7 @@ class Responses:
         The provider's own count where its API has one, an estimate elsewhere."""
         body, client_request = await self._read(request)
         history = await self._history(converted(body, _StorageOptions), request[IDENTITY])
+        require_model(self._app, client_request.model, request[IDENTITY])
         counted = await count_input_tokens(self._app, client_request, history)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
 

@@ -27,6 +27,7 @@ _decode_string, _decode_strings = _string_decoder.decode, _string_decoder.decode
 _decode_any = msgspec.json.Decoder().decode
 _NO_STRING = (msgspec.DecodeError, UnicodeDecodeError)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ODD_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\[/u]")  # that our own JSON does not have
 _PADDING = re.compile(rb'"(?:obfuscation|p)"\s*:\s*"')
 _PROBE = "tailrace-probe"
 _RAW_PROBE = b'"tailrace-probe"'
@@ -196,6 +197,8 @@ def learn(
                 return None
             marker, suffix = suffix[: pad.end()], suffix[rest.end() - 1 :]
             expected[padding] = _RAW_PADDING.decode()
+        if any(map(_ODD_ESCAPE.search, (prefix, marker, suffix))):
+            return None  # a secret could stand there in a spelling that is not looked for (J114)
         tail = marker[1:] + _RAW_PADDING + suffix if marker else suffix[1:]
         if _parses_to(prefix[data_at:-1] + _RAW_PROBE + tail, expected):
             if marker:
