@@ -43,6 +43,7 @@ def make_chat(directory: Path, *args: str, path: Path | None = None) -> subproce
 
 def run_make(directory: Path, *args: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{path}:/usr/bin:/bin"} if path else dict(os.environ)
+    environment.pop("PYTHON", None)  # which would be taken
     command = ["make", "--no-print-directory", *args]
     return subprocess.run(
         command,

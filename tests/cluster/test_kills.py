@@ -23,7 +23,7 @@ from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 SEED = 20261115
 SOAK = int(os.environ.get("TAILRACE_SOAK", "1"))
-ROUNDS = {"sqlite": 5, "postgres": 10, "redis": 10}  # two nodes are killed in each: fifty in all
+ROUNDS = {"sqlite": 9, "postgres": 11, "redis": 5}  # two nodes are killed in each: fifty in all
 
 Until: TypeAlias = Callable[[Callable[[list[SeenEvent]], object]], Any]  # of `watching`
 

@@ -314,10 +314,13 @@ async def test_I105_what_was_seen_survives_a_restart_of_postgresql(how: str) -> 
         journal = await PostgresJournal.open(server.url())
         run, lease = await started(journal)
         seen: list[str] = []
+        arrived = asyncio.Event()
 
         async def watch() -> None:
             async for batch in journal.tail(run.id):
                 seen.extend(texts_of(batch))
+                if len(seen) > 50:
+                    arrived.set()
 
         watching = asyncio.ensure_future(watch())
         texts = [f"{number} " for number in range(300)]
@@ -327,6 +330,7 @@ async def test_I105_what_was_seen_survives_a_restart_of_postgresql(how: str) -> 
                 await asyncio.sleep(0)
                 if number == 50:
                     await journal.commit(lease)
+                    await arrived.wait()
                 if number == 100:
                     await asyncio.to_thread(server.kill if how == "kill" else lambda: server.stop(how))
                     shown = list(seen)

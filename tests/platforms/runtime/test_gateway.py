@@ -25,9 +25,11 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import CursorAhead, JournalError, PlatformError, StorageFailed
 from tailrace.events import ApprovalAnswered
+from tailrace.journal.fold import DELIVERY
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.platforms.runtime.chat_settings import Pairing
 from tailrace.ports import Batch
+from tailrace.runs.recovery import finished as delivered
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply
@@ -456,6 +458,8 @@ async def test_what_a_shutdown_cuts_says_so_and_goes_on_after_the_restart(tmp_pa
     async with town(tmp_path, reply("and so on."), store="sqlite:///t.db", platform=platform) as here:
         [run_id] = await here.runs()
         finished = await here.app.agents.finished(run_id)
+        for delivery in await here.app.journal.runs(kind=DELIVERY):
+            await delivered(here.app.journal, delivery.id)
     assert platform.chat("42").texts == (finished.output,)
     assert finished.output.startswith("word0 word1")
     assert len(platform.chat("42").messages) == 1
