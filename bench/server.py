@@ -29,6 +29,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
+from bench.gateway.prototypes import ENCODE, rebuilt
 from bench.table import Table
 
 FLAT_TOKENS, FLAT_STREAMS, FLAT_ROUNDS = 4000, 8, 7
@@ -104,45 +105,15 @@ async def provide() -> None:
 # ── the gateways ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Delta(msgspec.Struct):
-    content: str | None = None
-
-
-class Choice(msgspec.Struct):
-    delta: Delta
-    index: int = 0
-    finish_reason: str | None = None
-
-
-class Chunk(msgspec.Struct):
-    id: str
-    choices: list[Choice]
-    created: int = 0
-    model: str = ""
-
-
 async def prototype(base: str) -> None:
     """The same path with nothing but decoding and encoding."""
-    decode, encode = msgspec.json.Decoder(Chunk).decode, msgspec.json.Encoder().encode
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-
-    def rebuilt(event: bytes) -> bytes:
-        data = event[6:]
-        if data == b"[DONE]":
-            return b"data: [DONE]\n\n"
-        chunk = decode(data)
-        said = [
-            {"index": c.index, "delta": {"content": c.delta.content}, "finish_reason": c.finish_reason}
-            for c in chunk.choices
-        ]
-        head = {"id": chunk.id, "object": "chat.completion.chunk", "created": chunk.created, "model": chunk.model}
-        return b"data: %b\n\n" % encode({**head, "choices": said})
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = msgspec.json.decode(await request.read())
         body["model"] = body["model"].partition("/")[2]
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        async with session.post(base + PATH, data=encode(body)) as upstream:
+        async with session.post(base + PATH, data=ENCODE(body)) as upstream:
             await response.prepare(request)
             rest = b""
             async for data in upstream.content.iter_any():
