@@ -1,7 +1,8 @@
 """The store of a simulated world: the real SQLite journal on one database in memory, which every process shares.
 
-The statements, the group commits and the journal are the product's own. What differs is what would need a thread or a
-file: groups and reads are steps of the loop, and wake-ups between processes are too. A process that dies before its
+The statements, the grouping of commits and the journal are the product's own. What differs is what would need a thread
+or a file: each group and each read is a step of the loop, and so are wake-ups between processes. The choice between the
+loop's thread and the writer's (`Commits._write`) is therefore not simulated. A process that dies before its
 group was written leaves nothing of it behind; one that dies between the commit and the acknowledgement leaves all of
 it.
 """
