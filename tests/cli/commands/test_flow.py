@@ -197,12 +197,14 @@ async def test_an_interrupted_instance_can_be_gone_on_with(tmp_path: Path) -> No
     file = written(tmp_path, step("first", {"seconds": 0}, "sleep"), ask("a", stream=True))
     async with FaultyProvider(script=["ok+stall@50%"]) as server:
         process = await flow(tmp_path / "home", "run", file, server=server)
+        assert process.stderr is not None
+        named = (await process.stderr.readline()).decode().split()[0]
         await server.request(0)
         process.send_signal(signal.SIGINT)
         code, _, err = await ended(process)
         assert code == 130, err
         instance = err.strip().rpartition(" ")[2]
-        assert instance == err.split()[0]
+        assert instance == named
         code, out, err = await ended(await flow(tmp_path / "home", "resume", server=server))
     assert code == 0, err
     assert err.split()[0] == instance

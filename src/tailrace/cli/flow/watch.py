@@ -57,10 +57,11 @@ class View(Protocol):
 async def watch_instance(app: App, run: Run, *, as_json: bool) -> int:
     """Returns when the instance has ended, with the exit code of its state. Where its process dies meanwhile, this one
     goes on with it."""
+    # first of all: who interrupts it at once has read which instance it is
+    view: View = JsonLines() if as_json else PanelView(run) if sys.stderr.isatty() else PlainLines(run)
     progress = InstanceProgress()
     seen = [entry for entry in await app.journal.facts(run.id) if entry.seq <= run.last_seq]
     times = await app.journal.times(run.id)
-    view: View = JsonLines() if as_json else PanelView(run) if sys.stderr.isatty() else PlainLines(run)
 
     async def show_all() -> None:
         async with app.flows.watched(run.id), aclosing(follow(app.journal, run.id)) as watching:
