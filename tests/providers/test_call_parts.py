@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import nullcontext as does_not_raise
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
 from tailrace.providers.deadlines import (
+    STOOD_STILL_S,
     AttemptDeadlines,
     DeadlineWatch,
     Purpose,
@@ -362,6 +364,36 @@ async def test_each_deadline_by_itself(limits: AttemptDeadlines, advanced: bool,
         await beat(watch, every_s=2, times=1000, advanced=advanced)
     assert (caught.value.deadline, caught.value.provider) == (deadline, "p")
     assert asyncio.get_running_loop().time() - began == pytest.approx(after_s)
+
+
+class SuspendedLoop(asyncio.SelectorEventLoop):
+    """Its clock goes on while its process does not."""
+
+    suspended_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.suspended_s
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_L146_a_process_that_was_suspended_reads_before_it_judges(arrived: bool) -> None:
+    async def suspended_in_mid_answer() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SuspendedLoop)
+        with DeadlineWatch(AttemptDeadlines(first_token_s=5, idle_s=5, progress_s=5)) as watch:
+            watch.note_bytes(advanced=True)
+            loop.suspended_s += 3600
+            await asyncio.sleep(0)  # the timer is due before anything is read, as on uvloop
+            await asyncio.sleep(0)
+            if arrived:
+                watch.note_bytes(advanced=True)
+            else:
+                loop.suspended_s += STOOD_STILL_S * 1.5
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=SuspendedLoop) as runner, does_not_raise() if arrived else pytest.raises(TimedOut):
+        runner.run(suspended_in_mid_answer())
 
 
 @driven

@@ -5,9 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, StoreFault, Watch, World
+from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Said, StoreFault, Watch, World
 
 FOUND = {
+    # A process that had stood still judged its provider by that silence, with the bytes waiting in its socket.
+    "an answer that arrived while its process hung": World(
+        happenings=(
+            Ask(
+                at=1.2,
+                said=(Said(faults=(Bad(kind="end", at=28), Bad(kind="overloaded", at=43), Bad(kind="slow", at=96))),),
+            ),
+            Hang(at=3.7),
+        ),
+    ),
     # What an earlier process had spent was not counted in the end of a raw call that another one went on with.
     "usage of a raw call after a crash": World(
         dialect="anthropic",

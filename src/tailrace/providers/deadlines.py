@@ -23,6 +23,7 @@ LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prom
 _LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of context
 _USUAL_CONTEXT_TOKENS = _LARGE_CONTEXT_S[-1][0]
 TURN_IDLE_S = 180.0
+STOOD_STILL_S = 1.0  # a timer that fires so late fires in a process that was stopped, or in a machine that slept
 
 
 class AttemptDeadlines(msgspec.Struct, frozen=True):
@@ -104,7 +105,8 @@ class DeadlineWatch:
     fires, or for a deadline that is nearer.
 
     `is_thinking` and `lengthened` are asked only when a deadline is about to pass: whether the model is in the middle
-    of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know.
+    of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know. A process that was
+    suspended reads what came meanwhile before it judges the provider by its own silence (L146).
 
     Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
     whoever takes tokens may do so itself.
@@ -113,6 +115,7 @@ class DeadlineWatch:
     __slots__ = (
         "_cancelling",
         "_deadlines",
+        "_excused_bytes_at",
         "_fires_at",
         "_is_open",
         "_loop",
@@ -139,6 +142,7 @@ class DeadlineWatch:
         self._is_open = self.begun
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
+        self._excused_bytes_at = -1.0
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -220,6 +224,10 @@ class DeadlineWatch:
 
     def _check(self) -> None:
         self._timer = None
+        if self._stood_still():
+            self._fires_at = self._time() + STOOD_STILL_S
+            self._timer = self._loop.call_at(self._fires_at, self._check)
+            return
         while (due := self._next()) is not None and due[0] <= self._time():
             if self.lengthened is not None:
                 self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
@@ -228,6 +236,13 @@ class DeadlineWatch:
                 self._task.cancel()
                 return
         self._arm()
+
+    def _stood_still(self) -> bool:
+        """Whether the timer is so late that bytes may wait in the socket: said once for each silence."""
+        if self._time() - self._fires_at < STOOD_STILL_S or self._excused_bytes_at == self.bytes_at:
+            return False
+        self._excused_bytes_at = self.bytes_at
+        return True
 
     def _excused(self, deadline: Deadline) -> bool:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
