@@ -15,7 +15,16 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, mean_call, priced, rows_of
+from tailrace.app.usage.counters import (
+    UsageRow,
+    amounts_of,
+    day_of,
+    details_of_key,
+    details_since,
+    mean_call,
+    priced,
+    rows_of,
+)
 from tailrace.errors import JournalError
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
@@ -71,10 +80,20 @@ class UsageLedger:
     async def rows(self, since: str = "", key: str | None = None) -> list[UsageRow]:
         """What all processes have counted from this day on, of one key or of all."""
         await self.flush()
-        rows = await asyncio.to_thread(rows_of, await self._journal.counters(DETAILS))
-        wanted = [row for row in rows if row.day >= since and key in (None, row.key)]
+        rows = await asyncio.to_thread(rows_of, await self._counters(since, key))
+        wanted = [row for row in rows if key in (None, row.key)]
         await self._costs.load(map(mean_call, wanted))
         return priced(wanted, self._costs.price)
+
+    async def _counters(self, since: str, key: str | None) -> dict[str, float]:
+        """Of one key no more than it has: there may be thousands of keys."""
+        prefixes = details_of_key(key, since, self.today()) if key is not None else None
+        if prefixes is None:
+            return await self._journal.counters(*details_since(since))
+        found: dict[str, float] = {}
+        for prefix in prefixes:
+            found |= await self._journal.counters(prefix)
+        return found
 
     async def _price(self, key: str, spent: SpentTokens) -> float | None:
         if key not in self.priced:

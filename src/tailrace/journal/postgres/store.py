@@ -318,8 +318,8 @@ class PostgresJournal(StoredJournal):
         add = partial(statements.add_to_counters, amounts=dict(amounts))
         return await self._commits.call(add, patience_s=PATIENCE_S.get())
 
-    async def counters(self, prefix: str) -> dict[str, float]:
-        return await self._readers.query(partial(queries.counters, prefix=prefix))
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         remove = partial(statements.remove_counters, prefix=prefix, before=before)
