@@ -475,7 +475,7 @@ class Journal(Protocol):
         """Those whose names begin so, from the name `first` on."""
 
     async def remove_counters(self, prefix: str, before: str) -> None:
-        """Those whose names begin with `prefix` and are less than `before`."""
+        """Those whose names begin with `prefix` and are less than `before`, but for one that is being changed."""
 
     # ── other processes ──
 

@@ -55,11 +55,11 @@ async def test_the_details_of_a_day_go_with_its_runs() -> None:
 class Watched(MemoryJournal):
     """Knows how many counters were read."""
 
-    read = 0
+    numbers_read = 0
 
     async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
         found = await super().counters(prefix, first)
-        self.read += len(found)
+        self.numbers_read += len(found)
         return found
 
 
@@ -68,9 +68,9 @@ async def test_a_look_reads_the_days_and_the_key_that_it_is_about(tmp_path: Path
     await journal.add_to_counters(await filled.counters(""))
     ledger = UsageLedger(journal, Costs(load({}, tmp_path)), clock=lambda: NOON)
     assert len(await ledger.rows("2026-11-19")) == 40
-    assert journal.read == 40 * 3  # calls, input and output
-    journal.read = 0
+    assert journal.numbers_read == 40 * 3  # calls, input and output
+    journal.numbers_read = 0
     assert len(await ledger.rows("2026-11-19", "key 7")) == 2
-    assert journal.read == 2 * 3
+    assert journal.numbers_read == 2 * 3
     assert len(await ledger.rows("2024-01-01", "key 7")) == 10
     assert await ledger.rows("2026-11-21", "key 7") == []
