@@ -1,4 +1,4 @@
-"""Counts what model calls use: at once in memory, once a second in the store.
+"""Counts what model calls use: at once in memory, within a second in the store.
 
 Costs a call nothing but an entry in a dictionary. What a process that is killed has not written yet, at most a second
 of it, is not counted; runs themselves have their usage in their logs.
@@ -45,7 +45,8 @@ class UsageLedger:
         self._spent: list[tuple[str, SpentTokens, float]] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
         self._flushing = asyncio.Lock()
-        self._wanted = asyncio.Event()
+        self._added = asyncio.Event()  # there is something to write
+        self._urgent = asyncio.Event()  # before the second is over
         self._closing = False
         self.limited: Collection[str] = ()  # keys with a budget: theirs is written at once
         self.priced: Collection[str] = ()  # keys whose money is limited: theirs is priced at once
@@ -57,8 +58,9 @@ class UsageLedger:
 
     def add(self, key: str, spent: SpentTokens) -> None:
         self._spent.append((key, spent, self._clock()))
+        self._added.set()
         if key in self.limited:
-            self._wanted.set()
+            self._urgent.set()
 
     async def flush(self) -> None:
         """Writes what was counted. Raises `JournalError`, and loses nothing by it; nor by being cancelled."""
@@ -112,17 +114,22 @@ class UsageLedger:
             yield
         finally:
             self._closing = True
-            self._wanted.set()
+            self._added.set()
+            self._urgent.set()
             await task
             await self._try_flush()
 
     async def _keep_writing(self) -> None:
         while not self._closing:
+            await self._added.wait()  # a process that does nothing is not woken
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_EVERY_S):
-                    await self._wanted.wait()
-            self._wanted.clear()
+                    await self._urgent.wait()
+            self._added.clear()
+            self._urgent.clear()
             await self._try_flush()
+            if self._unwritten:
+                self._added.set()
 
     async def _try_flush(self) -> None:
         try:
