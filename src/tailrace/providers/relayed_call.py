@@ -87,6 +87,7 @@ class RelayedCall:
             try:
                 answer = await self._attempt()
             except ProviderError as exc:
+                exc.__traceback__ = None  # it is kept, and its frames hold it
                 self._end(outcome, error=exc)
                 if self._sent:
                     raise
@@ -100,7 +101,10 @@ class RelayedCall:
                 return answer
         if error is None:
             raise AssertionError("a route has at least one attempt")
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # this frame is in its traceback
 
     async def _attempt(self) -> dict[str, msgspec.Raw] | None:
         route = self._route
