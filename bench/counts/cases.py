@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bench.counts.peer import BEGIN, END, Client, Provider, clients, said, token
+from bench.counts.peer import BEGIN, END, REFUSAL, Client, Provider, clients, said, token
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 3  # the least counts: a timer that fires in between adds to the others
@@ -160,6 +160,23 @@ def connections(server: Counted) -> list[Count]:
     ]
 
 
+def refusals(server: Counted, name: str, path: str, body: dict[str, Any]) -> Count:
+    """Requests that the provider refuses."""
+    with clients(server.port, 1) as [client]:
+
+        def ask() -> None:
+            for _ in range(REQUESTS):
+                client.ask("POST", path, body)
+                asked = server.provider.request()
+                asked.sendall(REFUSAL)
+                client.read_whole()
+                server.provider.done(asked)
+
+        ask()
+        windows = [server.counted(ask) for _ in range(ROUNDS)]
+    return Count(f"{name} cycles", "objects in cycles per refused request", min(w.cycles for w in windows) / REQUESTS)
+
+
 def tokens(server: Counted, name: str, unit: str, path: str, body: dict[str, Any]) -> Count:
     windows = []
     for _ in range(ROUNDS):
@@ -245,6 +262,9 @@ def count_all(server: Counted) -> list[Count]:
         *requests(server, "stored request", RESPONSES_PATH, STORED),
         *requests(server, "agent request", CHAT_PATH, AGENT),
         *connections(server),
+        refusals(server, "refused request", CHAT_PATH, CHAT),
+        refusals(server, "refused stored request", RESPONSES_PATH, STORED),
+        refusals(server, "refused agent request", CHAT_PATH, AGENT),
         tokens(server, "token", "calls per token of a raw chat stream", CHAT_PATH, CHAT),
         tokens(server, "committed", "calls per token of a stored response, committed", RESPONSES_PATH, STORED),
         *viewers(server),

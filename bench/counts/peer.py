@@ -37,6 +37,11 @@ def said(number: int) -> bytes:
 
 
 BEGIN = HEAD + event({"role": "assistant", "content": ""})
+_REFUSED = b'{"error":{"message":"no such key","type":"invalid_request_error","code":"invalid_api_key"}}'
+REFUSAL = b"HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(_REFUSED),
+    _REFUSED,
+)
 END = event({}, "stop") + http_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 

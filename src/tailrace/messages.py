@@ -22,8 +22,8 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Usage(Value):
     """Tokens as the provider counted them. In Anthropic's dialect `input_tokens` excludes the cached ones. Of an answer
-    that was interrupted before its provider had counted them they are an estimate, and `estimated_tokens` says of how
-    many of the input's and the output's tokens together that is so."""
+    that broke off before its provider had counted them, or that it never counts, they are an estimate, and
+    `estimated_tokens` says of how many of the input's and the output's tokens together that is so."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -69,6 +69,7 @@ class ModelCall:
         self._settings = settings
         self._redactor = redactor
         self._can_compress = True
+        self.is_stopped = False  # the turn: what is left unfinished is not read on
 
     async def answer(self, shown: str, *, budget_s: float | None, kept: KeptAnswer | None = None) -> RunFailure | None:
         """Asks the model and records its answer; with `kept`, reads that answer on first. Returns why the run has
@@ -96,7 +97,12 @@ class ModelCall:
         before = shown.removesuffix(kept.text) if kept is not None else shown
         first_call = self._record.fold.call_count
         answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before, first_call=first_call)
-        return _AnswerLog(self._record, answer, shown, kept)
+        log = _AnswerLog(self._record, answer, shown, kept)
+        log.is_wanted = self._is_wanted
+        return log
+
+    def _is_wanted(self) -> bool:
+        return not self.is_stopped
 
     async def cancel_kept(self, kept: KeptAnswer) -> None:
         """The turn was stopped: the provider need not go on with this answer."""

@@ -179,6 +179,7 @@ class TurnRunner:
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:
+            self._model.is_stopped = True
             raise Stopped
         if signal.name == "approval":
             decision = signal.payload.get("decision")

@@ -1,6 +1,7 @@
-"""Compacts and deletes old runs from time to time, in a process that stays.
+"""Compacts and deletes old runs, and old numbers of what was used, from time to time, in a process that stays.
 
-Owns when. `journal.retention` says which runs are due. A process that answers one question ends before the first round.
+Owns when. `journal.retention` says which runs are due, `app.usage.expiry` which numbers. A process that answers one
+question ends before the first round.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from tailrace.app.usage.expiry import expire_usage
 from tailrace.config.load import Config
 from tailrace.errors import JournalError
 from tailrace.journal.retention import Retention, retain
@@ -49,6 +51,7 @@ async def _keep(journal: Journal, retention: Retention, clock: Callable[[], floa
     await asyncio.sleep(FIRST_AFTER_S)
     while True:
         try:
+            await expire_usage(journal, clock(), retention.delete_after_s)
             done = await retain(journal, retention, clock())
         except JournalError as exc:
             log.warning("old runs could not be compacted or deleted: %s", exc)

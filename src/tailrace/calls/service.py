@@ -18,13 +18,14 @@ from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEve
 from tailrace.journal.fold import fold
 from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.messages import JsonObject, Message, Usage, Value
-from tailrace.ports import Durability, Journal, NewRun, Run
+from tailrace.ports import Durability, Journal, NewRun, Run, Signal
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
+from tailrace.runs.delta_log import always, never
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
+from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_only
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.responses.client_request import parse_client_request
 
@@ -92,7 +93,7 @@ class _CallExecution:
 
     async def run(self) -> RunFinished:
         try:
-            result = await run_beside(self._answer(), listen(self._journal, self._lease, stop_only))
+            result = await run_beside(self._answer(), listen(self._journal, self._lease, self._on_signal))
         except Stopped:
             unwanted = self._record.kept
             finished = await self._record.seal(self._record.stopped())
@@ -102,6 +103,11 @@ class _CallExecution:
         except ProviderError as exc:
             return await self._record.seal(self._record.failed(exc))
         return await self._record.seal(self._record.completed(result))
+
+    def _on_signal(self, signal: Signal) -> None:
+        if signal.name == STOP:
+            self._record.is_wanted = never
+        stop_only(signal)
 
     async def _answer(self) -> CallResult:
         """The answer that an earlier process asked for, where its provider keeps it, else another one, from the text on
@@ -120,7 +126,7 @@ class _CallExecution:
         return await self._caller.complete(request, self._routes, listener=self._record)
 
     def _new_log(self, shown: str, attempts: int, usage: Usage, kept: KeptAnswer | None = None) -> CallLog:
-        return CallLog(
+        log = CallLog(
             self._journal,
             self._lease,
             shown=shown,
@@ -130,6 +136,8 @@ class _CallExecution:
             routed=RoutedRequest(self._asked, self._routes),
             kept=kept,
         )
+        log.is_wanted = always  # another process goes on with the call
+        return log
 
 
 def _began_a_tool_call(entries: Iterable[Entry]) -> bool:

@@ -399,8 +399,8 @@ class MemoryJournal:
         self._counters |= {name: self._counters.get(name, 0.0) + amount for name, amount in amounts.items()}
         return {name: self._counters[name] for name in amounts}
 
-    async def counters(self, prefix: str) -> dict[str, float]:
-        return {name: value for name, value in self._counters.items() if name.startswith(prefix)}
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        return {name: value for name, value in self._counters.items() if name.startswith(prefix) and name >= first}
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         for name in [name for name in self._counters if name.startswith(prefix) and name < before]:

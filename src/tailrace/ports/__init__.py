@@ -471,11 +471,11 @@ class Journal(Protocol):
         """Adds to these numbers, all in one step, and returns what each is then. One that is not there is 0; adding 0
         reads it. Processes that add at once are given different numbers."""
 
-    async def counters(self, prefix: str) -> dict[str, float]:
-        """Those whose names begin so."""
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        """Those whose names begin so, from the name `first` on."""
 
     async def remove_counters(self, prefix: str, before: str) -> None:
-        """Those whose names begin with `prefix` and are less than `before`."""
+        """Those whose names begin with `prefix` and are less than `before`, but for one that is being changed."""
 
     # ── other processes ──
 

@@ -251,7 +251,8 @@ class _CallInProgress:
             self._route_order.failed(exc, asyncio.get_running_loop().time())
             return self._recover(outcome.number, attempt, received, exc)
         except (asyncio.CancelledError, StoppedByListener) as exc:
-            self._end(outcome, attempt, attempt.received(), interrupted=True)
+            unwanted = isinstance(exc, StoppedByListener) or not attempt.kept_id or not self._listener.may_read_on()
+            self._end(outcome, attempt, attempt.received(), interrupted=True, goes_on=not unwanted)
             if not isinstance(exc, StoppedByListener):
                 raise  # another process may go on with it, so the provider goes on too
             stop = StopCall(exc.error)
@@ -287,13 +288,18 @@ class _CallInProgress:
         *,
         error: ProviderError | None = None,
         interrupted: bool = False,
+        goes_on: bool = False,
     ) -> None:
+        """`goes_on`: whoever reads the rest of the answer counts all of it."""
         self._silent_s = attempt.silent_s
         usage, answer_id, answer_model, finish_reason = outcome.usage, "", "", ""
         if received is not None:
             usage, answer_id = received.usage, received.id
             answer_model, finish_reason = received.model, received.finish_reason
-            if interrupted and not attempt.kept_id:  # a kept answer goes on at its provider, who counts it
+            broke_off = interrupted or error is not None
+            # A count that comes with the beginning of an answer grows until its end.
+            counted = usage.output_tokens and finish_reason if broke_off else usage.input_tokens or usage.output_tokens
+            if not counted and not goes_on:
                 usage = with_estimate(usage, self._request, received.message)
         ended = AttemptOutcome(
             outcome.number,

@@ -58,8 +58,13 @@ class CallListener:
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         """A kept answer cannot be read on: the attempt has failed, and what follows any failed attempt follows."""
 
+    def may_read_on(self) -> bool:
+        """Asked when the task is cancelled while the provider keeps the answer: whether this process or another one
+        reads it on later. Its usage is counted then, else now."""
+        return False
+
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        """Also for an attempt that is interrupted: its usage, as far as it is known."""
+        """Also for an attempt that failed or is interrupted: its usage, estimated where its provider is silent."""
 
     def verdict(self, _error: ProviderError) -> Verdict:
         """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
@@ -97,6 +102,9 @@ class ForwardingListener(CallListener):
 
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         self._inner.answer_lost(provider, error)
+
+    def may_read_on(self) -> bool:
+        return self._inner.may_read_on()
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._inner.attempt_ended(attempt)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,8 +22,11 @@ from tailrace.providers.deadlines import DeadlineWatch, deadlines_of
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.wire.chat.usage import usage_of
+from tailrace.wire.peer_json import object_of, objects_of, text_of
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, prompt_tokens
 
 _BYTES_PER_TOKEN = 4
+_COUNTED = ("choices", "usage")
 
 
 @runtime_checkable
@@ -31,13 +34,16 @@ class Relay(Protocol):
     """A provider with other routes than its dialect's."""
 
     def relay(
-        self, route: str, body: JsonObject, headers: Mapping[str, str] = ...
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = ..., ours: Mapping[str, Any] = ...
     ) -> AbstractAsyncContextManager[RelayedReply]:
         """As `HttpProvider.relay`."""
 
 
 class RelayedCall:
-    """`send` is given the events of a stream, those of one read together. Runs once."""
+    """`send` is given the events of a stream, those of one read together. Runs once.
+
+    A stream is asked to tell its usage at the end, which only a client gets that asked for it. What a provider has not
+    counted is estimated, once it has begun to answer."""
 
     def __init__(
         self,
@@ -58,7 +64,13 @@ class RelayedCall:
         self._listener = listener
         self._send = send
         self._sent = False
-        self._usage = Usage()
+        options = object_of(body.get("stream_options"))
+        self._told_usage = options.get("include_usage") is True
+        adds_usage = bool(body.get("stream")) and not self._told_usage
+        self._ours = {"stream_options": {**options, "include_usage": True}} if adds_usage else {}
+        self._usage: Usage | None = None  # as the provider has counted it
+        self._answered_chars = 0
+        self._has_answer = False
 
     async def run(self) -> dict[str, msgspec.Raw] | None:
         """The fields of a whole answer; None where it was streamed. An attempt that failed before anything was sent is
@@ -75,6 +87,7 @@ class RelayedCall:
             try:
                 answer = await self._attempt()
             except ProviderError as exc:
+                exc.__traceback__ = None  # it is kept, and its frames hold it
                 self._end(outcome, error=exc)
                 if self._sent:
                     raise
@@ -88,7 +101,10 @@ class RelayedCall:
                 return answer
         if error is None:
             raise AssertionError("a route has at least one attempt")
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # this frame is in its traceback
 
     async def _attempt(self) -> dict[str, msgspec.Raw] | None:
         route = self._route
@@ -96,22 +112,37 @@ class RelayedCall:
         deadlines = deadlines_of(route.policy, purpose="turn", context_tokens=tokens, local=route.local)
         watch = DeadlineWatch(deadlines, provider=route.provider.name)
         with watch:
-            async with self._provider.relay(self._path, self._body, self._headers) as reply:
+            async with self._provider.relay(self._path, self._body, self._headers, self._ours) as reply:
                 reply.on_bytes = lambda: watch.note_bytes(advanced=True)
                 if not reply.is_stream:
                     fields = await reply.fields()
-                    if "usage" in fields:
-                        self._usage = usage_of(msgspec.json.decode(fields["usage"]))
+                    self._count({name: msgspec.json.decode(fields[name]) for name in _COUNTED if name in fields})
                     return fields
                 async for events in reply.events():
-                    for event in events:
-                        if event.get("usage"):
-                            self._usage = usage_of(event["usage"])
-                    if events:
+                    if shown := [event for event in events if self._count(event)]:
                         self._sent = True
-                        self._send(events)
+                        self._send(shown)
                 return None
 
+    def _count(self, event: JsonObject) -> bool:
+        """Whether the client gets this event: one without choices would break a client that has not asked for it."""
+        self._has_answer = True
+        for choice in objects_of(event.get("choices")):
+            self._answered_chars += len(text_of(choice.get("text")))
+        if isinstance(usage := event.get("usage"), dict):
+            self._usage = usage_of(usage)
+            return self._told_usage or bool(event.get("choices"))
+        if not self._told_usage:
+            event.pop("usage", None)
+        return True
+
+    def _spent(self) -> Usage:
+        if self._usage is not None or not self._has_answer:
+            return self._usage or Usage()
+        asked = sum(prompt_tokens(self._body.get(name)) for name in ("prompt", "suffix", "input"))
+        answered = self._answered_chars // CHARS_PER_TOKEN
+        return Usage(asked, answered, estimated_tokens=asked + answered)
+
     def _end(self, outcome: AttemptOutcome, *, error: ProviderError | None = None, interrupted: bool = False) -> None:
-        ended = msgspec.structs.replace(outcome, usage=self._usage, error=error, interrupted=interrupted)
+        ended = msgspec.structs.replace(outcome, usage=self._spent(), error=error, interrupted=interrupted)
         self._listener.attempt_ended(ended)

@@ -61,6 +61,7 @@ class DeltaLog(CallListener):
         "_shown",
         "_text_to_skip",
         "_write",
+        "is_wanted",
         "kept",
         "streamed",
         "usage",
@@ -77,6 +78,7 @@ class DeltaLog(CallListener):
         kept: KeptAnswer | None = None,
     ) -> None:
         self._write = write
+        self.is_wanted: Callable[[], bool] = never  # whether a kept answer is read on once this process has left it
         self._resumes = kept is not None
         self._text_to_skip = len(kept.text) if kept is not None else 0
         self._reasoning_to_skip = kept.reasoning_chars if kept is not None else 0
@@ -184,6 +186,9 @@ class DeltaLog(CallListener):
         self.kept = KeptAnswer(provider, model, answer_id, self._attempt)
         self.add(AnswerKept(provider, model, answer_id, self._block_id))
 
+    def may_read_on(self) -> bool:
+        return self.is_wanted()
+
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         text = f"⚠️ The answer that {provider} keeps cannot be read on; going on without it."
         self.add(GatewayNotice("answer_lost", text, {"provider": provider, "reason": str(error)[:MAX_REASON_CHARS]}))
@@ -220,3 +225,11 @@ class DeltaLog(CallListener):
         withdrawn = self._before_call + number
         self._shown.withdraw(withdrawn)
         self._write(withdrawn, [AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id)])
+
+
+def never() -> bool:
+    return False
+
+
+def always() -> bool:
+    return True

@@ -38,10 +38,17 @@ class FlatTaskGroup(asyncio.TaskGroup):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        first: BaseException | None = None
         try:
             await super().__aexit__(kind, exc, trace)
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            first = errors.exceptions[0]
+            errors.__traceback__ = None  # its frames hold it: a cycle (L148)
+        if first is not None:  # out of the block, or the group would be its context
+            try:
+                raise first from None
+            finally:
+                del first, exc, trace  # this frame is in its traceback
 
 
 async def run_beside(work: Coroutine[Any, Any, T], companion: Coroutine[Any, Any, None]) -> T:

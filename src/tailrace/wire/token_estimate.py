@@ -43,9 +43,22 @@ def message_tokens(messages: Iterable[Message]) -> int:
     return sum(sum(map(_chars, message.parts)) // CHARS_PER_TOKEN + _MESSAGE_TOKENS for message in messages)
 
 
+def prompt_tokens(prompt: object) -> int:
+    """Of a text, of several, or of tokens as numbers: what completions and embeddings take."""
+    match prompt:
+        case str():
+            return -(-len(prompt) // CHARS_PER_TOKEN)
+        case list():
+            return sum(map(prompt_tokens, prompt))
+        case int():
+            return 1
+        case _:
+            return 0
+
+
 def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage:
-    """The usage of an answer that was interrupted: what its provider has said of it, and an estimate of what it has
-    not. Nothing of a provider that had not begun to answer."""
+    """The usage of an answer that its provider has not counted to the end: what it has said, and an estimate of what it
+    has not. Nothing of a provider that had not begun to answer."""
     if not answer.parts:
         return known
     said = known.input_tokens or known.cache_read_tokens or known.cache_write_tokens

@@ -23,14 +23,14 @@ def spent(model: str, given: int = 10, made: int = 5) -> SpentTokens:
 def test_what_is_counted_can_be_read_by_day_key_and_model() -> None:
     counters = added(
         amounts_of("ci", spent("gpt-5"), NOON, 0.25),
-        amounts_of("ci", spent("gpt-5"), NOON + 3600, 0.25),
+        amounts_of("ci", SpentTokens("openai", "gpt-5", Usage(10, 5, 3, estimated_tokens=4)), NOON + 3600, 0.25),
         amounts_of("ci", spent("o"), NOON + 86_400),
         amounts_of("a\tb\n", spent("gpt-5"), NOON),
     )
     rows = priced(rows_of(counters), lambda spent: 0.01 * spent.usage.input_tokens if spent.model == "gpt-5" else None)
     assert rows == [
         UsageRow("2026-11-20", "a?b?", "openai/gpt-5", 1, 10, 5, 3, usd=0.1),
-        UsageRow("2026-11-20", "ci", "openai/gpt-5", 2, 20, 10, 6, usd=0.2),
+        UsageRow("2026-11-20", "ci", "openai/gpt-5", 2, 20, 10, 6, estimated_tokens=4, usd=0.2),
         UsageRow("2026-11-21", "ci", "openai/o", 1, 10, 5, 3, unpriced=15),
     ]
     assert counters["spent\t2026-11-20\tci\ttokens"] == 30

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.ledger import UsageLedger
+from tailrace.app.usage.ledger import FLUSH_EVERY_S, UsageLedger
 from tailrace.config.load import load
 from tailrace.errors import StorageFailed
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import SpentTokens, Usage
+from tailrace.testing.clock import driven
 
 SPENT = SpentTokens("p", "m", Usage(3, 2))
 
@@ -25,8 +26,10 @@ class SlowJournal(MemoryJournal):
         super().__init__()
         self.open = asyncio.Event()
         self.away = False
+        self.asked: list[float] = []  # when
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        self.asked.append(asyncio.get_running_loop().time())
         await self.open.wait()
         if self.away:
             raise StorageFailed("away")
@@ -95,3 +98,25 @@ async def test_only_keys_with_a_budget_of_money_need_prices(
     await ledger.flush()
     assert loaded == [SPENT]
     assert [value for name, value in (await journal.counters("spent\t")).items() if name.endswith("usd")] == [0.5]
+
+
+@driven
+async def test_what_is_added_is_written_within_a_second_and_nothing_else_wakes_the_process(tmp_path: Path) -> None:
+    journal = SlowJournal()
+    journal.open.set()
+    ledger = UsageLedger(journal, Costs(load({}, tmp_path)))
+    now = asyncio.get_running_loop().time
+    async with ledger.running():
+        await asyncio.sleep(1000)
+        assert journal.asked == []
+        ledger.add("ci", SPENT)
+        began = now()
+        await asyncio.sleep(5)
+        assert [at - began for at in journal.asked] == [pytest.approx(FLUSH_EVERY_S)]
+        journal.away, journal.asked = True, []
+        ledger.add("ci", SPENT)
+        await asyncio.sleep(3.5)
+        assert len(journal.asked) == 3, "tried again each second"
+        journal.away = False
+        await asyncio.sleep(1)
+        assert (await journal.counters("usage\t")).popitem()[1] == 4

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+
+import pytest
 
 from tailrace.app.usage.counters import amounts_of
 from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
@@ -42,7 +45,10 @@ async def test_as_many_requests_pass_in_a_minute_as_the_key_has() -> None:
     assert refused[0].message == "this key may use 3 requests a minute; it may again in 45 s"
     clock.now += 45
     assert isinstance(await door.admit("ci"), Allowance)
-    assert len(await journal.counters("rate\t")) == 1, "the minute before is forgotten"
+    assert len(await journal.counters("rate\t")) == 2, "a node whose clock is behind may be in the minute before"
+    clock.now += 60
+    assert isinstance(await door.admit("ci"), Allowance)
+    assert len(await journal.counters("rate\t")) == 2, "older ones are forgotten"
 
 
 async def test_a_day_s_tokens_and_money_are_those_of_the_day() -> None:
@@ -73,3 +79,45 @@ async def test_keys_are_counted_each_for_itself() -> None:
     door = KeyLimits(keys, journal, clock=clock)
     assert all([isinstance(await door.admit(name), Allowance) for name in keys])
     assert all([isinstance(await door.admit(name), Refusal) for name in keys])
+
+
+async def test_the_minutes_of_ten_thousand_keys_are_removed_together() -> None:
+    """A request costs the same however many keys there are."""
+
+    class Counted(MemoryJournal):
+        steps = 0
+
+        async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+            self.steps += 1
+            return await super().add_to_counters(amounts)
+
+        async def remove_counters(self, prefix: str, before: str) -> None:
+            self.steps += 1
+            await super().remove_counters(prefix, before)
+
+    clock, journal = Clock(), Counted()
+    names = [f"key {number}" for number in range(10_000)]
+    door = KeyLimits({name: ServerKey(name, "CI_KEY", requests_per_minute=9) for name in names}, journal, clock=clock)
+    for name in names:
+        await door.admit(name)
+    assert journal.steps == 10_001
+    clock.now += 120
+    await door.admit("key 1")
+    assert len(await journal.counters("rate\t")) == 1
+
+
+@pytest.mark.parametrize("early_s", [0.0, 0.25, 59.75])
+async def test_what_a_client_waits_for_is_over_when_it_asks_again(early_s: float) -> None:
+    clock, journal = Clock(), MemoryJournal()
+    clock.now = MIDNIGHT + 86_400 - early_s
+    door = limits(ServerKey("ci", "CI_KEY", requests_per_minute=1, tokens_per_day=10), journal, clock)
+    assert isinstance(await door.admit("ci"), Allowance)
+    refused = await door.admit("ci")
+    assert isinstance(refused, Refusal)
+    assert 1 <= refused.retry_after_s <= 60
+    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(10, 0)), clock.now))
+    spent = await door.admit("ci")
+    assert isinstance(spent, Refusal)
+    assert spent.limit == "tokens_per_day"
+    clock.now += spent.retry_after_s
+    assert isinstance(await door.admit("ci"), Allowance)

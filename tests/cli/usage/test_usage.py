@@ -88,3 +88,8 @@ def test_the_words_for_a_time() -> None:
 
 def test_one_row_needs_no_total() -> None:
     assert len(usage_table([UsageRow("", "ci", "", 1, 2, 3, usd=0.5)], by="key")) == 2
+
+
+def test_a_table_says_how_many_tokens_are_estimated() -> None:
+    row = UsageRow("", "ci", "p/m", 1, 900, 600, estimated_tokens=1500, usd=0.1)
+    assert usage_table([row], by=None)[-1] == "1,500 of the tokens are estimated: their provider has not counted them"

@@ -62,6 +62,66 @@ async def test_a_group_with_other_writes_is_one_transaction(journal: PostgresJou
     assert [each for each in told if "BEGIN" in each or "COMMIT" in each] == [told[0], told[-1]]
 
 
+async def test_what_a_group_counts_is_one_statement_at_its_end(journal: PostgresJournal) -> None:
+    _, lease = await started(journal)
+    told = statements(journal)
+    adding = [journal.add_to_counters({name: 1.0, "all": 0.5}) for name in ("b", "a", "b")]
+    made = journal.create(NewRun("call"))
+    *numbers, _, _ = await asyncio.gather(*adding, made, journal.seal(lease, RunFinished("completed")))
+    assert numbers == [{"b": 1, "all": 0.5}, {"a": 1, "all": 1}, {"b": 2, "all": 1.5}]
+    assert ["INTO counters" in each for each in told].index(True) == len(told) - 2
+    assert sum("INTO counters" in each for each in told) == 1
+
+
+async def waiting_for_a_lock(connection: Connection, journal: PostgresJournal) -> None:
+    """Returns when the journal's writer waits for what another transaction holds."""
+    name = f"tailrace writer {journal._commits.token}"
+    while not await connection.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", name
+    ):
+        pass
+
+
+async def test_processes_that_count_in_opposite_orders_never_wait_for_each_other(
+    journal: PostgresJournal, postgres_url: str
+) -> None:
+    """The counters of a group are taken in the order of their names, whatever the order of the calls: while one process
+    waits for the first, it holds none of the others, so a second process that comes in another order can pass."""
+    await journal.add_to_counters({"c/a": 0, "c/b": 0})
+    other = await PostgresJournal.open(postgres_url)
+    try:
+        async with by_hand(journal) as connection:
+            async with connection.transaction():
+                await connection.execute("SELECT 1 FROM counters WHERE name = 'c/a' FOR UPDATE")
+                first = asyncio.gather(journal.add_to_counters({"c/b": 1}), journal.add_to_counters({"c/a": 1}))
+                async with asyncio.timeout(30):
+                    await waiting_for_a_lock(connection, journal)
+                    assert await other.add_to_counters({"c/b": 1}) == {"c/b": 1}
+                    second = asyncio.gather(other.add_to_counters({"c/a": 1}), other.add_to_counters({"c/b": 1}))
+                    await waiting_for_a_lock(connection, other)
+            async with asyncio.timeout(30):
+                await asyncio.gather(first, second)
+            deadlocks = await connection.fetchval(
+                "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+            )
+            assert deadlocks == 0
+        assert await journal.counters("c/") == {"c/a": 2, "c/b": 3}
+    finally:
+        await other.close()
+
+
+async def test_old_counters_that_another_process_changes_are_left_to_the_next_time(journal: PostgresJournal) -> None:
+    await journal.add_to_counters({"r/1": 1, "r/2": 1, "r/3": 1})
+    async with by_hand(journal) as connection:
+        async with connection.transaction():
+            await connection.execute("SELECT 1 FROM counters WHERE name = 'r/2' FOR UPDATE")
+            async with asyncio.timeout(30):
+                await journal.remove_counters("r/", "r/3")
+        assert await journal.counters("r/") == {"r/2": 1, "r/3": 1}
+    await journal.remove_counters("r/", "r/3")
+    assert await journal.counters("r/") == {"r/3": 1}
+
+
 @asynccontextmanager
 async def notifications(journal: PostgresJournal) -> AsyncIterator[list[Wakeup]]:
     """What every other process is told in the block; complete when it ends."""

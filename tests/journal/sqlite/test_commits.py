@@ -323,3 +323,52 @@ async def test_a_wakeup_that_fails_takes_no_commit_along(
     assert texts_of(await journal.read(run.id)) == ["a"]
     assert "other processes could not be woken" in caplog.text
     await journal.close()
+
+
+@pytest.mark.parametrize("when", ["before", "written", "after"])
+def test_a_second_interrupt_in_the_middle_of_a_write_does_not_hold_up_the_next(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.run` cancels what runs at the first Ctrl-C; a second one comes out of whatever the thread is doing, and
+    the clean-up of the tasks goes on after it, with the same journal."""
+    monkeypatch.setattr(commits, "SLOW_S", 3600.0)
+    kept: list[str] = []
+    moments: set[str] = set()
+
+    def interrupt(now: str) -> None:
+        if now in moments:
+            moments.clear()
+            raise KeyboardInterrupt
+
+    def clock() -> float:
+        interrupt("before")
+        return time.time()
+
+    async def main() -> None:
+        journal = await SqliteJournal.open(tmp_path / "runs.db", clock=clock)
+        file = journal._commits._file
+        wake_others = file._after_commit
+
+        def after_commit() -> None:
+            interrupt("after")
+            wake_others()
+
+        file._after_commit = after_commit
+        run, lease = await started(journal)
+        assert journal._commits._writer.compiled  # from now on the loop's thread writes
+        moments.add(when)
+        call = journal._commits._call(lambda _connection: interrupt("written"), fsync=False).future
+        try:
+            await asyncio.Event().wait()
+        finally:
+            async with asyncio.timeout(30):
+                await asyncio.wait([call])
+                journal.append(lease, [MessageChunk("the rest")])
+                await journal.seal(lease, RunFinished("stopped", "the rest"))
+                kept.extend(texts_of(await journal.read(run.id)))
+                await journal.close()
+            kept.append(type(call.exception()).__name__)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert kept == ["the rest", "NoneType" if when == "after" else "JournalError"]

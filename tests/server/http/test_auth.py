@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -282,3 +284,23 @@ def _preflight(origin: str) -> dict[str, str]:
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization, x-stainless-os",
     }
+
+
+def test_a_key_is_found_among_thousands_as_fast_as_among_few() -> None:
+    def steps(count: int) -> int:
+        authoriser = Authoriser({f"key {number}": (f"secret {number}", ALL) for number in range(count)})
+        counted = 0
+
+        def count_step(_frame: FrameType, _event: str, _argument: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count_step)
+        try:
+            found = authoriser.authorise({"x-api-key": f"secret {count // 2}"}, "any")
+        finally:
+            sys.setprofile(None)
+        assert found.name == f"key {count // 2}"
+        return counted
+
+    assert steps(10_000) == steps(2)

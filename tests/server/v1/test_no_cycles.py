@@ -72,7 +72,7 @@ async def test_L148_a_request_leaves_no_cycle_behind(tmp_path: Path, path: str, 
         assert not await left_by_each(server, ask), "left by each request"
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"])
 @pytest.mark.parametrize(
     ("model", "stream", "status"),
     [
@@ -87,6 +87,11 @@ async def test_L148_a_request_that_fails_leaves_no_cycle_behind(
     tmp_path: Path, path: str, model: str, stream: bool, status: int
 ) -> None:
     asked: JsonObject = {"messages": QUESTION, "max_tokens": 99}
+    if path == "/v1/responses":
+        asked = {"input": "hi"}
+    elif path == "/v1/completions":
+        asked = {"prompt": "hi"}
+        status = status if status == 400 else 404  # the provider has no such route
     body = {**asked, "model": model, "stream": stream}
     async with dialect_server(tmp_path) as server:
 
@@ -94,5 +99,23 @@ async def test_L148_a_request_that_fails_leaves_no_cycle_behind(
             async with server.session.post(server.url + path, json=body) as response:
                 await response.read()
                 assert response.status == status
+
+        assert not await left_by_each(server, ask), "left by each request"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_L148_an_agent_whose_model_refuses_leaves_no_cycle_behind(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
+    refusing = {"model": {"provider": "up-chat", "name": "status-401"}}
+    body = {"model": "tailrace", "messages": QUESTION, "input": "hi", "stream": stream}
+    del body["input" if path.startswith("/v1/chat") else "messages"]
+    async with dialect_server(tmp_path, sections=refusing) as server:
+
+        async def ask() -> None:
+            async with server.session.post(server.url + path, json=body) as response:
+                await response.read()
+                assert response.status == 401
 
         assert not await left_by_each(server, ask), "left by each request"

@@ -78,3 +78,50 @@ async def test_a_client_that_leaves_cancels_the_answer_at_the_provider(tmp_path:
         assert request.path.endswith("/cancel")
         await asyncio.wait_for(request.over.wait(), 30)
         assert len(provider.kept.cancelled) == 1
+        assert await used(client, url) == 1
+
+
+async def used(client: aiohttp.ClientSession, url: str) -> int:
+    """How many calls were counted; each has its question and a part of its answer."""
+    async with client.get(url + "/usage") as response:
+        rows = (await response.json())["data"]
+    assert all(row["input_tokens"] and row["output_tokens"] for row in rows), rows
+    return sum(row["calls"] for row in rows)
+
+
+async def read_until(response: aiohttp.ClientResponse, kind: str) -> None:
+    async for event in sse(response):
+        if event.get("type") == kind:
+            return
+    raise AssertionError(f"the stream ended without {kind}")
+
+
+async def test_a_run_that_is_stopped_has_used_what_it_showed(tmp_path: Path) -> None:
+    async with kept(tmp_path, "ok+stall@80%") as (provider, url, client):
+        async with client.post(url + "/runs", json={"input": "Hi"}) as response:
+            run = (await response.json())["id"]
+        async with client.get(f"{url}/runs/{run}/stream") as response:
+            await read_until(response, "message_chunk")
+            async with client.post(f"{url}/runs/{run}/stop", json={}) as stopped:
+                assert stopped.status < 300
+            await read_until(response, "run_finished")
+        async with client.get(f"{url}/runs/{run}") as response:
+            usage = (await response.json())["usage"]
+        assert usage["estimated_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 0
+        assert await used(client, url) == 1
+        assert (await provider.request(1)).path.endswith("/cancel")
+
+
+async def test_a_background_response_that_is_cancelled_has_used_what_it_showed(tmp_path: Path) -> None:
+    async with kept(tmp_path, "ok+stall@80%") as (provider, url, client):
+        body = {"model": "kept/ok", "input": "Hi", "background": True, "stream": True}
+        async with client.post(url + "/v1/responses", json=body) as response:
+            async for event in sse(response):
+                if event.get("type") == "response.created":
+                    made = event["response"]["id"]
+                if event.get("type") == "response.output_text.delta":
+                    break
+        async with client.post(f"{url}/v1/responses/{made}/cancel", json={}) as cancelled:
+            assert cancelled.status == 200
+        assert (await provider.request(1)).path.endswith("/cancel")
+        assert await used(client, url) == 1

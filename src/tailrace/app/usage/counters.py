@@ -1,15 +1,17 @@
 """How usage is written into the store's counters, and read from them. Pure.
 
 `usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
-and `rate TAB key TAB minute` the requests of one minute. A day is one of UTC, so that all nodes mean the same. Tokens
-are counted, and priced when somebody looks: a process that only counts needs no prices.
+and `rate TAB minute TAB key` the requests of one minute. The time comes first, so that old ones are a range. A day is
+one of UTC, so that all nodes mean the same. Tokens are counted, and priced when somebody looks: a process that only
+counts needs no prices.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from datetime import date, timedelta
+from functools import lru_cache, reduce
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -19,12 +21,14 @@ from tailrace.messages import SpentTokens, Usage, Value
 By = Literal["day", "key", "model"]
 DAY_S: Final = 86_400
 MINUTE_S: Final = 60
+MAX_DAYS_BY_KEY: Final = 31  # a key's rows are read day by day, up to so many
 DETAILS, SPENT, RATE = "usage\t", "spent\t", "rate\t"
-_WHAT: Final = ("calls", "input", "output", "cache_read", "cache_write")
+_WHAT: Final = ("calls", "input", "output", "cache_read", "cache_write", "estimated")
 
 
 class UsageRow(Value):
-    """`unpriced`: tokens of models without a price; `usd` is without them. Neither is known before `priced`."""
+    """`estimated_tokens`: those of the others that no provider has counted. `unpriced`: tokens of models without a
+    price; `usd` is without them. Neither of the last two is known before `priced`."""
 
     day: str
     key: str
@@ -34,12 +38,16 @@ class UsageRow(Value):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    estimated_tokens: int = 0
     usd: float = 0.0
     unpriced: int = 0
 
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+
+_ADDED: Final = UsageRow.__struct_fields__[3:]  # all but the names
 
 
 def day_of(at: float) -> str:
@@ -58,13 +66,30 @@ def minute_of(at: float) -> str:
 
 
 def rate_counter(key: str, at: float) -> str:
-    return f"{RATE}{_word(key)}\t{minute_of(at)}"
+    return f"{RATE}{minute_of(at)}\t{_word(key)}"
 
 
 def spent_counters(key: str, at: float) -> tuple[str, str]:
     """The day's tokens and money."""
     place = f"{SPENT}{day_of(at)}\t{_word(key)}"
     return f"{place}\ttokens", f"{place}\tusd"
+
+
+def details_since(day: str) -> tuple[str, str]:
+    """The prefix and the first name of what `rows_of` reads."""
+    return DETAILS, DETAILS + day
+
+
+def details_of_key(key: str, since: str, today: str) -> list[str] | None:
+    """The prefixes of what `rows_of` reads of one key, one for each day; None where they are too many."""
+    try:
+        first, last = date.fromisoformat(since), date.fromisoformat(today)
+    except ValueError:
+        return None
+    days = (last - first).days + 1
+    if days > MAX_DAYS_BY_KEY:
+        return None
+    return [f"{DETAILS}{first + timedelta(number)}\t{_word(key)}\t" for number in range(days)]
 
 
 def amounts_of(
@@ -77,7 +102,8 @@ def amounts_of(
     if cached_beside:
         tokens += usage.cache_read_tokens + usage.cache_write_tokens
     place = f"{DETAILS}{day_of(at)}\t{_word(key)}\t{_word(f'{spent.provider}/{spent.model}')}"
-    values = (1, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    cached = (usage.cache_read_tokens, usage.cache_write_tokens)
+    values = (1, usage.input_tokens, usage.output_tokens, *cached, usage.estimated_tokens)
     amounts = {f"{place}\t{what}": float(value) for what, value in zip(_WHAT, values, strict=True) if value}
     day_tokens, day_usd = spent_counters(key, at)
     return amounts | {day_tokens: float(tokens)} | ({day_usd: usd} if usd else {})
@@ -120,22 +146,19 @@ def summed(rows: Iterable[UsageRow], by: By) -> list[UsageRow]:
     sums: dict[str, UsageRow] = {}
     for row in rows:
         name: str = getattr(row, by)
-        old = sums.get(name) or replace(UsageRow("", "", ""), **{by: name})
-        sums[name] = UsageRow(
-            old.day,
-            old.key,
-            old.model,
-            old.calls + row.calls,
-            old.input_tokens + row.input_tokens,
-            old.output_tokens + row.output_tokens,
-            old.cache_read_tokens + row.cache_read_tokens,
-            old.cache_write_tokens + row.cache_write_tokens,
-            old.usd + row.usd,
-            old.unpriced + row.unpriced,
-        )
+        sums[name] = _plus(sums.get(name) or replace(UsageRow("", "", ""), **{by: name}), row)
     if by == "day":
         return [sums[day] for day in sorted(sums)]
     return sorted(sums.values(), key=lambda row: (-row.usd, -row.tokens, row.key, row.model))
+
+
+def total_of(rows: Iterable[UsageRow]) -> UsageRow:
+    """All rows added up, without names."""
+    return reduce(_plus, rows, UsageRow("", "", ""))
+
+
+def _plus(sum_so_far: UsageRow, row: UsageRow) -> UsageRow:
+    return replace(sum_so_far, **{name: getattr(sum_so_far, name) + getattr(row, name) for name in _ADDED})
 
 
 def _row(day: str, key: str, model: str, values: Mapping[str, float]) -> UsageRow:

@@ -1,4 +1,4 @@
-"""Counts what model calls use: at once in memory, once a second in the store.
+"""Counts what model calls use: at once in memory, within a second in the store.
 
 Costs a call nothing but an entry in a dictionary. What a process that is killed has not written yet, at most a second
 of it, is not counted; runs themselves have their usage in their logs.
@@ -15,7 +15,16 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, mean_call, priced, rows_of
+from tailrace.app.usage.counters import (
+    UsageRow,
+    amounts_of,
+    day_of,
+    details_of_key,
+    details_since,
+    mean_call,
+    priced,
+    rows_of,
+)
 from tailrace.errors import JournalError
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
@@ -36,7 +45,8 @@ class UsageLedger:
         self._spent: list[tuple[str, SpentTokens, float]] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
         self._flushing = asyncio.Lock()
-        self._wanted = asyncio.Event()
+        self._added = asyncio.Event()  # there is something to write
+        self._urgent = asyncio.Event()  # before the second is over
         self._closing = False
         self.limited: Collection[str] = ()  # keys with a budget: theirs is written at once
         self.priced: Collection[str] = ()  # keys whose money is limited: theirs is priced at once
@@ -48,8 +58,9 @@ class UsageLedger:
 
     def add(self, key: str, spent: SpentTokens) -> None:
         self._spent.append((key, spent, self._clock()))
+        self._added.set()
         if key in self.limited:
-            self._wanted.set()
+            self._urgent.set()
 
     async def flush(self) -> None:
         """Writes what was counted. Raises `JournalError`, and loses nothing by it; nor by being cancelled."""
@@ -71,10 +82,20 @@ class UsageLedger:
     async def rows(self, since: str = "", key: str | None = None) -> list[UsageRow]:
         """What all processes have counted from this day on, of one key or of all."""
         await self.flush()
-        rows = await asyncio.to_thread(rows_of, await self._journal.counters(DETAILS))
-        wanted = [row for row in rows if row.day >= since and key in (None, row.key)]
+        rows = await asyncio.to_thread(rows_of, await self._counters(since, key))
+        wanted = [row for row in rows if key in (None, row.key)]
         await self._costs.load(map(mean_call, wanted))
         return priced(wanted, self._costs.price)
+
+    async def _counters(self, since: str, key: str | None) -> dict[str, float]:
+        """Of one key no more than it has: there may be thousands of keys."""
+        prefixes = details_of_key(key, since, self.today()) if key is not None else None
+        if prefixes is None:
+            return await self._journal.counters(*details_since(since))
+        found: dict[str, float] = {}
+        for prefix in prefixes:
+            found |= await self._journal.counters(prefix)
+        return found
 
     async def _price(self, key: str, spent: SpentTokens) -> float | None:
         if key not in self.priced:
@@ -93,17 +114,22 @@ class UsageLedger:
             yield
         finally:
             self._closing = True
-            self._wanted.set()
+            self._added.set()
+            self._urgent.set()
             await task
             await self._try_flush()
 
     async def _keep_writing(self) -> None:
         while not self._closing:
+            await self._added.wait()  # a process that does nothing is not woken
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_EVERY_S):
-                    await self._wanted.wait()
-            self._wanted.clear()
+                    await self._urgent.wait()
+            self._added.clear()
+            self._urgent.clear()
             await self._try_flush()
+            if self._unwritten:
+                self._added.set()
 
     async def _try_flush(self) -> None:
         try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from tailrace.app.usage.counters import DAY_S, MINUTE_S, rate_counter, spent_counters
+from tailrace.app.usage.counters import DAY_S, MINUTE_S, RATE, minute_of, rate_counter, spent_counters
 from tailrace.config.sections import ServerKey
 from tailrace.messages import Value
 from tailrace.ports import Journal
@@ -56,6 +56,7 @@ class KeyLimits:
     ) -> None:
         self._keys = {name: key for name, key in keys.items() if key.is_limited}
         self._journal, self._clock = journal, clock
+        self._minute = ""  # in which this process has last removed older ones
 
     @property
     def names(self) -> frozenset[str]:
@@ -69,8 +70,10 @@ class KeyLimits:
         rate, (tokens, usd) = rate_counter(name, now), spent_counters(name, now)
         amounts = {tokens: 0.0, usd: 0.0} | ({rate: 1.0} if key.requests_per_minute is not None else {})
         counted = await self._journal.add_to_counters(amounts)
-        if counted.get(rate) == 1.0:
-            await self._journal.remove_counters(rate.rpartition("\t")[0] + "\t", rate)
+        if rate in counted and minute_of(now) != self._minute:
+            self._minute = minute_of(now)
+            # Another node's clock may be behind this one's: the minute before is left to it.
+            await self._journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))
         return _judged(key, int(counted.get(rate, 0)), counted[tokens], counted[usd], now)
 
 

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import msgspec
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, day_of, mean_call, priced, rows_of, summed
+from tailrace.app.usage.counters import UsageRow, day_of, details_since, mean_call, priced, rows_of, summed
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import print_note
 from tailrace.cli.usage.table import usage_table
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
     since = first_day(args.since, time.time())
-    rows = [row for row in await _rows(config) if row.day >= since]
+    rows = await _rows(config, since)
     shown = summed(rows, args.by) if args.by else _without_days(rows)
     if args.json:
         for row in shown:
@@ -57,13 +57,13 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     return DONE
 
 
-async def _rows(config: Config) -> list[UsageRow]:
+async def _rows(config: Config, since: str) -> list[UsageRow]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
     async with open_journal(
         config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
     ) as journal:
-        rows = rows_of(await journal.counters(DETAILS))
+        rows = rows_of(await journal.counters(*details_since(since)))
     costs = Costs(config)
     await costs.load(map(mean_call, rows))
     return priced(rows, costs.price)

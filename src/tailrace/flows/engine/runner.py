@@ -213,6 +213,11 @@ class InstanceRunner:
         if timeout_s is not None and handler.waits:
             timeout_s = max(0.0, started_at + timeout_s - self._with.clock())
         limit = asyncio.timeout(timeout_s)
+
+        def is_wanted() -> bool:
+            return not limit.expired() and self._is_wanted(command.block_id)
+
+        stream.is_wanted = is_wanted
         context = StepContext(
             instance_id=self._lease.run_id,
             block_id=command.block_id,
@@ -225,7 +230,7 @@ class InstanceRunner:
             has_retry=step.retry is not None,
             budget=self._with.budget,
             spent=dict(self.plan.usage_by_model),
-            is_wanted=lambda: not limit.expired() and self._is_wanted(command.block_id),
+            is_wanted=is_wanted,
         )
         try:
             async with limit:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from asyncpg import PostgresError
@@ -30,7 +30,7 @@ from tailrace.journal.postgres.address import (
     unreachable,
 )
 from tailrace.journal.postgres.outage import Outage
-from tailrace.journal.postgres.statements import entries_gone
+from tailrace.journal.postgres.statements import add_to_counters, entries_gone
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.sessions.session_watch import mark_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
@@ -49,12 +49,17 @@ FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tr
 
 class Write(NamedTuple):
     """A write that is no append. `signals` is the run that it leaves a signal for, `begins` the session that it creates
-    a run in; `changes_values` says that it is about the small state."""
+    a run in; `changes_values` says that it is about the small state. `counts` is added to counters before the work.
+
+    What is about counters comes last in its transaction, and all of its group in one statement, in the order of their
+    names: whoever holds a counter waits for nothing but a later one. So two processes never wait for each other."""
 
     work: Callable[[Connection], Awaitable[Any]]
     signals: str = ""
     begins: str = ""
     changes_values: bool = False
+    is_about_counters: bool = False
+    counts: Mapping[str, float] | None = None
 
 
 _Group: TypeAlias = list[PendingAppend | PendingCall[Write]]
@@ -141,20 +146,32 @@ class Commits(GroupCommit[Write]):
         signals: str = "",
         begins: str = "",
         changes_values: bool = False,
+        is_about_counters: bool = False,
         patience_s: float | None = None,
         log: StoredLog | None = None,
     ) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it. With `patience_s`,
         raises `StorageFailed` where the database has not answered for so long and the work was certainly not done. Not
         done where an entry of the `log` was refused."""
-        call = self._call(Write(work, signals, begins, changes_values), fsync=fsync, log=log)
+        write = Write(work, signals, begins, changes_values, is_about_counters)
+        result: T = await self._written(self._call(write, fsync=fsync, log=log), patience_s)
+        return result
+
+    async def add_to_counters(
+        self, amounts: Mapping[str, float], *, patience_s: float | None = None
+    ) -> dict[str, float]:
+        """What each is after this, with the others of its group before it."""
+        write = Write(_nothing, is_about_counters=True, counts=amounts)
+        counted: dict[str, float] = await self._written(self._call(write, fsync=False), patience_s)
+        return counted
+
+    async def _written(self, call: PendingCall[Write], patience_s: float | None) -> Any:
         timer = None if patience_s is None else self._loop.call_later(patience_s, self._withdraw, call, patience_s)
         try:
-            result: T = await call.future
+            return await call.future
         finally:
             if timer is not None:
                 timer.cancel()
-        return result
 
     def _withdraw(self, call: PendingCall[Write], patience_s: float) -> None:
         if call.future.done():
@@ -364,20 +381,25 @@ class Commits(GroupCommit[Write]):
 
     async def _write_parts(self, connection: Connection, group: _Group) -> None:
         appends: list[PendingAppend] = []
+        about_counters: list[PendingCall[Write]] = []
         for part in group:
             if isinstance(part, PendingAppend):
                 appends.append(part)
-                continue
-            await self._append(connection, appends, "")
-            appends.clear()
-            if part.withdrawn:
-                continue
-            part.result = part.error = None
-            try:
-                part.result = await part.work.work(connection)
-            except TailraceError as error:
-                part.error = error
+            elif part.work.is_about_counters:
+                about_counters.append(part)
+            else:
+                await self._append(connection, appends, "")
+                appends.clear()
+                await _do(part, connection)
         await self._append(connection, appends, "")
+        counting = [part for part in about_counters if part.work.counts is not None and not part.withdrawn]
+        if counting:
+            counted = await add_to_counters(connection, [part.work.counts or {} for part in counting])
+            for part, numbers in zip(counting, counted, strict=True):
+                part.result, part.error = numbers, None
+        for part in about_counters:
+            if part.work.counts is None:
+                await _do(part, connection)
 
     async def _append(self, connection: Connection, appends: Sequence[PendingAppend], wakeup: str) -> None:
         """Inserts the entries of each log whose claim is the newest. The others are refused."""
@@ -412,3 +434,17 @@ class Commits(GroupCommit[Write]):
         begun = [mark_of(write.begins) for write in calls if write.begins]
         values_changed = any(write.changes_values for write in calls)
         return Wakeup(self.token, grown if self._names_runs() else [], signalled, begun, values_changed).encoded()
+
+
+async def _do(part: PendingCall[Write], connection: Connection) -> None:
+    if part.withdrawn:
+        return
+    part.result = part.error = None
+    try:
+        part.result = await part.work.work(connection)
+    except TailraceError as error:
+        part.error = error
+
+
+async def _nothing(_connection: Connection) -> None:
+    """The work of a call that only counts."""

@@ -342,8 +342,8 @@ async def values_in(connection: Connection, namespace: str) -> dict[str, bytes]:
     return {key: value for key, value in rows}  # noqa: C416 - a record is no pair for `dict`
 
 
-async def counters(connection: Connection, prefix: str) -> dict[str, float]:
+async def counters(connection: Connection, prefix: str, first: str) -> dict[str, float]:
     rows = await connection.fetch(
-        "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", prefix, end_of(prefix)
+        "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", max(prefix, first), end_of(prefix)
     )
     return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`

@@ -416,20 +416,37 @@ async def swap_value(connection: Connection, namespace: str, key: str, old: byte
     return status.endswith(" 1")
 
 
-async def add_to_counters(connection: Connection, amounts: Mapping[str, float]) -> dict[str, float]:
-    """In the order of their names: processes that add to the same ones wait for each other, and never in a circle."""
-    names = sorted(stored_text(name, "the name") for name in amounts)
+async def add_to_counters(connection: Connection, calls: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """What each call has after those before it. In the order of the names: processes that add to the same ones wait
+    for each other, and never in a circle."""
+    totals: dict[str, float] = {}
+    for amounts in calls:
+        for name, amount in amounts.items():
+            totals[name] = totals.get(name, 0.0) + amount
+    names = sorted(totals)
     rows = await connection.fetch(
         "INSERT INTO counters SELECT * FROM unnest($1::text[], $2::float8[]) "
         "ON CONFLICT (name) DO UPDATE SET value = counters.value + excluded.value RETURNING name, value",
         names,
-        [float(amounts[name]) for name in names],
+        [totals[name] for name in names],
     )
-    return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`
+    numbers = {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`
+    results: list[dict[str, float]] = []
+    for amounts in reversed(calls):
+        results.append({name: numbers[name] for name in amounts})
+        for name, amount in amounts.items():
+            numbers[name] -= amount
+    return results[::-1]
 
 
 async def remove_counters(connection: Connection, prefix: str, before: str) -> None:
-    await connection.execute("DELETE FROM counters WHERE name >= $1 AND name < $2", prefix, min(before, end_of(prefix)))
+    """Waits for no other process: one that it is about to change is left to the next time."""
+    await connection.execute(
+        "DELETE FROM counters WHERE name IN (SELECT name FROM counters WHERE name >= $1 AND name < $2"
+        " ORDER BY name FOR UPDATE SKIP LOCKED)",
+        prefix,
+        min(before, end_of(prefix)),
+    )
 
 
 async def probe(connection: Connection) -> None:

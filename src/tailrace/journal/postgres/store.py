@@ -315,15 +315,15 @@ class PostgresJournal(StoredJournal):
         return self._told_of_change(changed)
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
-        add = partial(statements.add_to_counters, amounts=dict(amounts))
-        return await self._commits.call(add, patience_s=PATIENCE_S.get())
+        named = {statements.stored_text(name, "the name"): float(amount) for name, amount in amounts.items()}
+        return await self._commits.add_to_counters(named, patience_s=PATIENCE_S.get())
 
-    async def counters(self, prefix: str) -> dict[str, float]:
-        return await self._readers.query(partial(queries.counters, prefix=prefix))
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         remove = partial(statements.remove_counters, prefix=prefix, before=before)
-        await self._commits.call(remove, patience_s=PATIENCE_S.get())
+        await self._commits.call(remove, is_about_counters=True, patience_s=PATIENCE_S.get())
 
     @property
     def process(self) -> str:

@@ -26,7 +26,15 @@ from typing import Any, TypeAlias, TypeVar
 from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
-from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
+from tailrace.journal.stored.group_commit import (
+    BoundRow,
+    GroupCommit,
+    OnLag,
+    PendingAppend,
+    PendingCall,
+    StoredLog,
+    fail_interrupted,
+)
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -161,7 +169,12 @@ class Commits(GroupCommit[_Work]):
 
     def _write(self, group: _Group) -> None:
         began = time.perf_counter()
-        if self._may_wait(group) or not self._file.write(group, wait=False):
+        try:
+            for_thread = self._may_wait(group) or not self._file.write(group, wait=False)
+        except BaseException:  # Ctrl-C while the process ends: the next group must still be written
+            self._loop.call_soon(self._settle, group)
+            raise
+        if for_thread:
             self._writer.groups.put(group)
             return
         if time.perf_counter() - began > SLOW_S:
@@ -236,6 +249,7 @@ class _GroupFile:
             self._fail(group, JournalError(f"{self._path}: {exc!r}"))
         except BaseException:  # the loop's thread is interrupted
             self._roll_back()
+            fail_interrupted(group)
             raise
         else:
             self._measure_wal()

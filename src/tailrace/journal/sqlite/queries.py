@@ -278,8 +278,8 @@ def values_in(connection: sqlite3.Connection, namespace: str) -> dict[str, bytes
     return dict(connection.execute("SELECT key, value FROM key_values WHERE namespace = ?", (namespace,)).fetchall())
 
 
-def counters(connection: sqlite3.Connection, prefix: str) -> dict[str, float]:
+def counters(connection: sqlite3.Connection, prefix: str, first: str) -> dict[str, float]:
     found = connection.execute(
-        "SELECT name, value FROM counters WHERE name >= ? AND name < ?", (prefix, end_of(prefix))
+        "SELECT name, value FROM counters WHERE name >= ? AND name < ?", (max(prefix, first), end_of(prefix))
     )
     return dict(found.fetchall())

@@ -337,8 +337,8 @@ class SqliteJournal(StoredJournal):
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         return await self._commits.call(partial(statements.add_to_counters, amounts=dict(amounts)))
 
-    async def counters(self, prefix: str) -> dict[str, float]:
-        return await self._readers.query(partial(queries.counters, prefix=prefix))
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         await self._commits.call(partial(statements.remove_counters, prefix=prefix, before=before))

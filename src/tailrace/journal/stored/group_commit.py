@@ -210,11 +210,16 @@ class GroupCommit(ABC, Generic[Work]):
         self._due, self._in_flight = None, True
         group, self._waiting = self._waiting, []
         self._in_flight_since, self._waiting_since = self._waiting_since, None
-        self._next_at = self._loop.time() + MIN_INTERVAL_S
-        at = self._clock()
-        for part in group:
-            if isinstance(part, PendingAppend):
-                part.freeze(at)
+        try:
+            self._next_at = self._loop.time() + MIN_INTERVAL_S
+            at = self._clock()
+            for part in group:
+                if isinstance(part, PendingAppend):
+                    part.freeze(at)
+        except BaseException:  # Ctrl-C while the process ends: the next group must still be written
+            fail_interrupted(group)
+            self._loop.call_soon(self._settle, group)
+            raise
         if left := [part for part in group if not self._is_refused(part)]:
             self._write(left)
         else:
@@ -234,12 +239,21 @@ class GroupCommit(ABC, Generic[Work]):
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:
         appended_at = self._in_flight_since
-        for part in group:
-            part.settle()
-        if appended_at is not None and self._on_lag is not None:
-            self._on_lag(self._loop.time() - appended_at)
-        self._in_flight = False  # only now: the next group may be settled as soon as it is handed over
-        if self._waiting:
-            self._schedule()
-        else:
-            self._idle.wake()
+        try:
+            for part in group:
+                part.settle()
+            if appended_at is not None and self._on_lag is not None:
+                self._on_lag(self._loop.time() - appended_at)
+        finally:
+            self._in_flight = False  # only now: the next group may be settled as soon as it is handed over
+            if self._waiting:
+                self._schedule()
+            else:
+                self._idle.wake()
+
+
+def fail_interrupted(group: Sequence[PendingAppend | PendingCall[Any]]) -> None:
+    """The loop's thread was interrupted while the group was written. Who reads the log later sees what is stored."""
+    error = JournalError("interrupted while it was written: whether it is stored is not known here")
+    for part in group:
+        part.error = part.error or error

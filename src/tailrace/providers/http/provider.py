@@ -23,15 +23,15 @@ from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import Quirk, adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import OPTIONAL, Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
-from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some
+from tailrace.providers.http.reply_body import excerpt, failure_of_body, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import HttpReply, Transport
 from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.failure import failure, failure_in, to_exception
-from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
+from tailrace.wire.failure import failure, to_exception
+from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.responses.decode import ResponsesDecoder
 
@@ -188,21 +188,43 @@ class HttpProvider:
 
     @asynccontextmanager
     async def relay(
-        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING, ours: Mapping[str, Any] = NOTHING
     ) -> AsyncGenerator[RelayedReply, None]:
-        """The reply of another route of the endpoint to this very body, once it is known to be a success. Leaving the
-        block closes the connection. Raises `ProviderError`."""
+        """The reply of another route of the endpoint to this very body, once it is known to be a success. `ours` are
+        fields in place of the body's own, unless the endpoint refuses them by name. Leaving the block closes the
+        connection. Raises `ProviderError`."""
         request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
-        reply = await self._send(request, body, url=self._endpoint.route_url(route))
+        reply = await self._post_relayed(request, body, ours, self._endpoint.route_url(route))
         try:
-            if not 200 <= reply.status < 300:
-                raise await self._refusal(reply)
             yield RelayedReply(reply, self._redactor, self._failed)
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
         finally:
             reply.close()
+
+    async def _post_relayed(
+        self, request: ModelRequest, body: JsonObject, ours: Mapping[str, Any], url: str
+    ) -> HttpReply:
+        place = self._model(request.model).place
+        known = self._refused.at(place)
+        added = {name: value for name, value in ours.items() if name not in known}
+        left_out: set[str] = set()
+        while True:
+            reply = await self._send(request, {**body, **added}, url=url)
+            if 200 <= reply.status < 300:
+                break
+            try:
+                error = await self._refusal(reply)
+            finally:
+                reply.close()
+            if (field := refused_field(error, added, request, "chat", NOTHING)) is None:
+                raise error
+            left_out.add(field)
+            del added[field]
+        if left_out:
+            self._refused.remember(place, left_out)
+        return reply
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
@@ -370,7 +392,7 @@ class HttpProvider:
         data = self._safe(await read_some(reply, MAX_ERROR_BYTES))
         try:
             said = decode_object(data)
-            error = _with_param(failure_in(said, status=status), said)
+            error = refusal_in(said, status)
         except PeerError:
             error = None
         if error is None:
@@ -479,20 +501,3 @@ class OpenAnswer:
 def _kept_answer(answer: AnswerStream) -> KeptAnswerStream | None:
     inner = answer.inner if isinstance(answer, RedactedAnswer) else answer
     return inner if isinstance(inner, KeptAnswerStream) else None
-
-
-def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
-    """The error that a body with a status of success reports all the same (D56)."""
-    if (error := failure_in(body)) is not None:
-        return error
-    if dialect == "responses" and body.get("status") in ("failed", "cancelled"):
-        return failure(f"the provider ended the response as {body['status']}", code=f"response_{body['status']}")
-    return None
-
-
-def _with_param(error: ErrorDelta | None, body: JsonObject) -> ErrorDelta | None:
-    """The error with the name of the field at fault, where the provider has it beside the message alone."""
-    param = object_of(body.get("error")).get("param")
-    if error is None or not isinstance(param, str) or not param or param in error.message:
-        return error
-    return msgspec.structs.replace(error, message=f"{error.message} ({param})")

@@ -62,12 +62,12 @@ class LocalProvider:
 
     @asynccontextmanager
     async def relay(
-        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING, ours: Mapping[str, Any] = NOTHING
     ) -> AsyncGenerator[RelayedReply, None]:
         """As `HttpProvider.relay`."""
         provider = await self._at_address(text_of(body.get("model")))
         try:
-            async with provider.relay(route, body, headers) as reply:
+            async with provider.relay(route, body, headers, ours) as reply:
                 yield reply
         except Retryable as exc:
             raise await self._explained(exc) from exc

@@ -55,8 +55,7 @@ class _AgentAnswer:
         except asyncio.CancelledError:
             await self._stop_run(run)
             raise
-        if (error := log_to_deltas.failure()) is not None:
-            raise error
+        log_to_deltas.raise_failure()
         completion = agent_completion(
             log_to_deltas.message(),
             log_to_deltas.usage(),
@@ -96,8 +95,7 @@ class _AgentAnswer:
         except asyncio.CancelledError:
             await self._stop_run(run)
             raise
-        if (error := log_to_deltas.failure()) is not None:
-            raise error
+        log_to_deltas.raise_failure()
         if at_once:
             deltas = [*message_deltas(log_to_deltas.message()), UsageDelta(log_to_deltas.usage())]
             await stream.send_pieces(encoder.encode(deltas))

@@ -241,6 +241,14 @@ class LogToDeltas:
         headers = retry_after(error.retry_after_s)
         return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers)
 
+    def raise_failure(self) -> None:
+        """Raises the `failure`, where there is one."""
+        if (error := self.failure()) is not None:
+            try:
+                raise error
+            finally:
+                del error  # this frame is in its traceback: a cycle (L148)
+
     def stop(self) -> Stop:
         """How the answer ended, as a neutral value."""
         if self.finished is not None and self.finished.status in ("incomplete", "stopped"):

@@ -241,8 +241,7 @@ class Responses:
         response = StoredResponse(run)
         async for batch in follow(self._journal, run.id):
             response.events(batch)
-        if (error := response.failure) is not None:
-            raise error
+        response.raise_failure()
         return json_response(response.body)
 
     async def _streamed(
@@ -269,8 +268,8 @@ class Responses:
                 await stream.caught_up()
         if response.ahead:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
-        if (error := response.failure) is not None and (held or error.code == "server_stopping"):
-            raise error
+        if held or not response.has_ended:
+            response.raise_failure()
         return await stream.end(b"".join(held))
 
     async def _stop(self, run: Run, by: str = "") -> None:

@@ -98,9 +98,12 @@ class StoredResponse:
         return self._skip
 
     @property
-    def failure(self) -> ApiError | None:
-        """Why there is no answer; known once the log has been read to its end."""
-        return self._log_to_deltas.failure()
+    def has_ended(self) -> bool:
+        return self._log_to_deltas.finished is not None
+
+    def raise_failure(self) -> None:
+        """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
+        self._log_to_deltas.raise_failure()
 
     def events(self, entries: Iterable[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
@@ -118,7 +121,7 @@ class StoredResponse:
                 out.append(self._encoder.encode(deltas))
             if isinstance(entry.event, RunFinished):
                 out.append(self._ending(entry.event))
-                self.has_output = self.has_output or self.failure is None
+                self.has_output = self.has_output or self._log_to_deltas.failure() is None
             else:
                 self.has_output = self.has_output or not all(map(_says_nothing, deltas))
         return self._unseen(b"".join(out))

@@ -20,6 +20,12 @@ class CountersConformance:
         assert await journal.counters("a/") == {"a/x": 1, "a/ä 日": 2}
         assert await journal.counters("c") == {}
 
+    async def test_counters_are_listed_from_a_name_on(self, journal: Journal) -> None:
+        await journal.add_to_counters({"day/1/é": 1, "day/2": 2, "day/3/é": 3, "days": 4})
+        assert await journal.counters("day/", "day/2") == {"day/2": 2, "day/3/é": 3}
+        assert await journal.counters("day/", "a") == await journal.counters("day/")
+        assert await journal.counters("day/", "e") == {}
+
     async def test_additions_at_once_are_all_counted_and_each_sees_another_number(self, journal: Journal) -> None:
         seen = await asyncio.gather(*(journal.add_to_counters({"n": 1, f"own/{index}": 1}) for index in range(40)))
         assert sorted(numbers["n"] for numbers in seen) == list(range(1, 41))

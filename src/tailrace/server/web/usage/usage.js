@@ -59,10 +59,10 @@ class UsageView {
     }
     const names = this.span === "today" ? ["key", "model"] : ["key", "model", "day"];
     this.body.append(...names.map((name) => table(name, summed(rows, name))));
-    const unpriced = total(rows, "unpriced");
-    this.note.textContent = unpriced
-      ? `Estimated by list prices, without ${unpriced.toLocaleString("en")} tokens of models that have none. Days are those of UTC.`
-      : "Estimated by list prices. Days are those of UTC.";
+    const [unpriced, estimated] = ["unpriced", "estimated_tokens"].map((field) => total(rows, field));
+    const without = unpriced ? `, without ${unpriced.toLocaleString("en")} tokens of models that have none` : "";
+    const uncounted = estimated ? ` ${estimated.toLocaleString("en")} tokens are estimated: their provider has not counted them.` : "";
+    this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.`;
   }
 }
 
