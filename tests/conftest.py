@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from certificates import trust_nobody
 from postgres_server import PostgresServer, running
 
 settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
@@ -15,6 +16,7 @@ settings.load_profile("tailrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+trust_nobody()
 
 
 def pytest_collection_finish() -> None:
