@@ -29,7 +29,7 @@ serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
 
 test: $(VENV)/.dev ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, sizes of rooms
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }

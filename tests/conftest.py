@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from certificates import trust_nobody
+from long_tests import dealt
 from postgres_server import PostgresServer, running
 
 settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
@@ -17,6 +18,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 trust_nobody()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = dealt(items, workers)
 
 
 def pytest_collection_finish() -> None:
