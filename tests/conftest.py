@@ -18,6 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 trust_nobody()
+gc.disable()  # until every test module is imported: nothing of them is garbage
 
 
 @pytest.hookimpl(trylast=True)
@@ -31,6 +32,7 @@ def pytest_collection_finish() -> None:
     """A worker holds ten thousand tests and every library they import: no collection need look at those again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
