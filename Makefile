@@ -29,7 +29,7 @@ serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
 
 test: $(VENV)/.dev ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, sizes of rooms
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
@@ -83,13 +83,13 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) --require-hashes -r requirements/dev.txt
 	@touch $@
 
+# Most modules of what follows are never imported: they are compiled when they are.
 $(VENV)-synapse/.installed: requirements/synapse.txt
 	@echo "· installing Synapse into $(VENV)-synapse (once)" >&2
 	@$(OTHERS_PYTHON) -m venv $(VENV)-synapse
-	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
+	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/synapse.txt
 	@touch $@
 
-# most of its modules are never imported: they are compiled when they are
 $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@$(HOMEASSISTANT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || { echo "error: no Python 3.13; make homeassistant HOMEASSISTANT_PYTHON=/path/to/python3.13"; exit 1; }
 	@echo "· installing Home Assistant into $(VENV)-homeassistant (once)" >&2
@@ -104,5 +104,5 @@ $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@cd .clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd .clients && node node_modules/@anthropic-ai/claude-code/install.cjs
 	@$(OTHERS_PYTHON) -m venv .clients/venv
-	@.clients/venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	@.clients/venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/clients.txt
 	@touch $@

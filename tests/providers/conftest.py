@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates import machines_authorities
 from providers import faulty_calls
 from tailrace.config.sections import TransportSettings
 from tailrace.errors import Permanent
@@ -21,7 +22,8 @@ def real_models() -> Path:
     """The directory that holds the weights. Several workers may ask at once: the fetch itself takes turns."""
     pytest.importorskip("xllamacpp", reason="the extra `local` is not installed")
     try:
-        Fetch(SMOLLM2, MODELS, screen=io.StringIO()).run()
+        with machines_authorities():
+            Fetch(SMOLLM2, MODELS, screen=io.StringIO()).run()
     except Permanent as exc:
         pytest.skip(f"no weights: {exc}")
     return MODELS

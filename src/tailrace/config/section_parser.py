@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -33,7 +34,7 @@ class _SectionParser(YamlReader):
     """`path` is the dotted key so far."""
 
     def section(self, node: yaml.Node, section: type[S], path: str) -> S:
-        fields = {field.name: field for field in msgspec.structs.fields(section)}
+        fields = _fields(section)
         values: dict[str, Any] = {}
         for key, key_node, value_node in self.items(node, path):
             if key not in fields:
@@ -87,6 +88,12 @@ class _SectionParser(YamlReader):
                     return converted
         found = shown(node) if extra.get("quote", True) else "another text"
         raise self.error(node, path, f"expected {_described(expected, meta)}; found {found}")
+
+
+@cache
+def _fields(section: type[Section]) -> dict[str, msgspec.structs.FieldInfo]:
+    """By name. Cached: a file has many sections of one type, and evaluating type hints takes longer than all else."""
+    return {field.name: field for field in msgspec.structs.fields(section)}
 
 
 def _is_finite(value: object) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -29,7 +30,7 @@ class TypedTool(ABC, Generic[ArgsT]):
     parallel: bool = False
 
     def __init__(self) -> None:
-        self.spec = ToolSpec(self.name, self.description, schema_of(self.Args))
+        self.spec = ToolSpec(self.name, self.description, _own_schema(self.Args))
 
     def invalid(self, args: JsonObject) -> str:
         return invalid_arguments(args, self.Args)
@@ -77,6 +78,9 @@ def schema_of(args: type[msgspec.Struct]) -> JsonObject:
     if components:
         top["$defs"] = components
     return {key: _without_titles(value) for key, value in top.items()}
+
+
+_own_schema: Final = cache(schema_of)  # each agent has tools of its own, of the same few classes
 
 
 def _without_titles(value: Any) -> Any:

@@ -209,8 +209,11 @@ async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
             gate.set()
 
 
-async def test_groups_of_the_two_threads_are_shown_in_their_order(journal: SqliteJournal) -> None:
+async def test_groups_of_the_two_threads_are_shown_in_their_order(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first goes to the writer's thread, for another run that syncs; the second is written on the loop."""
+    monkeypatch.setattr(group_commit, "MIN_INTERVAL_S", 3600.0)  # the first entry waits for the run that syncs
     run, lease = await started(journal)
     viewer = journal.tail(run.id, after=1)
     watching = asyncio.ensure_future(anext(viewer))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -118,13 +119,18 @@ def query_of(request: web.Request, kind: type[S]) -> S:
         if name in given:
             raise ApiError(400, "given twice", param=name)
         given[name] = value
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
-    if unknown := sorted(set(given) - fields):
+    fields = _parameters(kind)
+    if unknown := sorted(given.keys() - fields):
         raise ApiError(400, f"no such parameter: {unknown[0][:80]!r}; there are {', '.join(sorted(fields))}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from exc
+
+
+@cache
+def _parameters(kind: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def _invalid(exc: msgspec.ValidationError) -> ApiError:

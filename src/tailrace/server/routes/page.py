@@ -6,6 +6,7 @@ Every file below `server/web` is served at its own path below `/web/`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -38,8 +39,13 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
             answer={"type": "string"},
             media_type=media_type,
         )
-        for name, media_type, content in _page_files(files("tailrace.server") / "web")
+        for name, media_type, content in _page()
     )
+
+
+@cache
+def _page() -> tuple[tuple[str, str, bytes], ...]:
+    return tuple(_page_files(files("tailrace.server") / "web"))
 
 
 def _page_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, str, bytes]]:

@@ -1,0 +1,58 @@
+"""The order of the tests in a run with several workers: those that take long come first.
+
+A long test that is begun last is all that a run waits for. Within a file of `LONG` tests are dealt to the workers one
+by one, or all to one worker where they share what a fixture of their module has started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import pytest
+
+# the longest first; alternately those that wait and those that compute
+LONG = (
+    "testing/soak/test_soak.py",
+    "simulation/test_simulation.py",
+    "cluster/test_kills.py",
+    "home_assistant/test_assist.py",
+    "attacks/test_attacks.py",
+    "cluster/test_outages.py",
+    "clients/test_python_clients.py",
+    "clients/test_node_clients.py",
+    "clients/test_documented_blocks.py",
+    "cluster/test_gateways.py",
+    "model_checking/test_delivery.py",
+    "journal/test_kill.py",
+    "simulation/test_mistakes.py",
+    "platforms/telegram/test_gateway.py",
+    "flows/engine/test_kill.py",
+    "engines/test_dbos.py",
+    "providers/local/test_provider.py",
+    "journal/postgres/test_lost_connections.py",
+)
+SHARED = ("clients/", "cluster/test_outages.py")
+
+
+def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """In the order in which `--dist worksteal` hands them out: as many to each worker, the first one's first."""
+    files = {name: number for number, name in enumerate(LONG)}
+    long: dict[str, list[pytest.Item]] = {}
+    rest: list[pytest.Item] = []
+    for item in items:
+        file = item.nodeid.partition("::")[0].removeprefix("tests/")
+        if file in files:
+            long.setdefault(file if file.startswith(SHARED) else item.nodeid, []).append(item)
+        else:
+            rest.append(item)
+    hands: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    in_order = sorted(long.values(), key=lambda unit: files[unit[0].nodeid.partition("::")[0].removeprefix("tests/")])
+    for hand, unit in zip(cycle(hands), in_order):
+        hand.extend(unit)
+    order: list[pytest.Item] = []
+    for number, hand in enumerate(hands):
+        room = (len(items) - len(order)) // (workers - number) - len(hand)
+        order += hand + rest[: max(0, room)]
+        rest = rest[max(0, room) :]
+    return order
