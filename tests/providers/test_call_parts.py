@@ -379,6 +379,19 @@ async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> Non
     assert asyncio.get_running_loop().time() - began == pytest.approx(55)
 
 
+@pytest.mark.parametrize("limits", [AttemptDeadlines(first_token_s=4), AttemptDeadlines(idle_s=4)])
+@driven
+async def test_L146_time_in_which_the_process_stood_still_is_no_silence(limits: AttemptDeadlines) -> None:
+    loop, stood_still_s = asyncio.get_running_loop(), 0.0
+    with DeadlineWatch(limits) as watch:
+        watch._time = lambda: loop.time() + stood_still_s
+        await asyncio.sleep(3)
+        stood_still_s = 60.0
+        await asyncio.sleep(1.5)  # the timer has fired, and found that a minute has passed
+        watch.note_bytes(advanced=True)  # what had arrived by then
+    assert watch.expired is None
+
+
 @driven
 async def test_a_watch_without_deadlines_never_interrupts() -> None:
     with DeadlineWatch(AttemptDeadlines()) as watch:

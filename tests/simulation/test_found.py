@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, StoreFault, Watch, World
+from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Said, StoreFault, Watch, World
 
 FOUND = {
     # What an earlier process had spent was not counted in the end of a raw call that another one went on with.
@@ -71,6 +71,16 @@ FOUND = {
             StoreFault(at=1.851, kind="slow", for_s=4.0, after_statements=1),
             StoreFault(at=2.307, kind="io", for_s=0.2),
             Kill(at=0.122, steps=14, back_s=1.5),
+        ),
+    ),
+    # A process that had stood still took the silence to be the provider's, before it read what had arrived.
+    "a deadline that passed while the process stood still": World(
+        happenings=(
+            Ask(
+                at=1.2,
+                said=(Said(faults=(Bad(kind="end", at=28), Bad(kind="overloaded", at=43), Bad(kind="slow", at=96))),),
+            ),
+            Hang(at=3.7),
         ),
     ),
 }

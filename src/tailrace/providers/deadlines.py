@@ -23,6 +23,8 @@ LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prom
 _LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of context
 _USUAL_CONTEXT_TOKENS = _LARGE_CONTEXT_S[-1][0]
 TURN_IDLE_S = 180.0
+STOOD_STILL_S = 1.0  # a timer fires so late where the process was suspended: the provider need not have been silent
+GRACE_S = 1.0  # to read what has arrived by then
 
 
 class AttemptDeadlines(msgspec.Struct, frozen=True):
@@ -220,6 +222,8 @@ class DeadlineWatch:
 
     def _check(self) -> None:
         self._timer = None
+        if (late_s := self._time() - self._fires_at) > STOOD_STILL_S:
+            self._leave_out(late_s + GRACE_S)
         while (due := self._next()) is not None and due[0] <= self._time():
             if self.lengthened is not None:
                 self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
@@ -228,6 +232,13 @@ class DeadlineWatch:
                 self._task.cancel()
                 return
         self._arm()
+
+    def _leave_out(self, seconds: float) -> None:
+        """The process stood still: what arrived meanwhile has yet to be read (L146)."""
+        now = self._time()
+        self._started_at += seconds
+        self.bytes_at = min(now, self.bytes_at + seconds)
+        self.advanced_at = min(now, self.advanced_at + seconds)
 
     def _excused(self, deadline: Deadline) -> bool:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
