@@ -15,7 +15,9 @@ from tailrace.errors import CorruptLog, JournalError, RunNotFound, RunParked, St
 from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Batch, Lease, NewRun, Run, Signal
-from tailrace.runs.host import LONGEST_PAUSE_S, RunHost
+from tailrace.runs.host import LONGEST_PAUSE_S, RunHost, keep_recovering
+from tailrace.runs.lease import RENEWALS_PER_LEASE
+from tailrace.runs.processes import Processes
 from tailrace.runs.recovery import ClaimedRun, finished
 from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 from tailrace.testing.clock import driven
@@ -53,13 +55,13 @@ class Doing:
 
 
 class Host(RunHost[Doing]):
-    """Hosts runs of the kind "call", and remembers them."""
+    """Hosts runs of one kind, and remembers them."""
 
-    def __init__(self, journal: MemoryJournal, does: Does = ends) -> None:
+    def __init__(self, journal: MemoryJournal, does: Does = ends, *, kind: str = "call") -> None:
         self.ended: list[tuple[str, RunFinished]] = []
         self.claimed: list[ClaimedRun] = []
         self._does = does
-        super().__init__(journal, "call", owner="me", log=log, lease_s=LEASE_S, on_end=self._report, clock=now)
+        super().__init__(journal, kind, owner="me", log=log, lease_s=LEASE_S, on_end=self._report, clock=now)
 
     def _execution(self, claimed: ClaimedRun) -> Doing:
         self.claimed.append(claimed)
@@ -274,6 +276,28 @@ async def test_looking_for_abandoned_runs_goes_on_after_a_failure(caplog: pytest
         assert (await finished(journal, run.id)).status == "completed"
         taking_over.cancel()
     assert caplog.messages[:3] == ["abandoned runs cannot be looked for: the disk is away"] * 3
+
+
+@driven
+async def test_one_look_for_abandoned_runs_serves_every_kind() -> None:
+    class Counted(MemoryJournal):
+        looks = 0
+
+        async def orphans(self) -> list[Run]:
+            self.looks += 1
+            return await super().orphans()
+
+    journal = Counted(clock=now)
+    calls, agents = Host(journal), Host(journal, kind="agent")
+    dead = [(await journal.start(NewRun(kind), "another", lease_s=LEASE_S))[0] for kind in ("agent", "call")]
+    async with calls, agents, Processes(journal, "me", lease_s=LEASE_S) as processes:
+        looking = asyncio.create_task(keep_recovering([calls, agents], processes))
+        for run in dead:
+            assert (await finished(journal, run.id)).status == "completed"
+        before, journal.looks = now(), 0
+        await asyncio.sleep(10 * LEASE_S)
+        assert journal.looks <= 1 + (now() - before) / (LEASE_S / RENEWALS_PER_LEASE)
+        looking.cancel()
 
 
 @driven

@@ -53,6 +53,26 @@ async def test_L145_a_process_is_gone_when_its_heartbeat_has_not_changed_for_a_l
 
 
 @driven
+async def test_a_heartbeat_is_written_without_reading_the_last_one() -> None:
+    class Counted(MemoryJournal):
+        reads = 0
+
+        async def get_value(self, namespace: str, key: str) -> bytes | None:
+            self.reads += 1
+            return await super().get_value(namespace, key)
+
+    journal = Counted()
+    async with Processes(journal, "one", lease_s=LEASE_S) as one:
+        before, journal.reads = one._own.beat, 0
+        await asyncio.sleep(10 * LEASE_S)
+        assert one._own.beat >= before + 29
+        assert journal.reads == 0
+        assert await journal.swap_value(HEARTBEATS, "one", await journal.get_value(HEARTBEATS, "one"), None)
+        await asyncio.sleep(LEASE_S)
+        assert await one._heartbeats.get("one") == one._own, "one that was removed is written again"
+
+
+@driven
 async def test_a_process_that_has_ended_or_never_was_is_gone_at_once() -> None:
     journal = MemoryJournal()
     async with Processes(journal, "one", lease_s=LEASE_S) as one:

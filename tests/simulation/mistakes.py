@@ -77,6 +77,14 @@ def calls(world: World, tool: str) -> bool:
     return any(said.tool == tool for ask in world.asks for said in ask.said)
 
 
+def dies_under_way(world: World, *, surface: str = "", tool: str = "") -> bool:
+    """A process is killed when something of this kind may be under way."""
+    asks = [ask for ask in world.asks if not surface or ask.surface == surface]
+    asks = [ask for ask in asks if not tool or (ask.surface != "raw" and any(one.tool == tool for one in ask.said))]
+    kills = [one.at for one in world.happenings if isinstance(one, Kill) and one.steps]
+    return any(ask.at < at < ask.at + 3.0 for ask in asks for at in kills)
+
+
 def hangs_too_long(world: World) -> bool:
     long = any(isinstance(one, Hang) and one.for_s > world.lease_s for one in world.happenings)
     return long and world.nodes > 1
@@ -127,7 +135,7 @@ def doubled_final() -> Planted:
     yield replies._MessageReply, "_leave_in_doubt", send_again
 
 
-@mistake("the ledger is written after the send", lambda world: asks_in(world, "chat") and has(world, Kill))
+@mistake("the ledger is written after the send", lambda world: dies_under_way(world, surface="chat"))
 def late_ledger() -> Planted:
     async def commit(_ledger: Ledger) -> None:
         await asyncio.sleep(0)
@@ -233,9 +241,7 @@ def reordered_entries() -> Planted:
     yield Tail, "entries_after", reversed_entries
 
 
-@mistake(
-    "a tool that was running when its process died runs again", lambda world: calls(world, "push") and has(world, Kill)
-)
+@mistake("a tool that was running when its process died runs again", lambda world: dies_under_way(world, tool="push"))
 def tool_twice() -> Planted:
     run_all = tool_runner.ToolRunner.run_all
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.mistakes import MISTAKES
+from tailrace.testing.simulation import __main__ as command
 from tailrace.testing.simulation.__main__ import main
 from tailrace.testing.simulation.coverage import FAILURES
 from tailrace.testing.simulation.draw import world_of
@@ -27,10 +28,13 @@ def test_worlds_that_keep_the_rules_are_counted(capsys: pytest.CaptureFixture[st
     assert "make simulate SEEDS=6 FROM=10" in page.read_text()
 
 
-def test_processes_share_the_worlds_and_agree(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "60", "--jobs", "2"]) == 0
+def test_processes_share_the_worlds_and_agree(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "CHUNK", 4)
+    assert main(["--seeds", "14", "--jobs", "2"]) == 0
     shared = capsys.readouterr().out
-    assert main(["--seeds", "60", "--jobs", "1"]) == 0
+    assert main(["--seeds", "14", "--jobs", "1"]) == 0
     assert capsys.readouterr().out == shared
 
 

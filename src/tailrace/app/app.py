@@ -52,7 +52,7 @@ from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport.opening import open_transport
-from tailrace.runs.host import OnEnd
+from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
 from tailrace.tools.toolbox import builtin_tools
@@ -155,9 +155,8 @@ class App:
 
     async def keep_recovering(self) -> None:
         """Does so whenever another process dies, hangs or hands its runs over. Never returns: cancel it."""
-        async with self.processes, asyncio.TaskGroup() as group:
-            for service in self._services:
-                group.create_task(service.keep_recovering(self.processes))
+        async with self.processes:
+            await keep_recovering(self._services, self.processes)
 
     async def hand_over(self) -> None:
         """Gives the runs that are executed here to the other processes at once, where there is one; for a process that

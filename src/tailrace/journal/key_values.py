@@ -45,6 +45,11 @@ class KeyValues(Generic[Stored]):
             if new == old or await self._journal.swap_value(self._namespace, key, old, new):
                 return value
 
+    async def replace(self, old: Stored | None, key: str, value: Stored) -> bool:
+        """Stores the value where it is `old` that is stored now; returns whether it is. Saves reading what is known."""
+        known = None if old is None else msgspec.json.encode(old)
+        return await self._journal.swap_value(self._namespace, key, known, msgspec.json.encode(value))
+
     async def set_default(self, key: str, value: Stored) -> None:
         """Stores the value where there is none."""
         await self._journal.swap_value(self._namespace, key, None, msgspec.json.encode(value))

@@ -77,6 +77,31 @@ class PacedWaiters(Waiters):
         self.wake()
 
 
+class ValueWaiters(PacedWaiters):
+    """Tasks that wait for a value to change. `changed` wakes those of one value, `wake` and `wake_soon` all of them."""
+
+    __slots__ = ("_by_value",)
+
+    def __init__(self, interval_s: float) -> None:
+        super().__init__(interval_s)
+        self._by_value: dict[tuple[str, str], asyncio.Event] = {}
+
+    def next_change(self, namespace: str, key: str) -> asyncio.Event:
+        """As `next_time`, of this value."""
+        self.next_time()
+        return self._by_value.setdefault((namespace, key), asyncio.Event())
+
+    def changed(self, namespace: str, key: str) -> None:
+        if (event := self._by_value.pop((namespace, key), None)) is not None:
+            event.set()
+
+    def wake(self) -> None:
+        super().wake()
+        waiting, self._by_value = self._by_value, {}
+        for event in waiting.values():
+            event.set()
+
+
 class LiveViewer(Protocol):
     """A viewer that has everything and is offered what is published."""
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -157,10 +157,17 @@ class RunHost(ABC, Generic[E]):
             self._go_on(ClaimedRun(run, lease, entries), execution)
         return run
 
-    async def recover(self, *, session: str | None = None, is_next: Callable[[Run], bool] | None = None) -> list[str]:
+    async def recover(
+        self,
+        *,
+        session: str | None = None,
+        is_next: Callable[[Run], bool] | None = None,
+        orphans: Sequence[Run] | None = None,
+    ) -> list[str]:
         """Goes on with the unfinished runs of processes that are gone, of one session where it is named, oldest first;
         returns their ids. A run that is executed here is never among them, even where its lease ran out while the
-        machine was suspended (L146). `is_next` says which of them are not left to other processes."""
+        machine was suspended (L146). `is_next` says which of them are not left to other processes; `orphans` saves
+        asking the journal for them."""
 
         def abandoned(run: Run) -> bool:
             ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_put_off(run.id)
@@ -174,7 +181,12 @@ class RunHost(ABC, Generic[E]):
         found: list[str] = []
         async with self._claiming:
             async for claimed in recover(
-                self._journal, self._owner, wanted=abandoned, lease_s=self._lease_s, on_unreadable=put_off
+                self._journal,
+                self._owner,
+                wanted=abandoned,
+                orphans=orphans,
+                lease_s=self._lease_s,
+                on_unreadable=put_off,
             ):
                 self._go_on(claimed)
                 found.append(claimed.run.id)
@@ -205,30 +217,9 @@ class RunHost(ABC, Generic[E]):
     async def keep_recovering(
         self, processes: Processes | None = None, *, at_once: bool = False, shared: bool = True
     ) -> None:
-        """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within
-        two leases, and at once with those that a process hands over. `at_once`: also with those that are dead already.
-        `shared`: the `processes` that live share such runs; without them this one takes all. Never returns: cancel
-        it."""
+        """As the function of this name, for this host alone. Never returns: cancel it."""
         processes = processes or Processes(self._journal, self._owner, lease_s=self._lease_s)
-        interval_s = self._lease_s / RENEWALS_PER_LEASE
-        pause_s = 0.0 if at_once else interval_s
-        share = RunShare(processes, patience_s=interval_s / 2) if shared and processes.entered else None
-        heard = processes.hand_overs
-        while True:
-            await processes.wait_for_hand_over(pause_s, heard=heard)
-            heard = processes.hand_overs
-            if share is not None:
-                share.begin_look()
-            try:
-                found = await self.recover(is_next=share.has if share is not None else None)
-            except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
-                pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
-                level = warning_level(exc)
-                self._log.log(level, "abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
-            else:
-                pause_s = interval_s
-                for run_id in found:
-                    self._log.info("going on with run %s, whose process is gone", run_id)
+        await keep_recovering([self], processes, at_once=at_once, shared=shared)
 
     def _go_on(self, claimed: ClaimedRun, make: Callable[[ClaimedRun], E] | None = None) -> None:
         run = claimed.run
@@ -395,6 +386,37 @@ class RunHost(ABC, Generic[E]):
         self._put_off.pop(run.id, None)
         self._on_failed(run, failure)
         return finished
+
+
+async def keep_recovering(
+    hosts: Sequence[RunHost[Any]], processes: Processes, *, at_once: bool = False, shared: bool = True
+) -> None:
+    """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within two
+    leases, and at once with those that a process hands over. `at_once`: also with those that are dead already.
+    `shared`: the `processes` that live share such runs; without them this one takes all. One look at the journal serves
+    all hosts, which are of one process. Never returns: cancel it."""
+    first = hosts[0]
+    interval_s = first._lease_s / RENEWALS_PER_LEASE
+    pause_s = 0.0 if at_once else interval_s
+    share = RunShare(processes, patience_s=interval_s / 2) if shared and processes.entered else None
+    heard = processes.hand_overs
+    while True:
+        await processes.wait_for_hand_over(pause_s, heard=heard)
+        heard = processes.hand_overs
+        if share is not None:
+            share.begin_look()
+        try:
+            orphans = await first._journal.orphans()
+            for host in hosts if orphans else ():
+                found = await host.recover(is_next=share.has if share is not None else None, orphans=orphans)
+                for run_id in found:
+                    host._log.info("going on with run %s, whose process is gone", run_id)
+        except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
+            pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
+            level = warning_level(exc)
+            first._log.log(level, "abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
+        else:
+            pause_s = interval_s
 
 
 def _unless_ours(error: Exception) -> Exception | None:

@@ -60,6 +60,7 @@ class Processes:
         self._lease_s = lease_s
         self._heartbeats = KeyValues(journal, HEARTBEATS, Heartbeat)
         self._own = Heartbeat(process=journal.process)
+        self._written: Heartbeat | None = None  # what the journal has of this process, where that is certain
         self._beat_at: float | None = None  # just before the newest heartbeat was written
         self._seen: dict[str, _Seen] = {}  # the others
         self._users = 0
@@ -89,7 +90,7 @@ class Processes:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        self._beat_at = None
+        self._beat_at = self._written = None
         with self._logged():
             await self._heartbeats.update(self.owner, lambda _: None)
 
@@ -135,7 +136,10 @@ class Processes:
     async def _beat(self) -> None:
         began = _now()
         self._own = own = msgspec.structs.replace(self._own, beat=self._own.beat + 1)
-        await self._heartbeats.update(self.owner, lambda _: own)
+        written, self._written = self._written, None
+        if written is None or not await self._heartbeats.replace(written, self.owner, own):
+            await self._heartbeats.update(self.owner, lambda _: own)
+        self._written = own
         if self._beat_at is not None and began - self._beat_at >= self._lease_s:
             self.lapses += 1
         self._beat_at = began

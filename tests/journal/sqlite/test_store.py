@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -46,6 +47,26 @@ class TestSharedSqliteJournal(SharedJournalConformance):
                 return await stack.enter_async_context(open_journal("sqlite:///runs.db", database, clock=clock))
 
             yield open_shared
+
+
+async def test_a_change_wakes_only_who_waits_for_that_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    reads: list[str] = []
+    get_value = SqliteJournal.get_value
+
+    async def counted(self: SqliteJournal, namespace: str, key: str) -> bytes | None:
+        reads.append(key)
+        return await get_value(self, namespace, key)
+
+    monkeypatch.setattr(SqliteJournal, "get_value", counted)
+    waiting = asyncio.ensure_future(journal.next_value("n", "k", None))
+    for number in range(20):
+        await journal.swap_value("n", "other", str(number - 1).encode() if number else None, str(number).encode())
+    assert reads == ["k"]
+    await journal.swap_value("n", "k", None, b"1")
+    assert await waiting == b"1"
+    assert reads == ["k", "k"]
+    await journal.close()
 
 
 def times_stored(path: Path, text: bytes) -> int:

@@ -25,6 +25,7 @@ MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
 MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
 
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
+_MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
 _LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
 _CELL_END = re.compile(r"(?<!\\)\|")
 
@@ -172,6 +173,8 @@ def new_parser() -> MarkdownIt:
 def open_inline(text: str) -> tuple[int | None, tuple[str, ...]]:
     """What a stretch of text opens and does not close: where an open code span begins, and the marks of emphasis. These
     are the ones before the code span, where there is one: nothing in it is a mark."""
+    if _MARK.search(text) is None:
+        return None, ()
     state = _state_of(text)
     if (code := state.open_code) is not None:
         state = _state_of(text[:code] + "x")

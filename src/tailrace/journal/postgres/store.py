@@ -312,7 +312,7 @@ class PostgresJournal(StoredJournal):
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
         changed = await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
-        return self._told_of_change(changed)
+        return self._told_of_change(namespace, key, changed=changed)
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         named = {statements.stored_text(name, "the name"): float(amount) for name, amount in amounts.items()}

@@ -34,7 +34,7 @@ class SessionWatch:
     @property
     def names(self) -> list[str]:
         """The sessions that are watched."""
-        return list(self._watched)
+        return list(self._watched) if self._watched else []
 
     def watch(self, session: str) -> WatchedSession:
         if (watched := self._watched.get(session)) is None:

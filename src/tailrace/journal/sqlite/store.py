@@ -281,7 +281,7 @@ class SqliteJournal(StoredJournal):
                 self._woken.clear()
                 failures = [
                     failure
-                    for run_id, tail in self._followed(list(self._tails))
+                    for run_id, tail in self._followed(list(self._tails) if self._tails else ())
                     if (failure := await self._follow(run_id, tail)) is not None
                 ]
                 await self._look_for_signals()
@@ -332,7 +332,7 @@ class SqliteJournal(StoredJournal):
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
-        return self._told_of_change(await self._commits.call(swap))
+        return self._told_of_change(namespace, key, changed=await self._commits.call(swap))
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         return await self._commits.call(partial(statements.add_to_counters, amounts=dict(amounts)))

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Tail
+from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail, ValueWaiters
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import Times
@@ -126,7 +126,7 @@ class StoredJournal(Database):
         self._logs: dict[str, StoredLog] = {}  # runs that this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
-        self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
+        self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
         self._sealing: set[asyncio.Task[Entry]] = set()
         self._closed = False
@@ -396,13 +396,14 @@ class StoredJournal(Database):
 
     async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
         while True:
-            changed = self._value_changed.next_time()
+            changed = self._value_changed.next_change(namespace, key)
             if (value := await self.get_value(namespace, key)) != known:
                 return value
             await changed.wait()
 
-    def _told_of_change(self, changed: bool) -> bool:
-        self._value_changed.wake()
+    def _told_of_change(self, namespace: str, key: str, *, changed: bool) -> bool:
+        """To be called after each try: where another process came first, the value is another one too."""
+        self._value_changed.changed(namespace, key)
         return changed
 
     def _close_views(self) -> None:

@@ -51,7 +51,7 @@ def world_of(seed: int) -> World:
         nodes=nodes,
         dialect=rng.choice(_DIALECTS),
         fallback=rng.choice((None, None, *_DIALECTS)),
-        lease_s=rng.choice((3.0, 5.0, 9.0)),
+        lease_s=rng.choice((3.0, 6.0, 12.0)),
         max_turns=rng.choice((50, 50, 50, 2, 1)),
         max_tokens=rng.choice((0, 0, 0, 60)),
         approval_s=rng.choice((2.0, 5.0)),

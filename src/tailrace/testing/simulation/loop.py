@@ -45,7 +45,7 @@ class Process:
         self.left_behind: list[str] | None = None  # tasks, where it has run to its end
         self.on_death: list[Callable[[], None]] = []
         self.tasks: list[SimulatedTask[Any]] = []
-        self.deferred: list[asyncio.Handle] = []
+        self.deferred: list[Step] = []
         self.context = copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -100,8 +100,32 @@ class SimulatedFuture(asyncio.Future[T]):
         return self.number
 
 
+class Step(asyncio.TimerHandle):
+    """A call that is due: what a handle of asyncio is, without what helps to debug one."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._when = when
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+
+class _Timer(float):
+    """The time of a step. Timers are compared very often, as the numbers that they are."""
+
+    __slots__ = ("step",)
+    step: Step
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """`io_s` is how long a call in a thread takes, in seconds; `max_steps` is how many steps a world may take."""
+    """`max_steps` is how many steps a world may take."""
 
     def __init__(self, rng: random.Random, *, max_steps: int = 60_000) -> None:
         super().__init__()
@@ -111,7 +135,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._max_steps = max_steps
         self.steps = 0
         self.over = False  # nothing begins any more
-        self._readers: dict[int, asyncio.Handle] = {}
+        self._due: deque[Step] = deque()
+        self._timers: list[_Timer] = []
+        self._readers: dict[int, Step] = {}
         self.outside = Context()  # of what happens in no process: the peers, the people, the world itself
         self._clock_resolution = 1e-9
 
@@ -124,53 +150,81 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return WALL_S + self._now
 
     def _run_once(self) -> None:
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-        if not ready:
-            self._pass_time(ready)
-        handle = ready.popleft()
-        if handle._cancelled:
-            return
-        self.steps += 1
-        if self.steps > self._max_steps:
-            raise EndlessWorld(f"more than {self._max_steps} steps, until {self._now - EPOCH_S:.0f} s")
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        if process is not None:
-            if process.dead:
-                return
-            if process.hung:
-                process.deferred.append(handle)
-                return
-            process.steps += 1
-            if process.dies_at is not None and process.steps >= process.dies_at:
-                process.kill()
-                return
-        handle._run()
+        """Every step until the loop is told to stop."""
+        due = self._due
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not due:
+                self._pass_time(due)
+            step = due.popleft()
+            if step._cancelled:
+                continue
+            self.steps += 1
+            if self.steps > self._max_steps:
+                raise EndlessWorld(f"more than {self._max_steps} steps, until {self._now - EPOCH_S:.0f} s")
+            context = step._context
+            process = context.get(PROCESS)
+            if process is not None:
+                if process.dead:
+                    continue
+                if process.hung:
+                    process.deferred.append(step)
+                    continue
+                process.steps += 1
+                if process.dies_at is not None and process.steps >= process.dies_at:
+                    process.kill()
+                    continue
+            try:
+                context.run(step._callback, *step._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as exc:  # noqa: BLE001 - as a handle of asyncio does
+                self.call_exception_handler(
+                    {"message": f"Exception in callback {step._callback!r}", "exception": exc, "handle": step}
+                )
 
-    def _pass_time(self, ready: deque[asyncio.Handle]) -> None:
-        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        pop = heapq.heappop
-        now = 0.0
+    def _pass_time(self, due: deque[Step]) -> None:
+        timers, now = self._timers, 0.0
         while timers:
             timer = timers[0]
-            if timer._cancelled:
-                self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
-            elif not now:
-                self._now = now = max(self._now, timer._when)
-                ready.append(timer)
-            elif timer._when <= now:
-                ready.append(timer)
-            else:
-                return
-            pop(timers)
-            timer._scheduled = False
-        if not ready:
+            step = timer.step
+            if not step._cancelled:
+                if not now:
+                    self._now = now = max(self._now, step._when)
+                elif timer > now:
+                    return
+                due.append(step)
+            heapq.heappop(timers)
+        if not due:
             raise Stuck("every task waits and no timer is set")
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Step:
+        step = Step(callback, args, copy_context() if context is None else context, self._now)
+        self._due.append(step)
+        return step
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Step:
+        when = self._now + delay
+        timer = _Timer(when)
+        timer.step = step = Step(callback, args, copy_context() if context is None else context, when)
+        heapq.heappush(self._timers, timer)
+        return step
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Step:
+        timer = _Timer(when)
+        timer.step = step = Step(callback, args, copy_context() if context is None else context, when)
+        heapq.heappush(self._timers, timer)
+        return step
 
     def resume(self, process: Process) -> None:
         """A process that hung goes on with all that came meanwhile."""
         process.hung = False
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-        ready.extend(process.deferred)
+        self._due.extend(process.deferred)
         process.deferred.clear()
 
     # ── tasks ──
@@ -209,7 +263,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Step:
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
@@ -228,16 +282,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             future.set_result(result)
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._readers[fd] = asyncio.Handle(callback, args, self)
+        self._readers[fd] = Step(callback, args, copy_context(), self._now)
 
     def remove_reader(self, fd: Any) -> bool:
         return self._readers.pop(fd, None) is not None
 
     def wake(self, fd: int) -> None:
         """What is read from this descriptor has come."""
-        if (handle := self._readers.get(fd)) is not None:
-            ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-            ready.append(handle)
+        if (step := self._readers.get(fd)) is not None:
+            self._due.append(step)
 
     @property
     def open_readers(self) -> int:

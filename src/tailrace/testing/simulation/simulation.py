@@ -134,15 +134,12 @@ class Simulation:
                 self.nodes[node % len(self.nodes)].leave(back_s)
             case StoreFault(kind="slow", for_s=for_s):
                 self.store.slow_s = 0.5
-                self.loop.call_later(for_s, self._mend_store)
+                self.loop.call_later(for_s, self.store.mend)
             case StoreFault(kind=kind, for_s=for_s, after_statements=after):
-                self.store.refuses, self.store.after_statements = kind, after
-                self.loop.call_later(for_s, self._mend_store)
+                self.store.refuse(kind, after)
+                self.loop.call_later(for_s, self.store.mend)
             case _:
                 assert_never(happening)
-
-    def _mend_store(self) -> None:
-        self.store.refuses, self.store.slow_s = "", 0.0
 
     def _person(self, work: Any) -> None:
         self._tasks.append(self.loop.create_task(work))

@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
@@ -20,7 +21,7 @@ from tailrace.events import Entry
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.commits import Commits
-from tailrace.journal.sqlite.integrity import translated
+from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -47,14 +48,33 @@ def _empty_database() -> bytes:
 
 
 class _Connection(sqlite3.Connection):
-    """Refuses statements while the world says so."""
+    """`execute` can be replaced, for as long as the store refuses."""
 
-    store: SimulatedStore | None = None
 
-    def execute(self, *args: Any) -> sqlite3.Cursor:
-        if self.store is not None:
-            self.store.check_statement()
-        return super().execute(*args)
+_TABLES = ("runs", "heads", "batches", "snapshots", "signals", "key_values", "counters")
+_spare: list[_Connection] = []  # empty databases: to parse every statement again takes long
+
+
+def _connection() -> _Connection:
+    if _spare:
+        return _spare.pop()
+    connection: _Connection = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
+    )
+    connection.deserialize(_empty_database())
+    return connection
+
+
+def _spare_for_the_next(connection: _Connection) -> None:
+    """Keeps the connection for another world, unless a read that a dead process left half done still holds it."""
+    try:
+        connection.rollback()
+        for table in (*_TABLES, "sqlite_sequence"):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+    except sqlite3.Error:
+        connection.close()
+    else:
+        _spare.append(connection)
 
 
 class SimulatedStore:
@@ -63,32 +83,40 @@ class SimulatedStore:
     def __init__(self, loop: SimulatedLoop, rng: random.Random) -> None:
         self.loop = loop
         self.rng = rng
-        self.connection: _Connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
-        )
-        self.connection.deserialize(_empty_database())
-        self.connection.store = self
+        self.connection = _connection()
         self.pipes: dict[str, SimulatedPipe] = {}
         self.refuses = ""  # the kind of fault; empty: none
-        self.after_statements = 0  # of a group, before the fault shows
         self.slow_s = 0.0
         self.commits = 0
         self.refusals = 0
+        self._after_statements = 0  # of a group, before the fault shows
         self._is_writing = False
         self._statements = 0
 
     def close(self) -> None:
-        self.connection.store = None
-        self.connection.close()
+        self.mend()
+        _spare_for_the_next(self.connection)
 
     # ── faults ──
 
-    def check_statement(self) -> None:
+    def refuse(self, kind: str, after_statements: int) -> None:
+        self.refuses, self._after_statements = kind, after_statements
+        self.connection.execute = self._execute_or_refuse  # type: ignore[method-assign]
+
+    def mend(self) -> None:
+        self.refuses, self.slow_s = "", 0.0
+        self.connection.__dict__.pop("execute", None)
+
+    def _execute_or_refuse(self, *args: Any) -> sqlite3.Cursor:
+        self._check_statement()
+        return sqlite3.Connection.execute(self.connection, *args)
+
+    def _check_statement(self) -> None:
         """A full disk refuses writes alone."""
-        if not self.refuses or (self.refuses == "full" and not self._is_writing):
+        if self.refuses == "full" and not self._is_writing:
             return
         self._statements += 1
-        if self._is_writing and self._statements <= self.after_statements:
+        if self._is_writing and self._statements <= self._after_statements:
             return
         self.refusals += 1
         error = sqlite3.OperationalError(f"simulated: {self.refuses}")
@@ -107,12 +135,7 @@ class SimulatedStore:
             self._is_writing = False
         self.commits += 1
         if self.connection.in_transaction:  # the rollback of a refused group is refused too: SQLite has ended it
-            self._roll_back()
-
-    def _roll_back(self) -> None:
-        self.connection.store = None
-        self.connection.rollback()
-        self.connection.store = self
+            self.connection.rollback()
 
     # ── opening ──
 
@@ -139,7 +162,7 @@ class SimulatedStore:
         return int(count)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        for table in ("runs", "heads", "batches", "signals", "key_values", "counters"):
+        for table in _TABLES[:3] + _TABLES[4:]:
             yield from self.connection.execute(f"SELECT '{table}', * FROM {table}")  # noqa: S608 - our own names
 
 
@@ -221,12 +244,20 @@ class _SimulatedCommits(Commits):
 
 class _SimulatedReaders(Readers):
     def __init__(self, store: SimulatedStore) -> None:
-        super().__init__(PATH)
+        self._path = PATH
         self._store = store
 
-    def _query_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with translated(self._path):
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        return self._store.loop.run_in_executor(None, self._query, work)
+
+    def _query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
             return work(self._store.connection)
+        except sqlite3.DatabaseError as exc:
+            raise translation(self._path, exc) from exc
+
+    def close(self) -> None:
+        """It has no thread."""
 
 
 class _SimulatedJournal(SqliteJournal):
