@@ -45,10 +45,7 @@ _EVENT_STREAM = "text/event-stream"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
-KEPT: Final[JsonObject] = {
-    "background": True,
-    "store": True,
-}  # how a provider of the dialect is asked to keep its answer
+KEPT: Final[JsonObject] = {"background": True, "store": True}  # how a provider is asked to keep its answer
 _NOT_ENDED = ("queued", "in_progress")
 _STATUSES = (*_NOT_ENDED, "completed", "incomplete", "failed", "cancelled")
 # The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
@@ -207,8 +204,7 @@ class HttpProvider:
         self, request: ModelRequest, body: JsonObject, ours: Mapping[str, Any], url: str
     ) -> HttpReply:
         place = self._model(request.model).place
-        known = self._refused.at(place)
-        added = {name: value for name, value in ours.items() if name not in known}
+        added = {name: value for name, value in ours.items() if name not in self._refused.at(place)}
         left_out: set[str] = set()
         while True:
             reply = await self._send(request, {**body, **added}, url=url)
