@@ -23,6 +23,7 @@ LONG = (
     "clients/test_node_clients.py",
     "clients/test_documented_blocks.py",
     "cluster/test_gateways.py",
+    "clients/test_claude_code.py",
     "model_checking/test_delivery.py",
     "journal/test_kill.py",
     "simulation/test_mistakes.py",
@@ -31,8 +32,31 @@ LONG = (
     "engines/test_dbos.py",
     "providers/local/test_provider.py",
     "journal/postgres/test_lost_connections.py",
+    "test_wheel.py",
+    "attacks/test_stalled_viewers.py",
+    "model_checking/test_lease.py",
+    "platforms/matrix/test_adapter.py",
+    "platforms/matrix/test_gateway.py",
+    "platforms/slack/test_gateway.py",
+    "editors/test_acp_recovery.py",
+    "mcp_server/test_run_tools.py",
+    "providers/test_cancel.py",
+    "providers/test_cut_everywhere.py",
+    "providers/local/test_chat.py",
+    "providers/local/test_server.py",
+    "server/web/test_accessibility.py",
+    "journal/test_viewers.py",
+    "journal/test_machine.py",
+    "simulation/test_command.py",
+    "cli/commands/test_demo.py",
+    "speed/test_counts.py",
 )
-SHARED = ("clients/", "cluster/test_outages.py")
+SHARED = (
+    "clients/test_documented_blocks.py",
+    "clients/test_node_clients.py",
+    "cluster/test_outages.py",
+    "speed/test_counts.py",
+)
 
 
 def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -43,7 +67,7 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     for item in items:
         file = item.nodeid.partition("::")[0].removeprefix("tests/")
         if file in files:
-            long.setdefault(file if file.startswith(SHARED) else item.nodeid, []).append(item)
+            long.setdefault(file if file in SHARED else item.nodeid, []).append(item)
         else:
             rest.append(item)
     hands: list[list[pytest.Item]] = [[] for _ in range(workers)]
