@@ -1,7 +1,8 @@
 """The order of the tests in a run with several workers: those that take long come first.
 
 A long test that is begun last is all that a run waits for. Within a file of `LONG` tests are dealt to the workers one
-by one, or all to one worker where they share what a fixture of their module has started.
+by one, or all to one worker where they share what a fixture of their module has started. Tests that share something
+dear for the whole session, as those of Matrix do with a homeserver, stand elsewhere: each worker would start its own.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ LONG = (
     "test_wheel.py",
     "attacks/test_stalled_viewers.py",
     "model_checking/test_lease.py",
-    "platforms/matrix/test_adapter.py",
-    "platforms/matrix/test_gateway.py",
     "platforms/slack/test_gateway.py",
     "editors/test_acp_recovery.py",
     "mcp_server/test_run_tools.py",
