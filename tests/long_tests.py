@@ -1,7 +1,8 @@
 """The order of the tests in a run with several workers: those that take long come first.
 
 A long test that is begun last is all that a run waits for. Within a file of `LONG` tests are dealt to the workers one
-by one, or all to one worker where they share what a fixture of their module has started.
+by one, or all to one worker where they share what a fixture of their module has started. Tests that share something
+dear for the whole session, as those of Matrix do with a homeserver, stand elsewhere: each worker would start its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LONG = (
     "clients/test_node_clients.py",
     "clients/test_documented_blocks.py",
     "cluster/test_gateways.py",
+    "clients/test_claude_code.py",
     "model_checking/test_delivery.py",
     "journal/test_kill.py",
     "simulation/test_mistakes.py",
@@ -31,8 +33,29 @@ LONG = (
     "engines/test_dbos.py",
     "providers/local/test_provider.py",
     "journal/postgres/test_lost_connections.py",
+    "test_wheel.py",
+    "attacks/test_stalled_viewers.py",
+    "model_checking/test_lease.py",
+    "platforms/slack/test_gateway.py",
+    "editors/test_acp_recovery.py",
+    "mcp_server/test_run_tools.py",
+    "providers/test_cancel.py",
+    "providers/test_cut_everywhere.py",
+    "providers/local/test_chat.py",
+    "providers/local/test_server.py",
+    "server/web/test_accessibility.py",
+    "journal/test_viewers.py",
+    "journal/test_machine.py",
+    "simulation/test_command.py",
+    "cli/commands/test_demo.py",
+    "speed/test_counts.py",
 )
-SHARED = ("clients/", "cluster/test_outages.py")
+SHARED = (
+    "clients/test_documented_blocks.py",
+    "clients/test_node_clients.py",
+    "cluster/test_outages.py",
+    "speed/test_counts.py",
+)
 
 
 def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -43,7 +66,7 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     for item in items:
         file = item.nodeid.partition("::")[0].removeprefix("tests/")
         if file in files:
-            long.setdefault(file if file.startswith(SHARED) else item.nodeid, []).append(item)
+            long.setdefault(file if file in SHARED else item.nodeid, []).append(item)
         else:
             rest.append(item)
     hands: list[list[pytest.Item]] = [[] for _ in range(workers)]

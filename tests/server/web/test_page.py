@@ -44,7 +44,9 @@ def test_the_rules_of_a_view_hold_in_that_view_alone() -> None:
     """Names such as `bar`, `status` and `item` mean something else elsewhere on the page."""
     roots = {"inspector": ("#inspector", ":where(#inspector)", ".fork-dialog"), "instance": ("#instance",)}
     for view, own in roots.items():
-        style = re.sub(r"/\*.*?\*/", "", (WEB / f"style/{view}.css").read_text(encoding="utf-8"), flags=re.DOTALL)
+        files = sorted((WEB / "style").glob(f"{view}*.css"))
+        style = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        style = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
         style = re.sub(r"@keyframes [\w-]+ \{.*?\}\s*\}", "", style, flags=re.DOTALL)
         rules = re.findall(r"(?:^|(?<=[{}]))\s*([^{}@;]+?)\s*\{", style)
         selectors = [each.strip() for rule in rules for each in rule.split(",\n")]

@@ -25,7 +25,14 @@ from tailrace.runs.timeline.read import read_log, timeline_in
 from tailrace.runs.timeline.web_bundle import bundled
 
 _ENTRY: Final = "inspector/exported.js"
-_STYLES: Final = ("style/base.css", "style/answer.css", "style/approvals.css", "style/inspector.css")
+_STYLES: Final = (
+    "style/base.css",
+    "style/answer.css",
+    "style/approvals.css",
+    "style/inspector.css",
+    "style/inspector_lanes.css",
+    "style/inspector_items.css",
+)
 _PAGE: Final = """<!doctype html>
 <html lang="en">
   <head>
