@@ -293,3 +293,19 @@ def leaked_connection() -> Planted:
         return _Open(reply), kept
 
     yield HttpProvider, "_post", left_open
+
+
+@mistake(
+    "a group that the loop could not write is taken for written",
+    lambda world: (
+        world.writes_on_loop and any(isinstance(one, StoreFault) and one.kind == "busy" for one in world.happenings)
+    ),
+)
+def unwritten_group() -> Planted:
+    write = commits._GroupFile.write
+
+    def taken_for_written(self: Any, group: Any, *, wait: bool) -> bool:
+        write(self, group, wait=wait)
+        return True
+
+    yield commits._GroupFile, "write", taken_for_written

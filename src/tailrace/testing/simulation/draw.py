@@ -26,7 +26,7 @@ from tailrace.testing.simulation.world import (
 _DIALECTS: tuple[Any, ...] = ("chat", "responses", "anthropic")
 _REPLY_FAULTS: tuple[Any, ...] = get_args(ReplyFault)
 _CHAT_FAULTS: tuple[Any, ...] = get_args(ChatFault)
-_STORE_FAULTS: tuple[Any, ...] = ("full", "full", "io", "locked", "gone", "slow", "slow")
+_STORE_FAULTS: tuple[Any, ...] = ("full", "full", "io", "locked", "gone", "slow", "slow", "busy", "busy")
 _STREAM_FAULTS: tuple[Any, ...] = ("cut", "end", "stall", "overloaded")  # the ones that hurt: half an answer is out
 
 
@@ -52,6 +52,7 @@ def world_of(seed: int) -> World:
         dialect=rng.choice(_DIALECTS),
         fallback=rng.choice((None, None, *_DIALECTS)),
         lease_s=rng.choice((3.0, 6.0, 12.0)),
+        writes_on_loop=rng.random() < 0.7,
         max_turns=rng.choice((50, 50, 50, 2, 1)),
         max_tokens=rng.choice((0, 0, 0, 60)),
         approval_s=rng.choice((2.0, 5.0)),

@@ -22,7 +22,7 @@ ReplyFault = Literal[
     "401", "html", "garbage", "empty", "whole", "no-streaming", "drip", "slow", "late", "length",
 ]  # fmt: skip
 ChatFault = Literal["ok", "flood", "lost-done", "lost", "failed", "slow", "raises", "markup", "gone"]
-StoreFaultKind = Literal["full", "io", "locked", "gone", "slow"]
+StoreFaultKind = Literal["full", "io", "locked", "gone", "slow", "busy"]
 
 
 # For the type checker: subclasses are frozen like this one, as they are at run time.
@@ -116,7 +116,7 @@ class Leave(Value):
 
 
 class StoreFault(Value):
-    """The store refuses, from so many statements into a write on, or is slow."""
+    """The store refuses, from so many statements into a write on, or is slow, or another process is writing."""
 
     at: float = 0.0
     kind: StoreFaultKind = "full"
@@ -135,6 +135,7 @@ class World(Value):
     dialect: Dialect = "chat"
     fallback: Dialect | None = None
     lease_s: float = 3.0
+    writes_on_loop: bool = False  # groups are written by the loop where it need not wait, else by the writer's thread
     max_turns: int = 50
     max_tokens: int = 0  # 0: no such budget
     approval_s: float = 20.0
