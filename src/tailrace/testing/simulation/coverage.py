@@ -83,7 +83,8 @@ def table(head: tuple[str, str], rows: Iterable[tuple[str, int]]) -> str:
 def report(coverage: Coverage, *, first: int, failed: int, digest: str, rate: float) -> str:
     """The page that a long run leaves behind."""
     counts = coverage.counts
-    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "commit", "refusal")
+    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "call in memory")
+    stored = ("commit", "commit on the loop", "commit left to the thread", "refusal", "entry handed to a viewer")
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
     last = first + coverage.worlds - 1
     return f"""# Report of a simulation
@@ -98,7 +99,7 @@ Made by `make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulati
 
 Together they ran for {coverage.seconds / 3600:,.0f} hours of their own time, in {coverage.steps:,} steps.
 
-{table(("what happened", "times"), ((name, counts[name]) for name in around))}
+{table(("what happened", "times"), ((name, counts[name]) for name in around + stored))}
 
 {table(("what was done to a request", "times"), faults)}
 

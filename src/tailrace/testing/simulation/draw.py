@@ -38,9 +38,9 @@ def world_of(seed: int) -> World:
     happenings: list[Happening] = [*asks]
     span_s = 5.0
     for number, ask in enumerate(asks):
-        if ask.surface != "chat" and rng.random() < 0.6:
+        if ask.surface != "chat" and not ask.in_memory and rng.random() < 0.6:
             happenings.append(_watch(rng, number, ask.at, nodes))
-        if ask.surface != "chat" and rng.random() < 0.12:
+        if ask.surface != "chat" and not ask.in_memory and rng.random() < 0.12:
             happenings.append(Stop(_time(rng, ask.at, span_s), number, rng.randrange(nodes)))
     happenings += [_trouble(rng, nodes, span_s) for _ in range(rng.choice((0, 0, 1, 1, 2, 3)))]
     chat_faults: tuple[ChatFault, ...] = ()
@@ -81,6 +81,7 @@ def _ask(rng: random.Random, surface: str, nodes: int) -> Ask:
         queue=rng.random() < 0.5,
         said=tuple(said),
         fsync=rng.random() < 0.1,
+        in_memory=where == "raw" and rng.random() < 0.5,
     )
 
 
@@ -108,6 +109,7 @@ def _watch(rng: random.Random, number: int, asked_at: float, nodes: int) -> Watc
         node=rng.randrange(nodes),
         pages=pages,
         snapshot=not pages and rng.random() < 0.4,
+        live=not pages and rng.random() < 0.5,
         leaves_after=rng.choice((0, 0, 1, 4, 9)),
         away_s=rng.choice((0.1, 1.0, 3.0)),
     )

@@ -220,6 +220,8 @@ def _acknowledged(simulation: Simulation, runs: dict[str, Run], numbers: dict[st
     people = simulation.people
     for number, run in people.acknowledged.items():
         if run.id not in runs:
+            if _may_be_lost(simulation, number):
+                continue
             yield f"question {number} was acknowledged and is lost"
         elif msgspec.json.encode(runs[run.id].new) != msgspec.json.encode(run.new):
             yield f"question {number} is stored otherwise than it was asked"
@@ -234,6 +236,12 @@ def _acknowledged(simulation: Simulation, runs: dict[str, Run], numbers: dict[st
         run_of_it = people.acknowledged.get(number)
         if acknowledged and run_of_it is not None and runs[run_of_it.id].finished is None:
             yield f"question {number} was stopped and goes on"
+
+
+def _may_be_lost(simulation: Simulation, number: int) -> bool:
+    """A run that lived in memory may be gone with its process, and with nothing else."""
+    died = any(isinstance(one, Kill) for one in simulation.world.happenings)
+    return died and simulation.world.asks[number - 1].in_memory
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────

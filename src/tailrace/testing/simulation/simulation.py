@@ -199,6 +199,8 @@ class Simulation:
         self.counts["commit on the loop"] = self.store.commits_on_loop
         self.counts["commit left to the thread"] = self.store.left_to_thread
         self.counts["refusal"] = self.store.refusals
+        self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
+        self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
         self.counts["process"] = sum(len(node.processes) for node in self.nodes)
         return Outcome(
             self.world,

@@ -68,6 +68,7 @@ class Ask(Value):
     queue: bool = False  # in a session that is busy: wait instead of interrupting
     said: tuple[Said, ...] = (Said(),)
     fsync: bool = False
+    in_memory: bool = False  # a raw call whose run is stored when it ends; the client waits for that
 
 
 class Watch(Value):
@@ -78,6 +79,7 @@ class Watch(Value):
     node: int = 0
     pages: bool = False
     snapshot: bool = False
+    live: bool = False  # it is handed what is committed in the tick of the commit, and refuses some of it
     leaves_after: int = 0  # entries; 0: stays
     away_s: float = 1.0
 
