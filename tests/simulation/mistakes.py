@@ -18,6 +18,7 @@ from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
+from tailrace.flows.engine.plan import Plan
 from tailrace.journal.live_tail import Tail, Viewer
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite import commits
@@ -340,3 +341,11 @@ def refused_batch() -> Planted:
             self.cursor = batch[-1].seq
 
     yield Viewer, "offer", offer
+
+
+@mistake(
+    "the steps of a sequence that have finished run again in another process",
+    lambda world: dies_under_way(world, surface="sequence"),
+)
+def repeated_steps() -> Planted:
+    yield Plan, "replay", lambda _self, _facts: None

@@ -32,7 +32,7 @@ _STREAM_FAULTS: tuple[Any, ...] = ("cut", "end", "stall", "overloaded")  # the o
 
 def world_of(seed: int) -> World:
     rng = random.Random(seed)
-    surface = rng.choice(("agent", "agent", "raw", "chat", "mixed"))
+    surface = rng.choice(("agent", "agent", "raw", "chat", "mixed", "sequence"))
     nodes = rng.choice((1, 1, 2, 2, 3))
     asks = [_ask(rng, surface, nodes) for _ in range(rng.choice((1, 1, 2, 3)))]
     happenings: list[Happening] = [*asks]
@@ -70,9 +70,9 @@ def _time(rng: random.Random, after: float, span_s: float) -> float:
 
 
 def _ask(rng: random.Random, surface: str, nodes: int) -> Ask:
-    where: Any = rng.choice(("agent", "raw", "chat")) if surface == "mixed" else surface
+    where: Any = rng.choice(("agent", "raw", "chat", "sequence")) if surface == "mixed" else surface
     steps = 1 if where == "raw" else rng.choice((1, 1, 2, 3))
-    said = [_said(rng, with_tool=step < steps - 1) for step in range(steps)]
+    said = [_said(rng, with_tool=where != "sequence" and step < steps - 1) for step in range(steps)]
     return Ask(
         at=round(0.1 + rng.random() * 2, 3),
         surface=where,

@@ -6,6 +6,7 @@ They know what they were told and nothing else. What a node has acknowledged to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -13,12 +14,15 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
-from tailrace.errors import RunNotFound, TailraceError
+from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
+from tailrace.flows.definition.definition import parsed
+from tailrace.flows.engine.plan import CANCEL
+from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import finished
-from tailrace.testing.simulation.model_server import question_text
+from tailrace.testing.simulation.model_server import question_text, step_text
 from tailrace.testing.simulation.node import REQUEST_TIMEOUT_S, Node, NodeGone
 from tailrace.testing.simulation.world import Ask, Stop, Watch, World
 
@@ -62,7 +66,8 @@ class People:
 
     async def ask(self, number: int, ask: Ask) -> None:
         self.waiting += 1
-        work = _raw(number, ask) if ask.surface == "raw" else _turn(number, ask)
+        make = {"raw": _raw, "sequence": _sequence}.get(ask.surface, _turn)
+        work = make(number, ask)
         run: Run = await self._insist(ask.node, work, timeout_s=None if ask.in_memory else REQUEST_TIMEOUT_S)
         self.acknowledged[number] = run
         self._known.set()
@@ -76,8 +81,11 @@ class People:
         run = await self._run_of(number)
 
         async def work(app: App) -> None:
-            service = app.calls if run.new.kind == "call" else app.agents
-            await service.stop(run.id, by=REQUESTER)
+            if run.new.kind == SEQUENCE:
+                with contextlib.suppress(RunSealed):
+                    await app.flows.signal(run.id, CANCEL, by=REQUESTER)
+            else:
+                await (app.calls if run.new.kind == "call" else app.agents).stop(run.id, by=REQUESTER)
 
         self.waiting += 1
         await self._insist(stop.node, work)
@@ -167,6 +175,19 @@ def _raw(number: int, ask: Ask) -> Any:
         if ask.in_memory:
             await finished(app.journal, run.id)
         return run
+
+    return work
+
+
+def _sequence(number: int, ask: Ask) -> Any:
+    steps = [
+        {"type": "step", "id": f"s{step}", "handler": "llm_call", "params": {"prompt": step_text(number, step)}}
+        for step in range(len(ask.said))
+    ]
+    definition = parsed({"name": "mill", "blocks": steps})
+
+    async def work(app: App) -> Run:
+        return await app.flows.start(definition, idempotency_key=f"ask-{number}")
 
     return work
 

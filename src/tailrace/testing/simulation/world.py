@@ -16,7 +16,7 @@ from tailrace.messages import Dialect
 LAUNCH = re.compile(r"launch (\d+)\.(\d+)")  # what `launch` says that it would do: its question and its step
 ToolName = Literal["", "look", "push", "launch"]  # repeatable, not repeatable, not repeatable and asked about
 Decision = Literal["once", "session", "deny", "never"]
-Surface = Literal["agent", "raw", "chat"]
+Surface = Literal["agent", "raw", "chat", "sequence"]  # of a sequence: a step for each answer
 ReplyFault = Literal[
     "ok", "cut", "end", "stall", "pings", "overloaded", "refused", "no-connect", "429", "500", "503", "529", "400",
     "401", "html", "garbage", "empty", "whole", "no-streaming", "drip", "slow", "late", "length",
