@@ -47,9 +47,9 @@ bench: $(VENV)/.dev ## Tailrace beside other gateways, as ratios within one run;
 fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600
 
-simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate SEEDS=2000 FROM=0 REPORT=page.md
+simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate SEEDS=2000 FROM=0 REPORT=page.md CHECKPOINT=file
 	@$(BIN)/python -m tailrace.testing.simulation --seeds $(or $(SEEDS),2000) --from $(or $(FROM),0) \
-	  $(if $(REPORT),--report $(REPORT)) $(SIMULATE_ARGS)
+	  $(if $(REPORT),--report $(REPORT)) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) $(SIMULATE_ARGS)
 
 soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
 	@$(BIN)/python -m tailrace.testing.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg

@@ -16,10 +16,13 @@ from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
 from tailrace.delivery import inbound
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning import replies
+from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
-from tailrace.journal.live_tail import Tail
+from tailrace.flows.engine.plan import Plan
+from tailrace.journal.live_tail import Tail, Viewer
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite import commits
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.group_commit import PendingAppend
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.messages import ToolCall
@@ -293,3 +296,56 @@ def leaked_connection() -> Planted:
         return _Open(reply), kept
 
     yield HttpProvider, "_post", left_open
+
+
+@mistake(
+    "a group that the loop could not write is taken for written",
+    lambda world: (
+        world.writes_on_loop and any(isinstance(one, StoreFault) and one.kind == "busy" for one in world.happenings)
+    ),
+)
+def unwritten_group() -> Planted:
+    write = commits._GroupFile.write
+
+    def taken_for_written(self: Any, group: Any, *, wait: bool) -> bool:
+        write(self, group, wait=wait)
+        return True
+
+    yield commits._GroupFile, "write", taken_for_written
+
+
+@mistake(
+    "a run that ended in memory counts as stored although storage has refused it",
+    lambda world: any(ask.in_memory for ask in world.asks) and has(world, StoreFault),
+)
+def forgotten_run() -> Planted:
+    record_all = SqliteJournal.record_all
+
+    async def forget(self: SqliteJournal, ended: Any) -> Any:
+        try:
+            return await record_all(self, ended)
+        except JournalError:
+            return [None] * len(ended)
+
+    yield SqliteJournal, "record_all", forget
+
+
+@mistake(
+    "what a live viewer refuses counts as shown",
+    lambda world: any(isinstance(one, Watch) and one.live for one in world.happenings),
+)
+def refused_batch() -> Planted:
+    def offer(self: Any, batch: Batch, after: int) -> None:
+        if self._take is not None and self.cursor == after:
+            self._take(batch)
+            self.cursor = batch[-1].seq
+
+    yield Viewer, "offer", offer
+
+
+@mistake(
+    "the steps of a sequence that have finished run again in another process",
+    lambda world: dies_under_way(world, surface="sequence"),
+)
+def repeated_steps() -> Planted:
+    yield Plan, "replay", lambda _self, _facts: None

@@ -38,6 +38,35 @@ def test_processes_share_the_worlds_and_agree(
     assert capsys.readouterr().out == shared
 
 
+def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "CHUNK", 3)
+    assert main(["--seeds", "9", "--jobs", "1"]) == 0
+    whole = capsys.readouterr().out
+    run_chunk, ran = command.run_chunk, list[int]()
+
+    def stopped(first: int, count: int) -> command.Chunk:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(first)
+        return run_chunk(first, count)
+
+    with_checkpoint = ["--seeds", "9", "--jobs", "1", "--checkpoint", str(tmp_path / "far")]
+    monkeypatch.setattr(command, "run_chunk", stopped)
+    assert main(with_checkpoint) == 130
+    assert "stopped after 6 worlds; the same command goes on from there" in capsys.readouterr().err
+    monkeypatch.setattr(command, "run_chunk", run_chunk)
+    assert main(with_checkpoint) == 0
+    again = capsys.readouterr()
+    assert again.out == whole
+    assert again.err.startswith("9 of 9 worlds")
+    assert main(["--seeds", "10", "--checkpoint", str(tmp_path / "far")]) == 2
+    assert "it is of 9 seeds from 0" in capsys.readouterr().err
+    (tmp_path / "far").write_text("?")
+    assert main(with_checkpoint) == 2
+
+
 def test_one_seed_is_shown_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3"]) == 0
     said = capsys.readouterr().out

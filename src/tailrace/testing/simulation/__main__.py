@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-import hashlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.testing.simulation.coverage import Coverage, report
+from tailrace.testing.simulation.coverage import Coverage, Progress, fingerprint, report
 from tailrace.testing.simulation.draw import world_of
 from tailrace.testing.simulation.shrink import shrunk
 from tailrace.testing.simulation.simulation import simulate
@@ -47,14 +47,22 @@ def _chunks(first: int, count: int, jobs: int) -> Iterator[Chunk]:
     if jobs == 1:
         yield from (run_chunk(*part) for part in parts)
         return
-    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
         waiting: list[Future[Chunk]] = []
-        for part in parts:
-            waiting.append(pool.submit(run_chunk, *part))
-            if len(waiting) >= 4 * jobs:
+        try:
+            for part in parts:
+                waiting.append(pool.submit(run_chunk, *part))
+                if len(waiting) >= 4 * jobs:
+                    yield waiting.pop(0).result()
+            while waiting:
                 yield waiting.pop(0).result()
-        while waiting:
-            yield waiting.pop(0).result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and ends its workers
+    gc.freeze()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
     parser.add_argument("--go-on", action="store_true", help="run all seeds, also after one has failed")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was met, as a page of Markdown")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="keep how far the run is; a stopped run goes on from there"
+    )
+    parser.add_argument("--fingerprint", action="store_true", help="say by which name a report knows this code")
     return parser
 
 
@@ -85,33 +97,62 @@ def explain(seed: int) -> None:
     sys.stdout.write(f"{outcome.world!r}\n")
 
 
+def _begun(args: argparse.Namespace) -> Progress:
+    """Where the run stands: at its beginning, or where the checkpoint says. Raises `ValueError` for another run's."""
+    new = Progress(args.first, args.seeds, fingerprint())
+    if args.checkpoint is None or not args.checkpoint.exists():
+        return new
+    known = Progress.load(args.checkpoint)
+    if (known.first, known.seeds, known.code) != (new.first, new.seeds, new.code):
+        what = f"{known.seeds} seeds from {known.first} with the code {known.code}"
+        raise ValueError(f"it is of {what}, and the code is {new.code} now; remove it to begin anew")
+    return known
+
+
+def _run(progress: Progress, args: argparse.Namespace) -> None:
+    """Runs what is left, and says how far it is."""
+    began, ran_s, done = time.monotonic(), progress.ran_s, progress.coverage.worlds
+    with ExitStack() as stack:
+        chunks = _chunks(args.first + done, args.seeds - done, min(args.jobs, args.seeds))
+        stack.callback(chunks.close)  # type: ignore[attr-defined]
+        for chunk in chunks:
+            progress.add(*chunk)
+            progress.ran_s = ran_s + time.monotonic() - began
+            if args.checkpoint is not None:
+                progress.save(args.checkpoint)
+            worlds, failed = progress.coverage.worlds, progress.failed
+            line = f"{worlds:,} of {args.seeds:,} worlds · {progress.rate:.0f} a second · {len(failed)} failed"
+            sys.stderr.write(f"\r{line} " if sys.stderr.isatty() else f"{line}\n")
+            if failed and not args.go_on:
+                break
+    sys.stderr.write("\n" if sys.stderr.isatty() else "")
+
+
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.seeds < 1 or args.jobs < 1:
         sys.stderr.write("error: --seeds and --jobs must be at least 1\n")
         return 2
+    if args.fingerprint:
+        sys.stdout.write(f"{fingerprint()}\n")
+        return 0
     if args.seed is not None:
         return show(args.seed)
-    began = time.monotonic()
-    total, digest, failed = Coverage(), hashlib.blake2b(digest_size=16), list[int]()
-    rate = 0.0
-    with ExitStack() as stack:
-        chunks = _chunks(args.first, args.seeds, min(args.jobs, args.seeds))
-        stack.callback(chunks.close)  # type: ignore[attr-defined]
-        for chunk in chunks:
-            total.join(chunk.coverage)
-            digest.update(chunk.digests)
-            failed += chunk.failed
-            rate = total.worlds / (time.monotonic() - began)
-            line = f"{total.worlds:,} of {args.seeds:,} worlds · {rate:.0f} a second · {len(failed)} failed"
-            sys.stderr.write(f"\r{line} " if sys.stderr.isatty() else f"{line}\n")
-            if failed and not args.go_on:
-                break
-    sys.stderr.write("\n" if sys.stderr.isatty() else "")
+    try:
+        progress = _begun(args)
+    except (OSError, ValueError) as exc:
+        sys.stderr.write(f"error: {args.checkpoint}: {exc}\n")
+        return 2
+    try:
+        _run(progress, args)
+    except KeyboardInterrupt:
+        kept = "" if args.checkpoint is None else "; the same command goes on from there"
+        sys.stderr.write(f"\nstopped after {progress.coverage.worlds:,} worlds{kept}\n")
+        return 130
     if args.report is not None:
-        page = report(total, first=args.first, failed=len(failed), digest=digest.hexdigest(), rate=rate)
-        args.report.write_text(page)
-    sys.stdout.write(f"{total.worlds:,} worlds, {len(failed)} broke a rule, digest {digest.hexdigest()}\n")
+        args.report.write_text(report(progress))
+    total, failed = progress.coverage, progress.failed
+    sys.stdout.write(f"{total.worlds:,} worlds, {len(failed)} broke a rule, digest {progress.digest}\n")
     for name, count in sorted(total.counts.items()):
         sys.stdout.write(f"{count:>12,}  {name}\n")
     sys.stdout.write(f"failures met: {', '.join(total.failures())}\n")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+import tailrace
 from tailrace.testing.simulation.simulation import Outcome
 
 # What befalls a world, and the ids of the failures that it stands for.
@@ -45,7 +49,7 @@ FAILURES: dict[str, tuple[str, ...]] = {
 
 
 class Coverage(msgspec.Struct):
-    """Sums over worlds. `digest` is of the worlds' digests in the order of their seeds."""
+    """Sums over worlds."""
 
     worlds: int = 0
     steps: int = 0
@@ -75,30 +79,79 @@ class Coverage(msgspec.Struct):
         return dict(sorted(met.items()))
 
 
+class Progress(msgspec.Struct):
+    """How far a run over many seeds is. It is what a checkpoint holds."""
+
+    first: int
+    seeds: int
+    code: str  # the fingerprint of the code that has run them
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
+    digest: str = ""
+    failed: list[int] = []
+    ran_s: float = 0.0
+
+    def add(self, coverage: Coverage, digests: bytes, failed: list[int]) -> None:
+        """The next seeds, in their order."""
+        self.coverage.join(coverage)
+        self.digest = hashlib.blake2b(self.digest.encode() + digests, digest_size=16).hexdigest()
+        self.failed += failed
+
+    @property
+    def rate(self) -> float:
+        return self.coverage.worlds / self.ran_s if self.ran_s else 0.0
+
+    def save(self, path: Path) -> None:
+        """At once or not at all: a run may be stopped while it writes."""
+        written = path.with_name(f"{path.name}.new")
+        written.write_bytes(msgspec.json.encode(self, enc_hook=dict))
+        written.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Progress:
+        """Raises `OSError` and `ValueError`."""
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=_counter)
+
+
+def _counter(_kind: Any, value: dict[Any, int]) -> Counter[Any]:
+    return Counter({int(key) if key.isdecimal() else key: count for key, count in value.items()})
+
+
+def fingerprint() -> str:
+    """Of the package's code, so that a report says what it is about."""
+    root, digest = Path(tailrace.__file__).parent, hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def table(head: tuple[str, str], rows: Iterable[tuple[str, int]]) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "|---|---:|"]
     return "\n".join([*lines, *(f"| {name} | {count:,} |" for name, count in rows)])
 
 
-def report(coverage: Coverage, *, first: int, failed: int, digest: str, rate: float) -> str:
+def report(progress: Progress) -> str:
     """The page that a long run leaves behind."""
+    coverage, first = progress.coverage, progress.first
     counts = coverage.counts
-    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "commit", "refusal")
+    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "call in memory")
+    stored = ("commit", "commit on the loop", "commit left to the thread", "refusal", "entry handed to a viewer")
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
     last = first + coverage.worlds - 1
     return f"""# Report of a simulation
 
-{coverage.worlds:,} worlds, seeds {first} to {last}: {failed} broke a rule. Digest of all of them: `{digest}`.
+{coverage.worlds:,} worlds, seeds {first} to {last}: {len(progress.failed)} broke a rule.
 
-Made by `make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulation-report.md`,
-{rate:.0f} worlds a second. What a world is, which rules it must keep and how to read one that fails:
-[reliability](reliability.md#simulation).
+Made by `make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulation-report.md` in
+{progress.ran_s / 60:,.0f} minutes, {progress.rate:.0f} worlds a second. The code had the fingerprint `{progress.code}`
+(`python -m tailrace.testing.simulation --fingerprint`), and the digest of all worlds is `{progress.digest}`: the same
+code and the same seeds give the same one on every machine. What a world is, which rules it must keep, how to read one
+that fails and which planted mistakes are found: [reliability](reliability.md#simulation).
 
 {table(("processes at once", "worlds"), ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
 
 Together they ran for {coverage.seconds / 3600:,.0f} hours of their own time, in {coverage.steps:,} steps.
 
-{table(("what happened", "times"), ((name, counts[name]) for name in around))}
+{table(("what happened", "times"), ((name, counts[name]) for name in around + stored))}
 
 {table(("what was done to a request", "times"), faults)}
 

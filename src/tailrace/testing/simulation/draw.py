@@ -26,21 +26,21 @@ from tailrace.testing.simulation.world import (
 _DIALECTS: tuple[Any, ...] = ("chat", "responses", "anthropic")
 _REPLY_FAULTS: tuple[Any, ...] = get_args(ReplyFault)
 _CHAT_FAULTS: tuple[Any, ...] = get_args(ChatFault)
-_STORE_FAULTS: tuple[Any, ...] = ("full", "full", "io", "locked", "gone", "slow", "slow")
+_STORE_FAULTS: tuple[Any, ...] = ("full", "full", "io", "locked", "gone", "slow", "slow", "busy", "busy")
 _STREAM_FAULTS: tuple[Any, ...] = ("cut", "end", "stall", "overloaded")  # the ones that hurt: half an answer is out
 
 
 def world_of(seed: int) -> World:
     rng = random.Random(seed)
-    surface = rng.choice(("agent", "agent", "raw", "chat", "mixed"))
+    surface = rng.choice(("agent", "agent", "raw", "chat", "mixed", "sequence"))
     nodes = rng.choice((1, 1, 2, 2, 3))
     asks = [_ask(rng, surface, nodes) for _ in range(rng.choice((1, 1, 2, 3)))]
     happenings: list[Happening] = [*asks]
     span_s = 5.0
     for number, ask in enumerate(asks):
-        if ask.surface != "chat" and rng.random() < 0.6:
+        if ask.surface != "chat" and not ask.in_memory and rng.random() < 0.6:
             happenings.append(_watch(rng, number, ask.at, nodes))
-        if ask.surface != "chat" and rng.random() < 0.12:
+        if ask.surface != "chat" and not ask.in_memory and rng.random() < 0.12:
             happenings.append(Stop(_time(rng, ask.at, span_s), number, rng.randrange(nodes)))
     happenings += [_trouble(rng, nodes, span_s) for _ in range(rng.choice((0, 0, 1, 1, 2, 3)))]
     chat_faults: tuple[ChatFault, ...] = ()
@@ -52,6 +52,7 @@ def world_of(seed: int) -> World:
         dialect=rng.choice(_DIALECTS),
         fallback=rng.choice((None, None, *_DIALECTS)),
         lease_s=rng.choice((3.0, 6.0, 12.0)),
+        writes_on_loop=rng.random() < 0.7,
         max_turns=rng.choice((50, 50, 50, 2, 1)),
         max_tokens=rng.choice((0, 0, 0, 60)),
         approval_s=rng.choice((2.0, 5.0)),
@@ -69,9 +70,9 @@ def _time(rng: random.Random, after: float, span_s: float) -> float:
 
 
 def _ask(rng: random.Random, surface: str, nodes: int) -> Ask:
-    where: Any = rng.choice(("agent", "raw", "chat")) if surface == "mixed" else surface
+    where: Any = rng.choice(("agent", "raw", "chat", "sequence")) if surface == "mixed" else surface
     steps = 1 if where == "raw" else rng.choice((1, 1, 2, 3))
-    said = [_said(rng, with_tool=step < steps - 1) for step in range(steps)]
+    said = [_said(rng, with_tool=where != "sequence" and step < steps - 1) for step in range(steps)]
     return Ask(
         at=round(0.1 + rng.random() * 2, 3),
         surface=where,
@@ -80,6 +81,7 @@ def _ask(rng: random.Random, surface: str, nodes: int) -> Ask:
         queue=rng.random() < 0.5,
         said=tuple(said),
         fsync=rng.random() < 0.1,
+        in_memory=where == "raw" and rng.random() < 0.5,
     )
 
 
@@ -107,6 +109,7 @@ def _watch(rng: random.Random, number: int, asked_at: float, nodes: int) -> Watc
         node=rng.randrange(nodes),
         pages=pages,
         snapshot=not pages and rng.random() < 0.4,
+        live=not pages and rng.random() < 0.5,
         leaves_after=rng.choice((0, 0, 1, 4, 9)),
         away_s=rng.choice((0.1, 1.0, 3.0)),
     )

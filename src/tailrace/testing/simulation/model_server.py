@@ -26,7 +26,7 @@ from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_r
 from tailrace.testing.simulation.loop import PROCESS, Process, SimulatedLoop, never
 from tailrace.testing.simulation.world import Bad, Said, World
 
-QUESTION = re.compile(r"\[q(\d+)\]")
+QUESTION = re.compile(r"\[q(\d+)(?:\.(\d+))?\]")
 _WORDS = ("water", "wheel", "mill", "stream", "stone", "flour", "river", "grain")
 _RESULTS = ("function_call_output", "tool_result")
 _STATUSES = {"429": 429, "500": 500, "503": 503, "529": 529, "400": 400, "401": 401}
@@ -37,6 +37,12 @@ PING_S = 1.5
 
 def question_text(number: int) -> str:
     return f"[q{number}] What does the mill need?"
+
+
+def step_text(number: int, step: int) -> str:
+    """What a step of a sequence asks: it begins with the answer before, in whole."""
+    before = f"{{{{steps.s{step - 1}.output.message.content}}}} " if step else ""
+    return f"{before}[q{number}.{step}] What does the mill need?"
 
 
 def answer_text(number: int, step: int, said: Said) -> str:
@@ -73,7 +79,7 @@ def place_of(body: JsonObject) -> Place:
         text = "".join(_texts(item.get("content")))
         results = _results(item)
         if item.get("role") == "user" and (found := QUESTION.findall(text)):  # results before it are of the one before
-            question, step, partial = int(found[-1]), 0, ""
+            question, step, partial = int(found[-1][0]), int(found[-1][1] or 0), ""
         elif results:
             step, partial = step + results, ""
         elif item.get("role") == "assistant":

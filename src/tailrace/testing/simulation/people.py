@@ -6,6 +6,7 @@ They know what they were told and nothing else. What a node has acknowledged to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -13,18 +14,23 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
-from tailrace.errors import RunNotFound, TailraceError
+from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
+from tailrace.flows.definition.definition import parsed
+from tailrace.flows.engine.plan import CANCEL
+from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text
-from tailrace.ports import Run
-from tailrace.testing.simulation.model_server import question_text
-from tailrace.testing.simulation.node import Node, NodeGone
+from tailrace.ports import Batch, Run
+from tailrace.runs.recovery import finished
+from tailrace.testing.simulation.model_server import question_text, step_text
+from tailrace.testing.simulation.node import REQUEST_TIMEOUT_S, Node, NodeGone
 from tailrace.testing.simulation.world import Ask, Stop, Watch, World
 
 REQUESTER = "ann"
 PAUSE_S = 0.7  # before a client tries again, at the next node
 TRIES = 60
 DECIDES_AFTER_S = 0.6
+LIVE_REFUSES = 4  # each so many-th batch that a live viewer is offered: it comes by the other way
 
 
 class Viewed(msgspec.Struct):
@@ -35,6 +41,15 @@ class Viewed(msgspec.Struct):
     lines: list[tuple[int, bytes]] = []
     snapshots: list[Entry] = []
     ended: bool = False
+    handed: int = 0  # of the lines: in the tick of their commit
+
+    def note(self, batch: Batch) -> None:
+        for entry in batch:
+            if isinstance(entry.event, Snapshot):
+                self.snapshots.append(entry)
+            else:
+                self.lines.append((entry.seq, to_json(entry.event)))
+                self.ended = self.ended or isinstance(entry.event, RunFinished)
 
 
 class People:
@@ -51,8 +66,9 @@ class People:
 
     async def ask(self, number: int, ask: Ask) -> None:
         self.waiting += 1
-        work = _raw(number, ask) if ask.surface == "raw" else _turn(number, ask)
-        run: Run = await self._insist(ask.node, work)
+        make = {"raw": _raw, "sequence": _sequence}.get(ask.surface, _turn)
+        work = make(number, ask)
+        run: Run = await self._insist(ask.node, work, timeout_s=None if ask.in_memory else REQUEST_TIMEOUT_S)
         self.acknowledged[number] = run
         self._known.set()
         self.waiting -= 1
@@ -65,8 +81,11 @@ class People:
         run = await self._run_of(number)
 
         async def work(app: App) -> None:
-            service = app.calls if run.new.kind == "call" else app.agents
-            await service.stop(run.id, by=REQUESTER)
+            if run.new.kind == SEQUENCE:
+                with contextlib.suppress(RunSealed):
+                    await app.flows.signal(run.id, CANCEL, by=REQUESTER)
+            else:
+                await (app.calls if run.new.kind == "call" else app.agents).stop(run.id, by=REQUESTER)
 
         self.waiting += 1
         await self._insist(stop.node, work)
@@ -99,11 +118,11 @@ class People:
             await self._known.wait()
         return self.acknowledged[number]
 
-    async def _insist(self, node: int, work: Any) -> Any:
+    async def _insist(self, node: int, work: Any, *, timeout_s: float | None = REQUEST_TIMEOUT_S) -> Any:
         """The client tries again, at another node, until it is answered."""
         for number in range(node, node + TRIES):
             try:
-                return await self._nodes[number % len(self._nodes)].request(work)
+                return await self._nodes[number % len(self._nodes)].request(work, timeout_s=timeout_s)
             except RunNotFound:
                 raise
             except (NodeGone, TimeoutError, TailraceError):
@@ -151,8 +170,24 @@ def _raw(number: int, ask: Ask) -> Any:
     body = {"model": "sim/m", "input": question_text(number), "background": True, "stream": True}
 
     async def work(app: App) -> Run:
-        durability: Any = "fsync" if ask.fsync else "committed"
-        return await app.calls.submit(CallSpec(body), model="sim/m", session="", durability=durability)
+        durability: Any = "memory" if ask.in_memory else "fsync" if ask.fsync else "committed"
+        run = await app.calls.submit(CallSpec(body), model="sim/m", session="", durability=durability)
+        if ask.in_memory:
+            await finished(app.journal, run.id)
+        return run
+
+    return work
+
+
+def _sequence(number: int, ask: Ask) -> Any:
+    steps = [
+        {"type": "step", "id": f"s{step}", "handler": "llm_call", "params": {"prompt": step_text(number, step)}}
+        for step in range(len(ask.said))
+    ]
+    definition = parsed({"name": "mill", "blocks": steps})
+
+    async def work(app: App) -> Run:
+        return await app.flows.start(definition, idempotency_key=f"ask-{number}")
 
     return work
 
@@ -160,7 +195,17 @@ def _raw(number: int, ask: Ask) -> Any:
 def _viewing(viewed: Viewed, leaves_after: int) -> Any:
     async def work(app: App) -> None:
         cursor = viewed.lines[-1][0] if viewed.lines else viewed.snapshots[-1].seq if viewed.snapshots else 0
-        came = 0
+        came = offered = 0
+
+        def take(batch: Batch) -> bool:
+            nonlocal offered
+            offered += 1
+            if offered % LIVE_REFUSES == 0 or isinstance(batch[-1].event, RunFinished):
+                return False
+            viewed.note(batch)
+            viewed.handed += len(batch)
+            return True
+
         if viewed.watch.pages:
             async for page in app.journal.tail_pages(viewed.run_id, after=cursor):
                 viewed.lines += [(line.seq, line.json) for line in page]
@@ -170,16 +215,14 @@ def _viewing(viewed: Viewed, leaves_after: int) -> Any:
                     return
         else:
             snapshot = viewed.watch.snapshot and not cursor
-            async for batch in app.journal.tail(viewed.run_id, after=cursor, snapshot=snapshot):
-                for entry in batch:
-                    if isinstance(entry.event, Snapshot):
-                        viewed.snapshots.append(entry)
-                    else:
-                        viewed.lines.append((entry.seq, to_json(entry.event)))
-                        viewed.ended = viewed.ended or isinstance(entry.event, RunFinished)
+            viewer = app.journal.tail(viewed.run_id, after=cursor, snapshot=snapshot)
+            async for batch in viewer:
+                viewed.note(batch)
                 came += len(batch)
                 if leaves_after and came >= leaves_after:
                     return
+                if viewed.watch.live:
+                    await viewer.take_live(take)
 
     return work
 

@@ -86,6 +86,8 @@ def _questions(simulation: Simulation, runs: dict[str, Run]) -> dict[str, int]:
         key = run.new.idempotency_key
         if key.startswith("ask-"):
             found[run.id] = int(key.removeprefix("ask-"))
+        elif key.startswith("instance/ask-"):
+            found[run.id] = int(key.removeprefix("instance/ask-"))
         elif key.startswith("telegram:u"):
             found[run.id] = int(key.removeprefix("telegram:u"))
     return found
@@ -156,6 +158,9 @@ def _end_rules(simulation: Simulation, number: int, ask: Ask, run: Run) -> Itera
         error = run.finished.error
         yield f"it ended as {status} ({error.message if error is not None else ''})"
     texts = [answer_text(number, step, said) for step, said in enumerate(ask.said)]
+    if ask.surface == "sequence":
+        yield from _sequence_rules(simulation, number, run.finished, texts)
+        return
     if ask.surface == "raw":
         texts = texts[:1]
     shortened = any(fault.kind in ("length", "empty") for said in ask.said for fault in said.faults)
@@ -164,6 +169,22 @@ def _end_rules(simulation: Simulation, number: int, ask: Ask, run: Run) -> Itera
             yield f"the answer is {output!r} and should be {texts[-1]!r}"
     elif not any(text.startswith(without_warning(output)) for text in texts):
         yield f"the answer is {output!r}, which the model has not said"
+
+
+def _sequence_rules(simulation: Simulation, number: int, end: RunFinished, texts: list[str]) -> Iterator[str]:
+    outputs = msgspec.json.decode(end.output)
+    said = {f"s{step}": text for step, text in enumerate(texts)}
+    shortened = any(
+        fault.kind in ("length", "empty") for one in simulation.world.asks[number - 1].said for fault in one.faults
+    )
+    if end.status == "completed" and outputs.keys() != said.keys():
+        yield f"it is completed with the steps {sorted(outputs)}"
+    for name, output in outputs.items():
+        if not shortened and output["message"]["content"] != said[name]:
+            yield f"the output of {name} is {output!r} and should be {said[name]!r}"
+    steps = [one.place.step for one in simulation.provider.served if one.place.question == number]
+    if steps != sorted(steps) and not any(isinstance(one, Hang) for one in simulation.world.happenings):
+        yield f"a step was asked for again after a later one: {steps}"
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -220,6 +241,8 @@ def _acknowledged(simulation: Simulation, runs: dict[str, Run], numbers: dict[st
     people = simulation.people
     for number, run in people.acknowledged.items():
         if run.id not in runs:
+            if _may_be_lost(simulation, number):
+                continue
             yield f"question {number} was acknowledged and is lost"
         elif msgspec.json.encode(runs[run.id].new) != msgspec.json.encode(run.new):
             yield f"question {number} is stored otherwise than it was asked"
@@ -234,6 +257,12 @@ def _acknowledged(simulation: Simulation, runs: dict[str, Run], numbers: dict[st
         run_of_it = people.acknowledged.get(number)
         if acknowledged and run_of_it is not None and runs[run_of_it.id].finished is None:
             yield f"question {number} was stopped and goes on"
+
+
+def _may_be_lost(simulation: Simulation, number: int) -> bool:
+    """A run that lived in memory may be gone with its process, and with nothing else."""
+    died = any(isinstance(one, Kill) for one in simulation.world.happenings)
+    return died and simulation.world.asks[number - 1].in_memory
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────

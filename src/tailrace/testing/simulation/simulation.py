@@ -68,7 +68,7 @@ class Simulation:
         self._digest = hashlib.blake2b(digest_size=16)
         self.counts: Counter[str] = Counter()
         rng = random.Random(world.noise)
-        self.store = SimulatedStore(loop, random.Random(rng.random()))
+        self.store = SimulatedStore(loop, random.Random(rng.random()), writes_on_loop=world.writes_on_loop)
         self.provider = SimulatedProvider(loop, world, random.Random(rng.random()), self.trace)
         self.chat = ChatService(loop, world, self.trace)
         self.config = config_of(world)
@@ -196,7 +196,11 @@ class Simulation:
         self.counts.update(f"chat {fault}" for fault in self.chat.faults_met)
         self.counts["tool"] = len(self.runs_of_tools)
         self.counts["commit"] = self.store.commits
+        self.counts["commit on the loop"] = self.store.commits_on_loop
+        self.counts["commit left to the thread"] = self.store.left_to_thread
         self.counts["refusal"] = self.store.refusals
+        self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
+        self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
         self.counts["process"] = sum(len(node.processes) for node in self.nodes)
         return Outcome(
             self.world,

@@ -1,10 +1,9 @@
 """The store of a simulated world: the real SQLite journal on one database in memory, which every process shares.
 
 The statements, the grouping of commits and the journal are the product's own. What differs is what would need a thread
-or a file: each group and each read is a step of the loop, and so are wake-ups between processes. The choice between the
-loop's thread and the writer's (`Commits._write`) is therefore not simulated. A process that dies before its
-group was written leaves nothing of it behind; one that dies between the commit and the acknowledgement leaves all of
-it.
+or a file: each read is a step of the loop, each group is one or part of one, and so are wake-ups between processes. A
+process that dies before its group was written leaves nothing of it behind; one that dies between the commit and the
+acknowledgement leaves all of it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import Any, TypeVar
 from tailrace.events import Entry
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite import queries
-from tailrace.journal.sqlite.commits import Commits
+from tailrace.journal.sqlite.commits import SLOW_PAUSE_S, Commits
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.readers import Readers
-from tailrace.journal.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, MIGRATIONS
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.wakeup_pipe import WakeupPipe
@@ -32,7 +31,14 @@ from tailrace.testing.simulation.loop import PROCESS, Process, SimulatedLoop
 
 T = TypeVar("T")
 PATH = Path("/simulated/tailrace.db")
-_ERRORS = {"full": "SQLITE_FULL", "io": "SQLITE_IOERR", "locked": "SQLITE_BUSY", "gone": "SQLITE_CANTOPEN"}
+_ERRORS = {
+    "full": "SQLITE_FULL",
+    "io": "SQLITE_IOERR",
+    "locked": "SQLITE_BUSY",
+    "gone": "SQLITE_CANTOPEN",
+    "busy": "SQLITE_BUSY",
+}
+BUSY_LOOK_S = 0.05
 
 
 @cache
@@ -80,14 +86,17 @@ def _spare_for_the_next(connection: _Connection) -> None:
 class SimulatedStore:
     """The database, who has it open, and what is wrong with it now."""
 
-    def __init__(self, loop: SimulatedLoop, rng: random.Random) -> None:
+    def __init__(self, loop: SimulatedLoop, rng: random.Random, *, writes_on_loop: bool) -> None:
         self.loop = loop
         self.rng = rng
+        self.writes_on_loop = writes_on_loop
         self.connection = _connection()
         self.pipes: dict[str, SimulatedPipe] = {}
         self.refuses = ""  # the kind of fault; empty: none
         self.slow_s = 0.0
         self.commits = 0
+        self.commits_on_loop = 0
+        self.left_to_thread = 0  # groups that the loop had begun to write
         self.refusals = 0
         self._after_statements = 0  # of a group, before the fault shows
         self._is_writing = False
@@ -112,30 +121,38 @@ class SimulatedStore:
         return sqlite3.Connection.execute(self.connection, *args)
 
     def _check_statement(self) -> None:
-        """A full disk refuses writes alone."""
-        if self.refuses == "full" and not self._is_writing:
+        """A full disk and another process that writes refuse writes alone."""
+        if self.refuses in ("full", "busy") and not self._is_writing:
             return
         self._statements += 1
-        if self._is_writing and self._statements <= self._after_statements:
+        if self._is_writing and self._statements <= self._after_statements and self.refuses != "busy":
             return
         self.refusals += 1
         error = sqlite3.OperationalError(f"simulated: {self.refuses}")
         error.sqlite_errorname = _ERRORS[self.refuses]
-        error.sqlite_errorcode = sqlite3.SQLITE_ERROR
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY if self.refuses == "busy" else sqlite3.SQLITE_ERROR
         raise error
 
     def commit_delay_s(self) -> float:
         return self.slow_s + self.rng.random() * 0.01
 
-    def write(self, commit: Callable[[], None]) -> None:
+    def write_on_loop(self, commit: Callable[[], bool]) -> bool:
+        """Returns whether the group was written, or failed: where another process writes it is neither."""
+        written = self.write(commit)
+        self.commits_on_loop += written
+        self.left_to_thread += not written
+        return written
+
+    def write(self, commit: Callable[[], T]) -> T:
         self._is_writing, self._statements = True, 0
         try:
-            commit()
+            result = commit()
         finally:
             self._is_writing = False
         self.commits += 1
         if self.connection.in_transaction:  # the rollback of a refused group is refused too: SQLite has ended it
             self.connection.rollback()
+        return result
 
     # ── opening ──
 
@@ -228,15 +245,30 @@ class _SimulatedCommits(Commits):
         )
 
     def _start_writer(self) -> None:
-        """A group is a step of the loop, and there is no file to be measured."""
+        """There is no thread, and no file to be measured."""
+        self._writer.compiled = True
         self._file._measure_wal = lambda: None  # type: ignore[method-assign]
         self._file.set_patience = lambda seconds: None  # type: ignore[method-assign]  # noqa: ARG005
 
     def _write(self, group: list[Any]) -> None:
-        self._loop.call_later(self._store.commit_delay_s(), self._commit, group)
+        store = self._store
+        if (
+            store.writes_on_loop
+            and not self._may_wait(group)
+            and store.write_on_loop(lambda: self._file.write(group, wait=False))
+        ):
+            if store.slow_s:
+                self._storage_slow_until = self._loop.time() + SLOW_PAUSE_S
+            self._settle_and_checkpoint(group)
+        else:
+            self._loop.call_later(store.commit_delay_s(), self._commit, group, self._loop.time() + BUSY_TIMEOUT_S)
 
-    def _commit(self, group: list[Any]) -> None:
-        self._store.write(lambda: self._writer.commit(group))
+    def _commit(self, group: list[Any], patient_until: float) -> None:
+        """What the writer's thread does: it waits for another process that writes."""
+        if self._store.refuses == "busy" and self._loop.time() < patient_until:
+            self._loop.call_later(BUSY_LOOK_S, self._commit, group, patient_until)
+        else:
+            self._store.write(lambda: self._writer.commit(group))
 
     async def close(self) -> None:
         await self._finish()

@@ -16,13 +16,13 @@ from tailrace.messages import Dialect
 LAUNCH = re.compile(r"launch (\d+)\.(\d+)")  # what `launch` says that it would do: its question and its step
 ToolName = Literal["", "look", "push", "launch"]  # repeatable, not repeatable, not repeatable and asked about
 Decision = Literal["once", "session", "deny", "never"]
-Surface = Literal["agent", "raw", "chat"]
+Surface = Literal["agent", "raw", "chat", "sequence"]  # of a sequence: a step for each answer
 ReplyFault = Literal[
     "ok", "cut", "end", "stall", "pings", "overloaded", "refused", "no-connect", "429", "500", "503", "529", "400",
     "401", "html", "garbage", "empty", "whole", "no-streaming", "drip", "slow", "late", "length",
 ]  # fmt: skip
 ChatFault = Literal["ok", "flood", "lost-done", "lost", "failed", "slow", "raises", "markup", "gone"]
-StoreFaultKind = Literal["full", "io", "locked", "gone", "slow"]
+StoreFaultKind = Literal["full", "io", "locked", "gone", "slow", "busy"]
 
 
 # For the type checker: subclasses are frozen like this one, as they are at run time.
@@ -68,6 +68,7 @@ class Ask(Value):
     queue: bool = False  # in a session that is busy: wait instead of interrupting
     said: tuple[Said, ...] = (Said(),)
     fsync: bool = False
+    in_memory: bool = False  # a raw call whose run is stored when it ends; the client waits for that
 
 
 class Watch(Value):
@@ -78,6 +79,7 @@ class Watch(Value):
     node: int = 0
     pages: bool = False
     snapshot: bool = False
+    live: bool = False  # it is handed what is committed in the tick of the commit, and refuses some of it
     leaves_after: int = 0  # entries; 0: stays
     away_s: float = 1.0
 
@@ -116,7 +118,7 @@ class Leave(Value):
 
 
 class StoreFault(Value):
-    """The store refuses, from so many statements into a write on, or is slow."""
+    """The store refuses, from so many statements into a write on, or is slow, or another process is writing."""
 
     at: float = 0.0
     kind: StoreFaultKind = "full"
@@ -135,6 +137,7 @@ class World(Value):
     dialect: Dialect = "chat"
     fallback: Dialect | None = None
     lease_s: float = 3.0
+    writes_on_loop: bool = False  # groups are written by the loop where it need not wait, else by the writer's thread
     max_turns: int = 50
     max_tokens: int = 0  # 0: no such budget
     approval_s: float = 20.0
