@@ -69,7 +69,7 @@ class SseDecoder:
             return b""
         if self._at_start:
             data = self._without_bom(data)
-        if self._after_cr or b"\r" in data:
+        if self._after_cr or data.find(b"\r") >= 0:  # `in` of bytes raises and catches an error first
             data = self._with_lf(data)
         buffer = self._buffer
         if not buffer and data.endswith(BLANK_LINE):  # a read of whole events, as one token at a time comes
@@ -114,6 +114,9 @@ class SseDecoder:
         return SseEvent(b"\n".join(data), kind, self.last_event_id)
 
     def _without_bom(self, data: bytes) -> bytes:
+        if not self._buffer and data and not data.startswith(_BOM[:1]):
+            self._at_start = False
+            return data
         head = bytes(self._buffer) + data
         if len(head) < len(_BOM) and _BOM.startswith(head):
             self._buffer[:] = head
