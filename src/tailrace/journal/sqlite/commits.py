@@ -36,7 +36,9 @@ SLOW_S = 0.025  # a group that took the loop longer: its storage is slow
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
-_NO_ROW: BoundRow = (None,) * 8  # fills a statement up to its size; joins no head, so it inserts nothing
+# Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
+# an adapter, which raises and catches two errors.
+_NO_ROW: BoundRow = (-1,) * 8
 
 
 @cache

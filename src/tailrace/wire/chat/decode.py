@@ -194,14 +194,15 @@ class ChatDecoder(TemplateDecoder):
                 if field in chunk and not head.get(field):
                     head[field] = chunk[field]
             self._has_head = len(head) == len(_HEAD) and all(head.values())
-        for field, value in chunk.items():
-            if field in _CHUNK_FIELDS:
-                continue
-            old = fields.get(field)
-            if isinstance(value, dict) and isinstance(old, dict):
-                assign_fields(old, value)
-            elif value is not None or field not in fields:
-                fields[field] = value
+        if not _CHUNK_FIELDS.issuperset(chunk):
+            for field, value in chunk.items():
+                if field in _CHUNK_FIELDS:
+                    continue
+                old = fields.get(field)
+                if isinstance(value, dict) and isinstance(old, dict):
+                    assign_fields(old, value)
+                elif value is not None or field not in fields:
+                    fields[field] = value
         if "x_groq" in chunk and isinstance(chunk["x_groq"], dict):
             self._add_groq(chunk["x_groq"], deltas)
         if "usage" in chunk:
