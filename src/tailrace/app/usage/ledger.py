@@ -25,6 +25,7 @@ from tailrace.runs.charged_to import CHARGED_TO
 
 log = logging.getLogger("tailrace.app")
 FLUSH_EVERY_S: Final = 1.0
+_NOTHING_USED: Final = Usage()
 OnSpent = Callable[[str, SpentTokens], None]
 
 
@@ -118,11 +119,10 @@ class _Meter(ForwardingListener):
     __slots__ = ("_key", "_ledger", "deltas")
 
     def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
-        super().__init__(inner)
-        self._ledger, self._key = ledger, key
+        self._inner, self._ledger, self._key = inner, ledger, key
         self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        if attempt.usage != Usage():
+        if attempt.usage != _NOTHING_USED:
             self._ledger.add(self._key, SpentTokens(attempt.provider, attempt.model, attempt.usage))
         self._inner.attempt_ended(attempt)

@@ -117,6 +117,7 @@ MIGRATIONS: tuple[str, ...] = (
 
 def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     """In autocommit mode: no transaction stays open by accident. One thread at a time may use the connection."""
+    sqlite3.register_adapter(bytes, bytes)  # as it is: without one `sqlite3` raises and catches two errors per value
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
     )

@@ -27,10 +27,10 @@ class TickTimes:
 
     def add(self, first_seq: int, at: float) -> None:
         """`at` is the time of the entries from `first_seq` on."""
-        paused = not -PAUSE_S < at - self._last_at < PAUSE_S  # backwards too: clocks are set
-        if not self.pairs or paused or at - self.pairs[-1][1] >= STEP_S:
+        since, self._last_at = at - self._last_at, at
+        # Backwards is a pause too: clocks are set.
+        if not -PAUSE_S < since < PAUSE_S or not self.pairs or at - self.pairs[-1][1] >= STEP_S:
             self.pairs.append((first_seq, at))
-        self._last_at = at
 
 
 def timed_stretches(entries: Iterable[Entry], times: Times) -> Iterator[tuple[float | None, list[Entry]]]:

@@ -36,7 +36,7 @@ class _CallMeter(ForwardingListener):
     __slots__ = ("_at", "_first_token", "_gap_bounds", "_gap_cells", "_metrics", "_provider", "_waiting")
 
     def __init__(self, metrics: Metrics, inner: CallListener) -> None:
-        super().__init__(inner)
+        self._inner = inner
         self._metrics = metrics
         self._first_token = metrics.first_token.observe
         self._gap_bounds, self._gap_cells = metrics.inter_token.bounds, metrics.inter_token.cells
