@@ -185,8 +185,6 @@ class DeadlineWatch:
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
         deadlines = self._deadlines
-        if not self._is_open and deadlines.total_s is None and deadlines.first_token_s is not None:
-            return self._started_at + deadlines.first_token_s, "first_token"  # every attempt begins so
         due: list[tuple[float, Deadline]] = []
         if deadlines.total_s is not None:
             due.append((self._started_at + deadlines.total_s, "total"))

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import DETAILS, UsageRow, amounts_of, day_of, mean_call, priced, rows_of
+from tailrace.app.usage.counters import DAY_S, DETAILS, UsageRow, amounts_of, day_of, mean_call, priced, rows_of
 from tailrace.errors import JournalError
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
@@ -27,14 +27,15 @@ log = logging.getLogger("tailrace.app")
 FLUSH_EVERY_S: Final = 1.0
 _NOTHING_USED: Final = Usage()
 OnSpent = Callable[[str, SpentTokens], None]
+_Spent: TypeAlias = tuple[str, SpentTokens, float]  # the key, the tokens, and when
 
 
 class UsageLedger:
-    """`on_spent` is told of each call: the key and the tokens."""
+    """`on_spent` is told of the tokens that a key's calls of a model have spent since it was told last."""
 
     def __init__(self, journal: Journal, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
         self._journal, self._costs, self._clock = journal, costs, clock
-        self._spent: list[tuple[str, SpentTokens, float]] = []
+        self._spent: list[_Spent] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
         self._flushing = asyncio.Lock()
         self._wanted = asyncio.Event()
@@ -59,9 +60,9 @@ class UsageLedger:
     async def _write(self) -> None:
         async with self._flushing:
             spent, self._spent = self._spent, []
-            for key, each, at in spent:
+            for (key, each, at), calls in _together(spent, self.priced):
                 beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
-                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside).items():
+                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
                     self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
                 if self.on_spent is not None:
                     self.on_spent(key, each)
@@ -113,6 +114,22 @@ class UsageLedger:
             log.debug("usage could not be written, and will be tried again: %s", exc)
         except Exception:  # counting must go on
             log.exception("usage could not be counted")
+
+
+def _together(spent: Iterable[_Spent], apart: Collection[str]) -> list[tuple[_Spent, int]]:
+    """What the same key has spent at the same model on the same day as one, and of how many calls that is. The calls of
+    the keys in `apart` stay single: a price may grow with the tokens of one call."""
+    sums: dict[object, tuple[_Spent, int]] = {}
+    for one in spent:
+        key, each, at = one
+        place = len(sums) if key in apart else (key, each.provider, each.model, at // DAY_S)
+        if (before := sums.get(place)) is not None:
+            (_, other, first_at), calls = before
+            total = SpentTokens(each.provider, each.model, other.usage + each.usage)
+            sums[place] = (key, total, first_at), calls + 1
+        else:
+            sums[place] = one, 1
+    return list(sums.values())
 
 
 class _Meter(ForwardingListener):

@@ -53,6 +53,8 @@ class ChatDecoder(TemplateDecoder):
         self._head: JsonObject = {}
         self._has_head = False  # all of it
         self._fields: JsonObject = {}  # the body's other fields
+        self._names: list[str] = []  # of the newest chunk's fields, and those that have no rule of their own
+        self._other_names: list[str] = []
         self._raw_usage: JsonObject | None = None
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
@@ -194,19 +196,21 @@ class ChatDecoder(TemplateDecoder):
                 if field in chunk and not head.get(field):
                     head[field] = chunk[field]
             self._has_head = len(head) == len(_HEAD) and all(head.values())
-        if not _CHUNK_FIELDS.issuperset(chunk):
-            for field, value in chunk.items():
-                if field in _CHUNK_FIELDS:
-                    continue
-                old = fields.get(field)
-                if isinstance(value, dict) and isinstance(old, dict):
-                    assign_fields(old, value)
-                elif value is not None or field not in fields:
-                    fields[field] = value
+        if (names := [*chunk]) != self._names:  # those of the chunk before, nearly always
+            self._names, self._other_names = names, [name for name in names if name not in _CHUNK_FIELDS]
+        for field in self._other_names:
+            value, old = chunk[field], fields.get(field)
+            if isinstance(value, dict) and isinstance(old, dict):
+                assign_fields(old, value)
+            elif value is not None or field not in fields:
+                fields[field] = value
         if "x_groq" in chunk and isinstance(chunk["x_groq"], dict):
             self._add_groq(chunk["x_groq"], deltas)
         if "usage" in chunk:
-            self._add_usage(chunk["usage"], deltas)
+            if (usage := chunk["usage"]) is not None:
+                self._add_usage(usage, deltas)
+            elif "usage" not in fields:
+                fields["usage"] = None
 
     def _add_groq(self, groq: JsonObject, deltas: list[AnyDelta]) -> None:
         own = {name: value for name, value in groq.items() if name not in _GROQ_HOISTED}
