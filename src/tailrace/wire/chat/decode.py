@@ -199,8 +199,8 @@ class ChatDecoder(TemplateDecoder):
         if (names := [*chunk]) != self._names:  # those of the chunk before, nearly always
             self._names, self._other_names = names, [name for name in names if name not in _CHUNK_FIELDS]
         for field in self._other_names:
-            value, old = chunk[field], fields.get(field)
-            if isinstance(value, dict) and isinstance(old, dict):
+            value = chunk[field]
+            if isinstance(value, dict) and isinstance(old := fields.get(field), dict):
                 assign_fields(old, value)
             elif value is not None or field not in fields:
                 fields[field] = value
