@@ -241,7 +241,7 @@ class Fold:
 
     def _spend(self, recorded: events.UsageRecorded) -> None:
         usage, who = recorded.usage, (recorded.provider, recorded.model)
-        self._usage = self._usage + usage if self._spent else usage
+        self._usage += usage
         self._spent[who] = self._spent[who] + usage if who in self._spent else usage
 
     def _stop(self, stop: events.MessageStop) -> None:

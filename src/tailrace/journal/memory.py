@@ -74,9 +74,7 @@ class MemoryJournal:
     def _create(self, new: NewRun, *, owner: str = "", lease_s: float | None = None) -> MemoryRun:
         """With `lease_s` it is claimed from the start."""
         at = self._clock()
-        run_id = new_run_id(at, after=self._newest.get(new.session, ""))
-        if new.session:
-            self._newest[new.session] = run_id
+        run_id = new_run_id(at, after=self._newest.get(new.session, "") if new.session else "")
         state: RunState = "pending" if lease_s is None else "running"
         run = Run(run_id, new, state, 1, 1, created_at=at, claims=0 if lease_s is None else 1, owner=owner)
         self._runs[run_id] = known = MemoryRun(run)
@@ -84,7 +82,9 @@ class MemoryJournal:
         known.append_shown((RunStarted(new.kind, new.model, new.session, at),), 1, at)
         if new.idempotency_key:
             self._by_key[new.idempotency_key] = run_id
-        self._sessions.begun(new.session)
+        if new.session:
+            self._newest[new.session] = run_id
+            self._sessions.begun(new.session)
         return known
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
@@ -370,8 +370,9 @@ class MemoryJournal:
 
     def forget(self, run_id: str) -> None:
         new = self._runs.pop(run_id).new
-        self._by_key.pop(new.idempotency_key, None)
-        if self._newest.get(new.session) == run_id:
+        if new.idempotency_key:
+            self._by_key.pop(new.idempotency_key, None)
+        if new.session and self._newest.get(new.session) == run_id:
             del self._newest[new.session]
 
     # ── small state ──
