@@ -207,7 +207,7 @@ class _GroupFile:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
         self.connection = connection
-        self._path = path
+        self._path, self._path_text = path, str(path)
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
         self.failure: StorageFailed | None = None  # why a group was not written; a smaller one may succeed meanwhile
@@ -274,7 +274,7 @@ class _GroupFile:
 
     def _measure_wal(self) -> None:
         """A log that could not be checkpointed whole is tried again when it has grown by so much again."""
-        size = wal_bytes(self._path)
+        size = wal_bytes(self._path_text)
         if size <= WAL_BYTES:
             self._checkpoint_at = WAL_BYTES
         elif size >= self._checkpoint_at:
