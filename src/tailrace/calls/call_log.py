@@ -123,7 +123,11 @@ class CallLog(DeltaLog):
 
     def started(self, provider: str, model: str) -> AttemptStarted:
         request, routes = self._routed
-        self._route = next((r for r in routes if (r.provider.name, r.model) == (provider, model)), None)
+        self._route = None
+        for route in routes:
+            if route.provider.name == provider and route.model == model:
+                self._route = route
+                break
         if self._route is None or request is None:
             return super().started(provider, model)
         self._ignored = not_told(self._route, request)

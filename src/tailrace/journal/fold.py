@@ -50,7 +50,10 @@ class _Text(AttemptText):
     __slots__ = ("commentary", "final", "stopped")
 
     def __init__(self, state: events.TextSoFar = _NO_TEXT) -> None:
-        super().__init__(state.text, state.pieces)
+        if state is _NO_TEXT:  # every run begins with two of them
+            self._runs = []
+        else:
+            super().__init__(state.text, state.pieces)
         self.stopped, self.final, self.commentary = state.stopped, state.final, state.commentary
 
     def so_far(self) -> events.TextSoFar:
@@ -136,7 +139,7 @@ class Fold:
     @property
     def spent(self) -> tuple[SpentTokens, ...]:
         """The usage by model."""
-        return tuple(SpentTokens(*who, usage) for who, usage in self._spent.items())
+        return tuple([SpentTokens(*who, usage) for who, usage in self._spent.items()])
 
     def entry(self) -> Entry:
         """The snapshot at its seq: it stands for every entry up to here."""

@@ -74,18 +74,17 @@ class MemoryJournal:
     def _create(self, new: NewRun, *, owner: str = "", lease_s: float | None = None) -> MemoryRun:
         """With `lease_s` it is claimed from the start."""
         at = self._clock()
-        run_id = new_run_id(at, after=self._newest.get(new.session, ""))
-        if new.session:
-            self._newest[new.session] = run_id
+        run_id = new_run_id(at, after=self._newest.get(new.session, "") if new.session else "")
         state: RunState = "pending" if lease_s is None else "running"
         run = Run(run_id, new, state, 1, 1, created_at=at, claims=0 if lease_s is None else 1, owner=owner)
         self._runs[run_id] = known = MemoryRun(run)
         known.lease_until = at + (lease_s or 0.0)
-        known.log.append((RunStarted(new.kind, new.model, new.session, at),), 1)
-        known.show(at)
+        known.append_shown((RunStarted(new.kind, new.model, new.session, at),), 1, at)
         if new.idempotency_key:
             self._by_key[new.idempotency_key] = run_id
-        self._sessions.begun(new.session)
+        if new.session:
+            self._newest[new.session] = run_id
+            self._sessions.begun(new.session)
         return known
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
@@ -157,6 +156,8 @@ class MemoryJournal:
         known = self._runs.get(lease.run_id)
         if known is None or known.log.epoch != lease.epoch:
             known = self._held(lease)
+        if not known.looked_at:
+            return known.append_shown(events, attempt, self._clock())
         seq = known.log.append(events, attempt)
         if not known.log.queued:
             self._queue(known)
@@ -178,17 +179,18 @@ class MemoryJournal:
                 recorded.set_result(None)
 
         known = self._held(lease)
-        entry = self._seal(known, finished, tell, at_once=True)
+        entry = self._seal(lease, known, finished, tell, at_once=True)
         await recorded
         if known.log.queued:
             await self._published.next_time().wait()
         return entry
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
-        self._seal(self._held(lease), finished, then, at_once=False)
+        self._seal(lease, self._held(lease), finished, then, at_once=False)
 
-    def _seal(self, known: MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
-        self._publish()
+    def _seal(self, lease: Lease, known: MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
+        if self._unpublished:
+            self._publish()
         entry = known.log.finish(finished)
         if isinstance(entry.event, RunFinished):
             finished = entry.event  # with what was spent
@@ -204,7 +206,7 @@ class MemoryJournal:
             elif known.looked_at:
                 self._end(known, finished)
             known.signalled.wake()
-            self.forget(known.run.id)
+            self.forget(lease.run_id)
             then(error)
 
         run = known.changed(state=finished.status, owner="", finished=finished)
@@ -367,10 +369,11 @@ class MemoryJournal:
         self.forget(run_id)
 
     def forget(self, run_id: str) -> None:
-        run = self._runs.pop(run_id).run
-        self._by_key.pop(run.new.idempotency_key, None)
-        if self._newest.get(run.new.session) == run_id:
-            del self._newest[run.new.session]
+        new = self._runs.pop(run_id).new
+        if new.idempotency_key:
+            self._by_key.pop(new.idempotency_key, None)
+        if new.session and self._newest.get(new.session) == run_id:
+            del self._newest[new.session]
 
     # ── small state ──
 

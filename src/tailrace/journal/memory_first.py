@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
@@ -115,10 +115,18 @@ class MemoryFirst:
             return known
         return await (self._memory if new.durability == "memory" else self._storage).create(new)
 
-    async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        if new.idempotency_key and (known := await self._run_with_key(new)) is not None:
+    def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> Coroutine[Any, Any, tuple[Run, Lease | None]]:
+        journal = self._memory if new.durability == "memory" else self._storage
+        if new.idempotency_key:
+            return self._start_once(journal, new, owner, lease_s)
+        return journal.start(new, owner, lease_s=lease_s)
+
+    async def _start_once(
+        self, journal: MemoryJournal | Storage, new: NewRun, owner: str, lease_s: float
+    ) -> tuple[Run, Lease | None]:
+        if (known := await self._run_with_key(new)) is not None:
             return known, None
-        return await (self._memory if new.durability == "memory" else self._storage).start(new, owner, lease_s=lease_s)
+        return await journal.start(new, owner, lease_s=lease_s)
 
     async def _run_with_key(self, new: NewRun) -> Run | None:
         """A stored run is looked for only where the new one would not be stored: storage itself knows its keys."""

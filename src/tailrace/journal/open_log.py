@@ -43,11 +43,12 @@ class OpenLog:
         self.refusal: JournalError | None = None  # why nothing more can be appended
         self._pending: list[Entry] = []
 
-    def append(self, events: Sequence[AnyEvent], attempt: int) -> int:
+    def append(self, events: Sequence[AnyEvent], attempt: int, into: list[Entry] | None = None) -> int:
+        """`into`: where the entries go instead of those that are pending."""
         if self.refusal is not None:
             raise self.refusal
         seq = self.seq
-        apply, keep = self.fold.apply, self._pending.append
+        apply, keep = self.fold.apply, (self._pending if into is None else into).append
         for event in events:
             if event.__class__ in _NOT_APPENDED:
                 raise JournalError(f"run {self.run_id}: {type(event).__name__} is for `seal` and viewers alone")

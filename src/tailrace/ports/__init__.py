@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import msgspec
@@ -20,9 +19,12 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStatus,
-    to_json,
 )
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, SpentTokens, Usage
+from tailrace.ports.log_pages import Batch as Batch
+from tailrace.ports.log_pages import Frame as Frame
+from tailrace.ports.log_pages import LogPage as LogPage
+from tailrace.ports.log_pages import StoredLine as StoredLine
 from tailrace.ports.tools import Effect as Effect
 from tailrace.ports.tools import EffectKind as EffectKind
 from tailrace.ports.tools import Tool as Tool
@@ -220,66 +222,6 @@ class Signal(msgspec.Struct, frozen=True):
     payload: JsonObject = {}
     by: str = ""
     id: int = 0
-
-
-class StoredLine(NamedTuple):
-    """An entry as it is stored. Its event is not decoded."""
-
-    seq: int
-    attempt: int
-    json: bytes  # the event's
-
-    @property
-    def type(self) -> bytes:
-        """The event's type: the first field of its JSON."""
-        return self.json[_TYPE_AT : self.json.index(b'"', _TYPE_AT)]
-
-
-_TYPE_AT = len(b'{"type":"')
-Frame = Callable[[StoredLine], bytes]
-
-
-class LogPage(tuple[StoredLine, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was framed
-    """A few consecutive entries of a log, for viewers that pass them on as they are stored. Viewers at the same place
-    are handed the same page, so each entry is framed once."""
-
-    @cached_property
-    def _framed(self) -> dict[Frame, bytes]:
-        return {}
-
-    def framed(self, frame: Frame) -> bytes:
-        """What `frame` makes of each entry, joined. `frame` must be a function of a module: its result is kept."""
-        framed = self._framed
-        if (data := framed.get(frame)) is None:
-            data = framed[frame] = b"".join(map(frame, self))
-        return data
-
-
-class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
-    """Entries that a viewer is given together. Viewers at the same place are handed the same object, so each event is
-    encoded once: for storage, or by the first viewer."""
-
-    stored: bytes = b""  # the JSON of these events, a line each, where a commit has encoded them
-    sources: tuple[Batch, ...] = ()  # the batches of which this one is the end
-
-    @cached_property
-    def lines(self) -> list[bytes]:
-        """The JSON of each event."""
-        if self.sources:
-            return [line for batch in self.sources for line in batch.lines][-len(self) :]
-        if self.stored:
-            return self.stored.splitlines()  # JSON has no line ends inside
-        return [to_json(entry.event) for entry in self]
-
-    @cached_property
-    def stored_bytes(self) -> int:
-        """How long these entries are as they are stored."""
-        return len(self.stored) or sum(map(len, self.lines))
-
-    @cached_property
-    def page(self) -> LogPage:
-        """The same entries as they are stored."""
-        return LogPage(map(StoredLine, [entry.seq for entry in self], [entry.attempt for entry in self], self.lines))
 
 
 Given_co = TypeVar("Given_co", Batch, LogPage, covariant=True)

@@ -57,7 +57,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = (UsageDelta, FinishDelta, EventDelta)
+_SILENT: Final = frozenset({UsageDelta, FinishDelta, EventDelta})
 
 
 class AttemptReports(Protocol):
@@ -333,7 +333,7 @@ class Attempt:
                 self._reattachment.progressed()
         if not self._has_shown:
             for delta in deltas:
-                if not isinstance(delta, _SILENT):
+                if delta.__class__ not in _SILENT:
                     self._has_shown = True
                     break
         return self._sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)

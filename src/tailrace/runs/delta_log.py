@@ -31,6 +31,7 @@ from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
+_NOTHING_USED = Usage()
 _EVENTS: frozenset[type[AnyDelta]] = frozenset({EventDelta, EventRunDelta})
 
 WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
@@ -60,6 +61,7 @@ class DeltaLog(CallListener):
         "_resumes",
         "_shown",
         "_text_to_skip",
+        "_unwritten",
         "_write",
         "is_wanted",
         "kept",
@@ -93,8 +95,9 @@ class DeltaLog(CallListener):
         self._flush_at = 0.0
         self._now = asyncio.get_running_loop().time
         self._pending: list[AnyDelta] = []
+        self._unwritten: list[AnyEvent] = []  # facts that are written together with those that follow
         self._shown = AttemptText(shown, [(attempts if kept is not None else 0, len(shown))] if shown else None)
-        self.usage = Usage()  # of all attempts
+        self.usage = _NOTHING_USED  # of all attempts
         self.streamed = False  # viewers have seen a part of the answer, or the attempt's answer came in pieces
 
     @property
@@ -114,6 +117,8 @@ class DeltaLog(CallListener):
     def _add(self, events: Sequence[AnyEvent]) -> None:
         if self._text_to_skip or self._reasoning_to_skip or self._arguments_to_skip:
             events = [kept for event in events if (kept := self._beyond_record(event)) is not None]
+        if self._unwritten:
+            events, self._unwritten = [*self._unwritten, *events], []
         for event in events:
             if event.__class__ is MessageChunk:
                 self._shown.add(event.text, self._attempt)
@@ -156,10 +161,16 @@ class DeltaLog(CallListener):
         """The fact that an attempt begins."""
         return AttemptStarted(provider, model, self._block_id)
 
-    def record_usage(self, usage: Usage, provider: str, model: str) -> None:
-        if usage != Usage():
-            self.usage += usage
-            self.add(UsageRecorded(usage, provider, model))
+    def record_usage(self, usage: Usage, provider: str, model: str, *, with_next: bool = False) -> None:
+        """`with_next`: the log's next facts follow at once."""
+        if usage == _NOTHING_USED:
+            return
+        self.usage = self.usage + usage if self.usage != _NOTHING_USED else usage
+        recorded = UsageRecorded(usage, provider, model)
+        if with_next:
+            self._unwritten.append(recorded)
+        else:
+            self.add(recorded)
 
     # ── the listener ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,7 +225,10 @@ class DeltaLog(CallListener):
         if not attempt.interrupted:
             self.kept = None
         self._failure = str(attempt.error)[:MAX_REASON_CHARS] if attempt.error is not None else ""
-        self.record_usage(attempt.usage, attempt.provider, attempt.model)
+        has_answered = attempt.error is None and not attempt.interrupted
+        # What is buffered for a second anyway waits for the end of its run, which follows an answer at once.
+        with_end = has_answered and self._flush_every_s > 0
+        self.record_usage(attempt.usage, attempt.provider, attempt.model, with_next=with_end)
 
     def _forget_kept(self) -> None:
         """The kept answer is of no further use."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tailrace.messages import Completion, Dialect, EventDelta, JsonObject
 from tailrace.wire.anthropic.completion import arguments_of
 from tailrace.wire.anthropic.encode import own_body as own_message
-from tailrace.wire.chat.encode import own_body as own_chat_completion
+from tailrace.wire.chat.encode_body import own_body as own_chat_completion
 from tailrace.wire.chat.tool_calls import arguments_text
 from tailrace.wire.peer_json import encode_object, objects_of
 from tailrace.wire.responses.completion import with_call_ids

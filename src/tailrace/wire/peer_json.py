@@ -90,6 +90,8 @@ def objects_of(value: object) -> list[JsonObject]:
 
 def count_of(value: object) -> int:
     """A field that should be a count, such as one of tokens; 0 where it is anything else."""
+    if value.__class__ is int and 0 <= value < 2**63:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value < 2**63 else 0

@@ -69,7 +69,7 @@ class SseDecoder:
             return b""
         if self._at_start:
             data = self._without_bom(data)
-        if self._after_cr or b"\r" in data:
+        if self._after_cr or data.find(b"\r") >= 0:  # `in` of bytes raises and catches an error first
             data = self._with_lf(data)
         buffer = self._buffer
         if not buffer and data.endswith(BLANK_LINE):  # a read of whole events, as one token at a time comes
@@ -114,6 +114,9 @@ class SseDecoder:
         return SseEvent(b"\n".join(data), kind, self.last_event_id)
 
     def _without_bom(self, data: bytes) -> bytes:
+        if not self._buffer and data and not data.startswith(_BOM[:1]):
+            self._at_start = False
+            return data
         head = bytes(self._buffer) + data
         if len(head) < len(_BOM) and _BOM.startswith(head):
             self._buffer[:] = head
@@ -162,7 +165,7 @@ def encode_event(data: bytes | str, *, event: str = "", id: str = "") -> bytes: 
                 raise ValueError(f"an SSE {name} must not contain CR, LF or NUL: {value!r}")
             head += f"{name}: {value}\n"
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if b"\n" in raw or b"\r" in raw:
+    if raw.find(b"\n") >= 0 or raw.find(b"\r") >= 0:  # as above, and once for every event that is sent
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     return b"%bdata: %b\n\n" % (head.encode("utf-8", "replace"), raw)
 

@@ -120,3 +120,22 @@ async def test_what_is_added_is_written_within_a_second_and_nothing_else_wakes_t
         journal.away = False
         await asyncio.sleep(1)
         assert (await journal.counters("usage\t")).popitem()[1] == 4
+
+
+async def test_calls_of_one_key_at_one_model_are_written_as_one(ledger: UsageLedger, journal: SlowJournal) -> None:
+    """But for a key whose money is limited: each of its calls has a price."""
+    told: list[tuple[str, SpentTokens]] = []
+    ledger.on_spent = lambda key, spent: told.append((key, spent))
+    ledger.priced = ("limited",)
+    other = SpentTokens("p", "other", Usage(1, 1, cache_read_tokens=1))
+    for key, spent in (("ci", SPENT), ("ci", other), ("limited", SPENT), ("ci", SPENT), ("limited", SPENT)):
+        ledger.add(key, spent)
+    journal.open.set()
+    counted = {(row.key, row.model): (row.calls, row.input_tokens, row.output_tokens) for row in await ledger.rows()}
+    assert counted == {("ci", "p/m"): (2, 6, 4), ("ci", "p/other"): (1, 1, 1), ("limited", "p/m"): (2, 6, 4)}
+    assert told == [
+        ("ci", SpentTokens("p", "m", Usage(6, 4))),
+        ("ci", other),
+        ("limited", SPENT),
+        ("limited", SPENT),
+    ]

@@ -234,3 +234,36 @@ def test_the_role_can_be_sent_before_there_is_anything_to_say() -> None:
     assert events(first) == [said({"role": "assistant", "content": ""})]
     assert writer.start() == b""
     assert first + writer.encode([TextDelta("Hi")]) == encoder().encode([TextDelta("Hi")])
+
+
+@given(
+    head=st.permutations(list(HEAD)),
+    more=st.dictionaries(
+        st.sampled_from(["service_tier", "system_fingerprint", "provider"]),
+        st.one_of(st.none(), st.text(max_size=4)),
+    ),
+    behind=st.dictionaries(st.sampled_from(["service_tier", "obfuscation", "usage"]), st.none()),
+    id=st.text(max_size=6),
+    include=st.booleans(),
+)
+def test_a_relayed_chunk_is_the_providers_but_for_its_id_and_model(
+    head: list[str],
+    more: dict[str, str | None],
+    behind: dict[str, None],
+    id: str,  # noqa: A002 - the field's name
+    include: bool,
+) -> None:
+    """However its head is written: most are read without decoding them."""
+    theirs = {"id": id, "object": "chat.completion.chunk", "created": 12, "model": "up-1"}
+    delta = {"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}
+    sent = {name: theirs[name] for name in head} | more | {"choices": [delta]} | behind
+    writer = encoder(include_usage=include)
+    event = EventDelta("chat", "", json.dumps(sent, separators=(",", ":"), ensure_ascii=False).encode())
+    [told] = events(writer.encode([event, TextDelta("Hi")]))
+    expected = {**sent, "id": "chatcmpl-1", "model": "m"}
+    if not include and "usage" in expected:
+        del expected["usage"]
+    assert told == expected
+    names = [name for name in expected if name not in ("created", "choices")]
+    assert next(iter(told)) == "created"
+    assert [name for name in told if name not in ("created", "choices")] == names

@@ -93,17 +93,17 @@ def details_of_key(key: str, since: str, today: str) -> list[str] | None:
 
 
 def amounts_of(
-    key: str, spent: SpentTokens, at: float, usd: float | None = None, *, cached_beside: bool = False
+    key: str, spent: SpentTokens, at: float, usd: float | None = None, *, cached_beside: bool = False, calls: int = 1
 ) -> dict[str, float]:
-    """What one call adds; `usd` for a key whose money is limited. `cached_beside`: the provider counts cached tokens
-    beside the input's, not among them."""
+    """What one call adds, or `calls` of one day that spent this together; `usd` for a key whose money is limited.
+    `cached_beside`: the provider counts cached tokens beside the input's, not among them."""
     usage = spent.usage
     tokens = usage.input_tokens + usage.output_tokens
     if cached_beside:
         tokens += usage.cache_read_tokens + usage.cache_write_tokens
     place = f"{DETAILS}{day_of(at)}\t{_word(key)}\t{_word(f'{spent.provider}/{spent.model}')}"
     cached = (usage.cache_read_tokens, usage.cache_write_tokens)
-    values = (1, usage.input_tokens, usage.output_tokens, *cached, usage.estimated_tokens)
+    values = (calls, usage.input_tokens, usage.output_tokens, *cached, usage.estimated_tokens)
     amounts = {f"{place}\t{what}": float(value) for what, value in zip(_WHAT, values, strict=True) if value}
     day_tokens, day_usd = spent_counters(key, at)
     return amounts | {day_tokens: float(tokens)} | ({day_usd: usd} if usd else {})

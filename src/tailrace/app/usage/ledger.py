@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from tailrace.app.costs import Costs
 from tailrace.app.usage.counters import (
+    DAY_S,
     UsageRow,
     amounts_of,
     day_of,
@@ -34,15 +35,17 @@ from tailrace.runs.charged_to import CHARGED_TO
 
 log = logging.getLogger("tailrace.app")
 FLUSH_EVERY_S: Final = 1.0
+_NOTHING_USED: Final = Usage()
 OnSpent = Callable[[str, SpentTokens], None]
+_Spent: TypeAlias = tuple[str, SpentTokens, float]  # the key, the tokens, and when
 
 
 class UsageLedger:
-    """`on_spent` is told of each call: the key and the tokens."""
+    """`on_spent` is told of the tokens that a key's calls of a model have spent since it was told last."""
 
     def __init__(self, journal: Journal, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
         self._journal, self._costs, self._clock = journal, costs, clock
-        self._spent: list[tuple[str, SpentTokens, float]] = []
+        self._spent: list[_Spent] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
         self._flushing = asyncio.Lock()
         self._added = asyncio.Event()  # there is something to write
@@ -69,9 +72,9 @@ class UsageLedger:
     async def _write(self) -> None:
         async with self._flushing:
             spent, self._spent = self._spent, []
-            for key, each, at in spent:
+            for (key, each, at), calls in _together(spent, self.priced):
                 beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
-                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside).items():
+                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
                     self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
                 if self.on_spent is not None:
                     self.on_spent(key, each)
@@ -140,15 +143,30 @@ class UsageLedger:
             log.exception("usage could not be counted")
 
 
+def _together(spent: Iterable[_Spent], apart: Collection[str]) -> list[tuple[_Spent, int]]:
+    """What the same key has spent at the same model on the same day as one, and of how many calls that is. The calls of
+    the keys in `apart` stay single: a price may grow with the tokens of one call."""
+    sums: dict[object, tuple[_Spent, int]] = {}
+    for one in spent:
+        key, each, at = one
+        place = len(sums) if key in apart else (key, each.provider, each.model, at // DAY_S)
+        if (before := sums.get(place)) is not None:
+            (_, other, first_at), calls = before
+            total = SpentTokens(each.provider, each.model, other.usage + each.usage)
+            sums[place] = (key, total, first_at), calls + 1
+        else:
+            sums[place] = one, 1
+    return list(sums.values())
+
+
 class _Meter(ForwardingListener):
     __slots__ = ("_key", "_ledger", "deltas")
 
     def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
-        super().__init__(inner)
-        self._ledger, self._key = ledger, key
+        self._inner, self._ledger, self._key = inner, ledger, key
         self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        if attempt.usage != Usage():
+        if attempt.usage != _NOTHING_USED:
             self._ledger.add(self._key, SpentTokens(attempt.provider, attempt.model, attempt.usage))
         self._inner.attempt_ended(attempt)

@@ -44,7 +44,9 @@ SLOW_S = 0.025  # a group that took the loop longer: its storage is slow
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
-_NO_ROW: BoundRow = (None,) * 8  # fills a statement up to its size; joins no head, so it inserts nothing
+# Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
+# an adapter, which raises and catches two errors.
+_NO_ROW: BoundRow = (-1,) * 8
 
 
 @cache
@@ -218,7 +220,7 @@ class _GroupFile:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
         self.connection = connection
-        self._path = path
+        self._path, self._path_text = path, str(path)
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
         self.failure: StorageFailed | None = None  # why a group was not written; a smaller one may succeed meanwhile
@@ -286,7 +288,7 @@ class _GroupFile:
 
     def _measure_wal(self) -> None:
         """A log that could not be checkpointed whole is tried again when it has grown by so much again."""
-        size = wal_bytes(self._path)
+        size = wal_bytes(self._path_text)
         if size <= WAL_BYTES:
             self._checkpoint_at = WAL_BYTES
         elif size >= self._checkpoint_at:

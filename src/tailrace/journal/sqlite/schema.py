@@ -117,6 +117,7 @@ MIGRATIONS: tuple[str, ...] = (
 
 def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     """In autocommit mode: no transaction stays open by accident. One thread at a time may use the connection."""
+    sqlite3.register_adapter(bytes, bytes)  # as it is: without one `sqlite3` raises and catches two errors per value
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -146,8 +147,8 @@ def checkpoint(connection: sqlite3.Connection) -> None:
             connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
 
 
-def wal_bytes(path: Path) -> int:
-    """The size of the write-ahead log."""
+def wal_bytes(path: Path | str) -> int:
+    """The size of the write-ahead log. A path as text costs less, once a commit."""
     try:
         return os.stat(f"{path}-wal").st_size  # noqa: PTH116 - once a commit: a `Path` costs more than the call
     except OSError:

@@ -27,20 +27,41 @@ class TickTimes:
 
     def add(self, first_seq: int, at: float) -> None:
         """`at` is the time of the entries from `first_seq` on."""
-        paused = abs(at - self._last_at) >= PAUSE_S  # backwards too: clocks are set
-        if not self.pairs or paused or at - self.pairs[-1][1] >= STEP_S:
+        since, self._last_at = at - self._last_at, at
+        # Backwards is a pause too: clocks are set.
+        if not -PAUSE_S < since < PAUSE_S or not self.pairs or at - self.pairs[-1][1] >= STEP_S:
             self.pairs.append((first_seq, at))
-        self._last_at = at
 
 
 def timed_stretches(entries: Iterable[Entry], times: Times) -> Iterator[tuple[float | None, list[Entry]]]:
-    """Groups of consecutive entries of the same time, and that time; None where it is not known."""
+    """Groups of consecutive entries of the same time, and that time; None where it is not known. A whole run is cut at
+    its times: that a list has no gaps is seen from its ends."""
+    if isinstance(entries, list) and entries and len(entries) == entries[-1].seq - entries[0].seq + 1:
+        return _cut_at(times, entries)
+    return _grouped(entries, times)
+
+
+def _cut_at(times: Times, entries: list[Entry]) -> Iterator[tuple[float | None, list[Entry]]]:
+    first_seq, begin = entries[0].seq, 0
+    at: float | None = None
+    for seq, time in times:
+        end = seq - first_seq
+        if end >= len(entries):
+            break
+        if end > begin and time != at:
+            yield at, entries[begin:end]
+            begin = end
+        at = time
+    yield at, entries[begin:]
+
+
+def _grouped(entries: Iterable[Entry], times: Times) -> Iterator[tuple[float | None, list[Entry]]]:
     stretch: list[Entry] = []
     at: float | None = None
-    place = 0
+    place, count = 0, len(times)
     for entry in entries:
         now = at
-        while place < len(times) and times[place][0] <= entry.seq:
+        while place < count and times[place][0] <= entry.seq:
             now = times[place][1]
             place += 1
         if stretch and (now != at or entry.seq != stretch[-1].seq + 1):

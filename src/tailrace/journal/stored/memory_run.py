@@ -5,14 +5,16 @@ Never awaits and knows no storage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from tailrace.events import Entry
+from tailrace.events import AnyEvent, Entry
 from tailrace.journal.fold import Fold, fold, is_fact, is_progress
 from tailrace.journal.live_tail import PAGE_LINES, Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.commit_times import TickTimes
-from tailrace.ports import ENDED, Batch, Run, RunFilter, Signal
+from tailrace.ports import ENDED, Batch, NewRun, Run, RunFilter, Signal
 
 
 class MemoryRun:
@@ -20,13 +22,14 @@ class MemoryRun:
     and the run's `last_seq` is counted when it is asked for."""
 
     __slots__ = (
-        *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "shown", "signalled"),
-        *("signals", "suspected", "times"),
+        *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "looked_at", "shown"),
+        *("signalled", "signals", "suspected", "times"),
     )
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._tail: Tail | None = None
+        self.looked_at = False  # somebody has asked for its entries
         self.log = OpenLog(run.id, run.claims, Fold())
         self.shown: list[Entry] = []  # what viewers may see; since the last compaction
         self.times = TickTimes()
@@ -39,6 +42,10 @@ class MemoryRun:
         self.compacted: tuple[Entry, list[Entry]] | None = None  # the snapshot and the facts before `first_seq`
 
     @property
+    def new(self) -> NewRun:
+        return self._run.new
+
+    @property
     def run(self) -> Run:
         return self._run if self._run.last_seq == self.shown[-1].seq else self.set()
 
@@ -49,6 +56,15 @@ class MemoryRun:
     def changed(self, **changes: object) -> Run:
         return msgspec.structs.replace(self._run, last_seq=self.shown[-1].seq, **changes)
 
+    def append_shown(self, events: Sequence[AnyEvent], attempt: int, at: float) -> int:
+        """The short way of a run that nobody looks at: its entries can be seen at once. Nobody could tell that from the
+        end of the tick."""
+        first_seq = self.log.seq + 1
+        seq = self.log.append(events, attempt, self.shown)
+        if seq >= first_seq:
+            self.times.add(first_seq, at)
+        return seq
+
     def show(self, at: float) -> None:
         """What is pending can be seen from now on."""
         if entries := self.log.take_entries():
@@ -58,14 +74,9 @@ class MemoryRun:
                 self._tail.publish(Batch(entries))
 
     @property
-    def looked_at(self) -> bool:
-        """Somebody has asked for its entries."""
-        return self._tail is not None
-
-    @property
     def tail(self) -> Tail:
         if self._tail is None:
-            self._tail = Tail(window=None)
+            self._tail, self.looked_at = Tail(window=None), True
             for start in range(0, len(self.shown), PAGE_LINES):
                 self._tail.publish(Batch(self.shown[start : start + PAGE_LINES]))
         return self._tail

@@ -86,18 +86,20 @@ def no_such_run(run_id: str) -> RunNotFound:
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
+def rows_of(entries: Sequence[Entry]) -> Iterable[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
     if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
         (entry,) = entries
         events = _ENCODER.encode_lines((entry.event,))
-        yield Row(entry.seq, entry.seq, entry.attempt, crc32(events), events)
-        return
+        return (Row(entry.seq, entry.seq, entry.attempt, crc32(events), events),)
     attempts = {entry.attempt for entry in entries}
     if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
         events = _ENCODER.encode_lines([entry.event for entry in entries])
-        yield Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events)
-        return
+        return (Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events),)
+    return _rows_by_attempt(entries)
+
+
+def _rows_by_attempt(entries: Sequence[Entry]) -> Iterator[Row]:
     for attempt, group in groupby(entries, attrgetter("attempt")):
         stretch = list(group)
         for start in range(0, len(stretch), PAGE_LINES):
@@ -108,11 +110,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
 
 def timed_rows(entries: Iterable[Entry], times: Times) -> list[TimedRow]:
     """The rows of entries of several commits. There may be gaps between the entries."""
-    return [
-        TimedRow(first, last, attempt, crc, events, at)
-        for at, stretch in timed_stretches(entries, times)
-        for first, last, attempt, crc, events in rows_of(stretch)
-    ]
+    return [TimedRow(*row, at) for at, stretch in timed_stretches(entries, times) for row in rows_of(stretch)]
 
 
 def last_line(events: bytes) -> bytes:

@@ -27,7 +27,7 @@ from tailrace.providers.http.reply_body import excerpt, failure_of_body, media_t
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
-from tailrace.providers.transport.port import HttpReply, Transport
+from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, to_exception
@@ -41,7 +41,6 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_MODELS = 2000  # that are listed of one endpoint
 MAX_MODEL_CHARS = 200
 MAX_KNOWN_MODELS = 1024  # whose quirks are kept at hand: clients name any model they like
-_EVENT_STREAM = "text/event-stream"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
@@ -96,7 +95,7 @@ class HttpProvider:
         reply, kept = await self._post(request, stream=True)
         block.reply = reply
         try:
-            if self._passes_plain_streams and reply.headers.get("content-type") == _EVENT_STREAM:
+            if self._passes_plain_streams and reply.is_event_stream:
                 return self._streamed(reply, request)  # as what follows would return it
             return self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
         except BaseException as exc:
@@ -402,7 +401,7 @@ class HttpProvider:
     async def _answer(self, reply: HttpReply, request: ModelRequest, *, kept: bool = False) -> AnswerStream:
         kind: Literal["stream", "whole"] = "stream"
         head = b""
-        if reply.headers.get("content-type") != _EVENT_STREAM:
+        if not reply.is_event_stream:
             kind, head = await self._kind_of(reply)
         if kind == "whole":
             body = self._checked(await self._json_body(reply, head))
@@ -424,7 +423,7 @@ class HttpProvider:
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
         match media_type(reply):
-            case kind if kind == _EVENT_STREAM:
+            case kind if kind == EVENT_STREAM:
                 return "stream", b""
             case kind if kind == "application/json" or kind.endswith("+json"):
                 return "whole", b""

@@ -71,7 +71,7 @@ class StreamedAnswer(AnswerStream):
             if self._left < 0:
                 raise _too_long()
             deltas = decoder.feed(data)
-            if deltas and isinstance(last := deltas[-1], ErrorDelta):
+            if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
                 take(self._up_to(deltas, last))
                 self._raise_error()
             take(deltas)
@@ -93,14 +93,14 @@ class StreamedAnswer(AnswerStream):
         if self._left < 0:
             raise _too_long()
         deltas = self._decoder.feed(data)
-        if deltas and isinstance(last := deltas[-1], ErrorDelta):
+        if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             return self._up_to(deltas, last)
         return deltas
 
     def _at_the_end(self) -> list[AnyDelta]:
         """The body has ended."""
         deltas = self._decoder.close(cut=not _has_proper_end(self._reply))
-        if deltas and isinstance(last := deltas[-1], ErrorDelta):
+        if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             return self._up_to(deltas, last)
         return deltas
 

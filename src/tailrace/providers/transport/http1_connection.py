@@ -19,11 +19,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from tailrace.errors import PeerError, ProviderError, StreamCut, Unavailable
 from tailrace.providers.transport.compression import Decompressor, decompressor_of
-from tailrace.providers.transport.port import BodySink
+from tailrace.providers.transport.port import EVENT_STREAM, BodySink
 from tailrace.providers.transport.request_head import Destination
 
 MAX_HEAD_BYTES = 128 * 1024  # of a head, of trailers, and of any other framing between two pieces of a body
 HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody reads: past this the peer has to wait
+_EVENT_STREAM: Final = EVENT_STREAM.encode()
 WRITE_BYTES = 256 * 1024  # of a large request, per write
 _OK_LENIENCIES: Final = {
     "lenient_headers": True,
@@ -56,6 +57,8 @@ class Http1Reply:
         "_headers",
         "_size",
         "_waiter",
+        "content_type",
+        "encodings",
         "fields",
         "status",
         "untouched",
@@ -64,6 +67,8 @@ class Http1Reply:
     def __init__(self, connection: Http1Connection) -> None:
         self.status = 0
         self.fields: list[tuple[bytes, bytes]] = []
+        self.content_type = b""
+        self.encodings: list[bytes] = []  # each value of `content-encoding`
         self.untouched = True  # not a byte of an answer came
         self._connection: Http1Connection | None = connection
         self._headers: dict[str, str] | None = None
@@ -87,6 +92,10 @@ class Http1Reply:
                 headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
             self._headers = headers
         return self._headers
+
+    @property
+    def is_event_stream(self) -> bool:
+        return self.content_type == _EVENT_STREAM
 
     @property
     def at_end(self) -> bool:
@@ -161,14 +170,14 @@ class Http1Reply:
     def open(self, status: int) -> None:
         """The head is there."""
         self.status = status
-        for name, value in self.fields:
-            if len(name) == 16 and name.lower() == b"content-encoding":
-                try:
-                    self._decompressor = decompressor_of(value.decode("latin-1"))
-                except PeerError as exc:
-                    self._fail(exc)
-                    return
-        self.wake()
+        for encoding in self.encodings:
+            try:
+                self._decompressor = decompressor_of(encoding.decode("latin-1"))
+            except PeerError as exc:
+                self._fail(exc)
+                return
+        if self._waiter is not None:
+            self.wake()
 
     def receive(self, data: bytes) -> None:
         """A piece of the body."""
@@ -400,7 +409,11 @@ class Http1Connection(asyncio.Protocol):
             case 14 if name.lower() == b"content-length":
                 self._has_length = True
             case 17 if name.lower() == b"transfer-encoding":
-                self._has_length = b"chunked" in value.lower()
+                self._has_length = value.lower().find(b"chunked") >= 0
+            case 16 if name.lower() == b"content-encoding":
+                reply.encodings.append(value)
+            case 12 if name.lower() == b"content-type" and not reply.content_type:
+                reply.content_type = value
 
     def on_headers_complete(self) -> None:
         reply, parser = self._reply, self._parser
@@ -409,6 +422,8 @@ class Http1Connection(asyncio.Protocol):
         status = parser.get_status_code()
         if status < 200:  # an interim answer; the real one follows (RFC 9110, 15.2)
             reply.fields.clear()
+            reply.encodings.clear()
+            reply.content_type = b""
             return
         self._reusable = self._reusable and parser.should_keep_alive()
         reply.open(status)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 # Is given the bytes of a body as they arrive. True: it has enough.
 BodySink: TypeAlias = Callable[[bytes], bool]
 CANNOT_CONNECT = "cannot_connect"  # the code of an error: nothing was sent
+EVENT_STREAM = "text/event-stream"
 KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 
 
@@ -23,6 +24,11 @@ class HttpReply(Protocol):
     @property
     def headers(self) -> Mapping[str, str]:
         """Names in any case."""
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Its content type says so, and nothing else: no other header has to be read to tell."""
+        return self.headers.get("content-type") == EVENT_STREAM
 
     async def read(self) -> bytes:
         """The next bytes of the body, decompressed; empty at its end. Raises `StreamCut` where the connection

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tailrace.app.usage.ledger import OnSpent
 from tailrace.events import RunFinished
@@ -17,26 +18,32 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
 from tailrace.runs.host import OnEnd
 from tailrace.server.metrics.registry import Metrics
+from tailrace.server.metrics.values import Cells
 
 MAX_MODELS = 200  # with a series of their own
 MAX_LABEL_CHARS = 200
 OTHER_MODELS = "other"
+_Ends: TypeAlias = dict[tuple[str, str], tuple[Cells, Cells, Cells]]
+"""By provider and outcome, what the end of an attempt adds to: calls, tokens of the input, tokens of the output."""
 
 
 def count_calls(metrics: Metrics) -> CallMiddleware:
     """For `open_app(middleware=…)`."""
 
+    ends: _Ends = {}
+
     def middleware(_request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
-        return _CallMeter(metrics, listener)
+        return _CallMeter(metrics, ends, listener)
 
     return middleware
 
 
 class _CallMeter(ForwardingListener):
-    __slots__ = ("_at", "_first_token", "_gap_bounds", "_gap_cells", "_metrics", "_provider", "_waiting")
+    __slots__ = ("_at", "_ends", "_first_token", "_gap_bounds", "_gap_cells", "_metrics", "_provider", "_waiting")
 
-    def __init__(self, metrics: Metrics, inner: CallListener) -> None:
-        super().__init__(inner)
+    def __init__(self, metrics: Metrics, ends: _Ends, inner: CallListener) -> None:
+        self._inner = inner
+        self._ends = ends
         self._metrics = metrics
         self._first_token = metrics.first_token.observe
         self._gap_bounds, self._gap_cells = metrics.inter_token.bounds, metrics.inter_token.cells
@@ -70,9 +77,16 @@ class _CallMeter(ForwardingListener):
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
-        self._metrics.calls.inc(attempt.provider, outcome)
-        self._metrics.tokens.inc(attempt.provider, "input", by=attempt.usage.input_tokens)
-        self._metrics.tokens.inc(attempt.provider, "output", by=attempt.usage.output_tokens)
+        place = attempt.provider, outcome
+        cells = self._ends.get(place)
+        if cells is None:
+            tokens = self._metrics.tokens
+            sums = tokens.cells_of(attempt.provider, "input"), tokens.cells_of(attempt.provider, "output")
+            cells = self._ends[place] = (self._metrics.calls.cells_of(*place), *sums)
+        calls, input_tokens, output_tokens = cells
+        calls[0] += 1
+        input_tokens[0] += attempt.usage.input_tokens
+        output_tokens[0] += attempt.usage.output_tokens
         self._inner.attempt_ended(attempt)
 
     def stalled(self, provider: str, silent_s: float) -> None:

@@ -41,6 +41,11 @@ class Counter:
         self._cells[labels] = cells = self._store.cells(self.name, labels, 1)
         return cells
 
+    def cells_of(self, *labels: str) -> Cells:
+        """For whoever counts often: the first of them is the value, and adding to it is `inc`."""
+        cells = self._cells.get(labels)
+        return cells if cells is not None else self._new_cells(labels)
+
     def inc(self, *labels: str, by: float = 1) -> None:
         cells = self._cells.get(labels)
         if cells is None:

@@ -84,28 +84,30 @@ class ChoiceState:
         with nothing taken in, where anything else is in it, or where it needs a mend and is `relayed`."""
         delta, reason = choice.get("delta"), choice.get("finish_reason")
         if (
-            not isinstance(delta, dict)
+            delta.__class__ is not dict
             or not choice.keys() <= _PLAIN_CHOICE_FIELDS
             or choice.get("logprobs") is not None
             or self._cumulative
         ):
             return None
-        if reason is not None and (not isinstance(reason, str) or reason in ("", "error") or self.tool_calls.calls):
+        if reason is not None and (reason.__class__ is not str or reason in ("", "error") or self.tool_calls.calls):
             return None
         if (said := _plain_text(delta)) is None:
             return None
-        content, role = said
+        content, role, has_nulls = said
         if relayed and not self.told_role and not role:
             return None
         self.told_role = True
         if delta:
             self._began = True
             self._role = self._role or role
-            self._keep_nulls(delta)
-        if content is not None:
+            if has_nulls:
+                self._keep_nulls(delta)
+        if content:
             self.content.add_text(content)
-            if content:
-                deltas.append(TextDelta(content, self.index))
+            deltas.append(TextDelta(content, self.index))
+        elif content is not None:
+            self.content.seen = True
         if "logprobs" in choice:
             self._fields.setdefault("logprobs", None)
         if reason is not None:
@@ -116,7 +118,10 @@ class ChoiceState:
     def rebuilt(self) -> JsonObject:
         """The choice as the non-streaming answer has it."""
         message: JsonObject = {"role": self._role or "assistant", "content": self.content.rebuilt()}
-        message |= copied(self._message) | self.reasoning.rebuilt()
+        if self._message:
+            message |= copied(self._message)
+        if self.reasoning.seen:
+            message |= self.reasoning.rebuilt()
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
         if self.tool_calls.calls:
@@ -128,7 +133,9 @@ class ChoiceState:
         choice: JsonObject = {"index": self.index, "message": message, "finish_reason": self.finish_reason}
         if "logprobs" in self._fields or self._logprobs is not None:
             choice["logprobs"] = None if self._logprobs is None else copied(self._logprobs)
-        return choice | {k: v for k, v in copied(self._fields).items() if k != "logprobs"}
+        if len(self._fields) > ("logprobs" in self._fields):
+            choice |= {k: v for k, v in copied(self._fields).items() if k != "logprobs"}
+        return choice
 
     def _tell_field(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
         """Says where the thoughts are, unless that is known."""
@@ -220,20 +227,23 @@ class ChoiceState:
 
     def _finish(self, reason: str, deltas: list[AnyDelta]) -> None:
         """A second reason replaces the first unless the first is a tool call (B36)."""
-        self.tool_calls.flush(deltas)
+        if self.tool_calls.calls:
+            self.tool_calls.flush(deltas)
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason
             deltas.append(FinishDelta(reason, self.index))
 
 
-def _plain_text(delta: JsonObject) -> tuple[str | None, str] | None:
-    """The content and the role, where nothing else is in the delta but nulls of known fields."""
-    content, role = None, ""
+def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:
+    """The content, the role, and whether there are nulls, where nothing else is in the delta but nulls of known
+    fields."""
+    content, role, has_nulls = None, "", False
     for field, value in delta.items():
         if value is None:
             if field not in _DELTA_FIELDS:
                 return None
-        elif not isinstance(value, str):
+            has_nulls = True
+        elif value.__class__ is not str:
             return None
         elif field == "content":
             content = value
@@ -241,7 +251,7 @@ def _plain_text(delta: JsonObject) -> tuple[str | None, str] | None:
             role = value
         else:
             return None
-    return content, role
+    return content, role, has_nulls
 
 
 def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> None:

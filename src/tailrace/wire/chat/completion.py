@@ -29,11 +29,14 @@ _STOPS: dict[str, Stop] = {
     "content_filter": "filter",
     "safety": "filter",
 }
+# The fields that make parts of a message, beside its content.
+_BEYOND_CONTENT = frozenset({*TEXT_FIELDS, reasoning.DETAILS, "refusal", "tool_calls", "function_call", "audio"})
 
 
 def completion_from_body(body: JsonObject) -> Completion:
     """The answer that the body of a chat completion gives: its first choice."""
-    choice = next(iter(objects_of(body.get("choices"))), {})
+    choices = objects_of(body.get("choices"))
+    choice = choices[0] if choices else {}
     message = object_of(choice.get("message"))
     answer_id = text_of(body.get("id"))
     parts = _parts(message, answer_id)
@@ -45,7 +48,7 @@ def completion_from_body(body: JsonObject) -> Completion:
         id=answer_id,
         model=text_of(body.get("model")),
         finish_reason=reason,
-        stop=_stop(reason, called=any(isinstance(part, ToolCall) for part in parts)),
+        stop=_stop(reason, called=ToolCall in map(type, parts)),
         usage=usage_of(body.get("usage")),
         refusal=text_of(message.get("refusal")) or None,
     )
@@ -66,6 +69,11 @@ def _stop(reason: str, *, called: bool) -> Stop:
 
 
 def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
+    for field, value in message.items():
+        if value and field in _BEYOND_CONTENT:
+            break
+    else:  # most messages: there is nothing to look for
+        return tuple(_content(message.get("content")))
     parts: list[Part] = []
     if thought := _reasoning(message):
         parts.append(thought)

@@ -53,6 +53,8 @@ class ChatDecoder(TemplateDecoder):
         self._head: JsonObject = {}
         self._has_head = False  # all of it
         self._fields: JsonObject = {}  # the body's other fields
+        self._names: list[str] = []  # of the newest chunk's fields, and those that have no rule of their own
+        self._other_names: list[str] = []
         self._raw_usage: JsonObject | None = None
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
@@ -74,7 +76,8 @@ class ChatDecoder(TemplateDecoder):
         body: JsonObject = {"id": head.get("id", ""), "object": "chat.completion"}
         body |= {field: head[field] for field in ("created", "model") if field in head}
         body["choices"] = [self._choices[index].rebuilt() for index in sorted(self._choices)]
-        body |= copied(self._fields)
+        if self._fields:
+            body |= copied(self._fields)
         if self._raw_usage is not None:
             body["usage"] = self._raw_usage.copy()
         return body
@@ -82,7 +85,7 @@ class ChatDecoder(TemplateDecoder):
     # ── one block, in full ───────────────────────────────────────────────────────────────────────────────────
 
     def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
-        if block.startswith(b"data: {") and b"\n" not in block:
+        if block.startswith(b"data: {") and block.find(b"\n") < 0:  # `in` of bytes raises and catches an error first
             try:
                 chunk = decode_object(block[6:])
             except PeerError as exc:
@@ -116,7 +119,8 @@ class ChatDecoder(TemplateDecoder):
             self._take_chunk(chunk, block, deltas)
 
     def _take_chunk(self, chunk: JsonObject, block: bytes, deltas: list[AnyDelta]) -> None:
-        self._forget_template()
+        if self._template is not None:
+            self._forget_template()
         if (grew := self._add_plain(chunk, deltas)) is not None:
             if grew and self._lessons and chunk.get("usage") is None and block.startswith(b"data: {"):
                 choice = self._choices[chunk["choices"][0]["index"]]
@@ -125,7 +129,7 @@ class ChatDecoder(TemplateDecoder):
         at = len(deltas)
         self._add(chunk, deltas)
         mended = self._keep_event(chunk, at, deltas) if self._keeps_events else False
-        if not self._ended and not mended and block.startswith(b"data: {") and b"\n" not in block:
+        if not self._ended and not mended and block.startswith(b"data: {") and block.find(b"\n") < 0:
             self._learn(block, chunk)
 
     def _add_plain(self, chunk: JsonObject, deltas: list[AnyDelta]) -> bool | None:
@@ -134,15 +138,15 @@ class ChatDecoder(TemplateDecoder):
         nothing taken in, for any other chunk: that one goes the long way."""
         choices = chunk.get("choices")
         if (
-            not isinstance(choices, list)
+            choices.__class__ is not list
             or len(choices) > 1
-            or not chunk.keys().isdisjoint(_NOT_PLAIN)
+            or not _NOT_PLAIN.isdisjoint(chunk)
             or chunk.get("object") == "error"
         ):
             return None
         at, grew = len(deltas), False
         for choice in choices:
-            index = choice.get("index") if isinstance(choice, dict) else None
+            index = choice.get("index") if choice.__class__ is dict else None
             if index.__class__ is not int:
                 return None
             state = self._choices.get(index) or self._choice_at(index)
@@ -192,18 +196,21 @@ class ChatDecoder(TemplateDecoder):
                 if field in chunk and not head.get(field):
                     head[field] = chunk[field]
             self._has_head = len(head) == len(_HEAD) and all(head.values())
-        for field, value in chunk.items():
-            if field in _CHUNK_FIELDS:
-                continue
-            old = fields.get(field)
-            if isinstance(value, dict) and isinstance(old, dict):
+        if (names := [*chunk]) != self._names:  # those of the chunk before, nearly always
+            self._names, self._other_names = names, [name for name in names if name not in _CHUNK_FIELDS]
+        for field in self._other_names:
+            value = chunk[field]
+            if isinstance(value, dict) and isinstance(old := fields.get(field), dict):
                 assign_fields(old, value)
             elif value is not None or field not in fields:
                 fields[field] = value
-        if isinstance(chunk.get("x_groq"), dict):
+        if "x_groq" in chunk and isinstance(chunk["x_groq"], dict):
             self._add_groq(chunk["x_groq"], deltas)
         if "usage" in chunk:
-            self._add_usage(chunk["usage"], deltas)
+            if (usage := chunk["usage"]) is not None:
+                self._add_usage(usage, deltas)
+            elif "usage" not in fields:
+                fields["usage"] = None
 
     def _add_groq(self, groq: JsonObject, deltas: list[AnyDelta]) -> None:
         own = {name: value for name, value in groq.items() if name not in _GROQ_HOISTED}
@@ -241,12 +248,15 @@ class ChatDecoder(TemplateDecoder):
         if not self._choices and not self._fields and not self._head:
             self._fail(stream_cut("the stream ended without a single chunk of a chat completion"), deltas)
             return
+        has_failed = False
         for choice in self._choices.values():
+            has_failed = has_failed or choice.finish_reason == "error"
             at = len(deltas)
-            choice.tool_calls.flush(deltas)
+            if choice.tool_calls.calls:
+                choice.tool_calls.flush(deltas)
             if self._keeps_events and (rest := last_chunk(choice, deltas[at:], text_of(self._head.get("id")))):
                 deltas.insert(at, EventDelta("chat", "", encode_object(rest)))
-        if any(choice.finish_reason == "error" for choice in self._choices.values()):
+        if has_failed:
             self._fail(failure("the provider ended the answer with finish_reason error"), deltas)
             return
         self._ended = self.complete = True

@@ -1,17 +1,17 @@
-"""An answer of any dialect as a chat completion, for clients of our own server: streamed or whole."""
+"""An answer of any dialect as a streamed chat completion, for clients of our own server."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, assert_never
+from functools import cached_property
+from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import (
     AnyDelta,
-    Completion,
     Dialect,
     ErrorDelta,
     EventDelta,
@@ -28,24 +28,16 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat.completion import finish_reason_for
+from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
-from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
+from tailrace.wire.peer_json import decode_object, encode_object, objects_of
 from tailrace.wire.reasoning_seal import named_field
-from tailrace.wire.translation.citations import Citation, citations_in, of_annotation, of_cited
+from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
-_REASONS: dict[Stop, str] = {
-    "end": "stop",
-    "length": "length",
-    "tools": "tool_calls",
-    "filter": "content_filter",
-    "pause": "stop",
-    "unknown": "stop",
-}
 # The finish reasons of other dialects in this one; a reason that is not here is kept.
 _REASON_OF = {
     "end_turn": "stop",
@@ -59,7 +51,6 @@ _REASON_OF = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_LEGACY_REASON = "function_call"
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
@@ -69,6 +60,12 @@ _BARE_END = re.compile(
     rb'"index":\d+,"delta":\{\},(?:"logprobs":null,)?"finish_reason":"[^"\\]+"\}\]'
     rb'(?:,"usage":null)?(?:,"obfuscation":"[^"\\]*")?\}'
 )
+# What precedes the choices in the chunks of most servers; and any of its fields, which must not follow again.
+_PLAIN_HEAD = re.compile(
+    rb'\{"id":"[^"\\]*","object":"chat\.completion\.chunk","created":(\d+),"model":"[^"\\]*",'
+    rb'((?:"(?:service_tier|system_fingerprint)":(?:null|"[^"\\]*"),)*)"choices":\[\{'
+)
+_HEAD_FIELD = re.compile(rb'"(?:id|object|created|model|service_tier|system_fingerprint)"\s*:')
 _ONLY_USAGE = b'"choices":[],"usage":{'
 _NO_USAGE = b',"usage":null'
 _HEAD_FIELDS = frozenset({"id", "object", "created", "model"})  # ours: none of them may stand behind the head as well
@@ -104,20 +101,19 @@ class StreamEncoder:
         legacy_calls: bool = False,
     ) -> None:
         """`legacy_calls`: the client offered `functions`, and is told of one call in the words of that time."""
-        head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
-        self._head = b"data: " + _encode(head)[:-1]
         # Where the last chunk has the usage, the others have `usage: null` (H93).
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._include_usage = include_usage
         self._said = self._part_start = 0  # characters of the text, and of what precedes its part
         self._legacy_calls = legacy_calls
         self._source = source
-        self._usage = usage_body(Usage(), source)
+        self._usage: JsonObject | None = None
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
         self._called: set[int] = set()  # choices with tool calls
         self._ended = False
-        self._id, self._model, self._created = id, model, created
+        self._id, self._model, self._own_created = id, model, created
+        self._created = created  # of the newest chunk that was relayed
         self._relays: bool | None = None  # the provider's own chunks are sent; None: that is not known yet
         self._held: list[bytes] = []  # chunks before the first content: another attempt may still replace them
         self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
@@ -126,6 +122,12 @@ class StreamEncoder:
         self._their_usage = b"\n"  # what a chunk of the usage begins with, where it has those fields too
         self._splice = _NO_SPLICE  # how runs of the newest form are made the client's; of an answer under way, or none
         self._has_usage = self._told_usage = False
+
+    @cached_property
+    def _head(self) -> bytes:
+        """Of chunks of ours: an answer that is relayed has none."""
+        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._own_created, "model": self._model}
+        return b"data: " + _encode(head)[:-1]
 
     def start(self) -> bytes:
         """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
@@ -196,14 +198,14 @@ class StreamEncoder:
         out: list[bytes] = []
         for choice in sorted({0, *self._open, *self._reasons}):
             self._begin(choice, out)
-            reason = _REASONS[stop] if stop else self._reasons.get(choice, "stop")
+            reason = REASONS[stop] if stop else self._reasons.get(choice, "stop")
             if reason == "stop" and choice in self._called:
                 reason = "tool_calls"  # clients run the calls only under this reason
             if reason == "tool_calls" and self._legacy_calls:
-                reason = _LEGACY_REASON
+                reason = LEGACY_REASON
             out.append(self._chunk(choice, {}, reason))
         if self._include_usage:
-            out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage)))
+            out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage or usage_body(Usage()))))
         return b"".join(out) + _DONE
 
     def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
@@ -228,6 +230,11 @@ class StreamEncoder:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         self._relays = True
         data = delta.data
+        if data.startswith(self._their_usage):
+            self._told_usage = True
+            if self._include_usage:
+                self._endings.append(b"%b],%b\n\n" % (self._our_head[:-1], data[len(self._their_head) + 1 :]))
+            return
         if data.startswith(self._their_head) or self._learn_head(data):
             at = len(self._their_head)
             if not _USAGE_OR_END.search(data, at):
@@ -236,11 +243,6 @@ class StreamEncoder:
             if _BARE_END.fullmatch(data, at):
                 self._endings.append(self._spliced(data[at:]))
                 return
-        elif data.startswith(self._their_usage):
-            self._told_usage = True
-            if self._include_usage:
-                self._endings.append(b"%b],%b\n\n" % (self._our_head[:-1], data[len(self._their_head) + 1 :]))
-            return
         event = decode_object(data)
         if self._takes(event):
             self._created = event.get("created", self._created)
@@ -308,7 +310,17 @@ class StreamEncoder:
 
     def _learn_head(self, data: bytes) -> bool:
         """A stream's chunks begin alike: what precedes the choices is put in place once, not in every chunk. False
-        where this chunk has no such head."""
+        where this chunk has no such head. One with the usual fields alone is read without decoding: the first chunk of
+        every answer goes through here."""
+        if (plain := _PLAIN_HEAD.match(data)) is not None and not _HEAD_FIELD.search(data, plain.end()):
+            created, more = plain.groups()
+            self._created = int(created)
+            self._their_head, self._their_usage = plain[0], plain[0].removesuffix(_CHOICES) + _ONLY_USAGE
+            own = created, _encode(self._id), _encode(self._model), more
+            self._our_head = (
+                b'data: {"created":%b,"id":%b,"object":"chat.completion.chunk","model":%b,%b"choices":[{' % own
+            )
+            return True
         before, found, after = data.partition(_CHOICES)
         if not found:
             return False
@@ -328,16 +340,17 @@ class StreamEncoder:
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed chunk meant, for an answer that must go on without its provider."""
-        if isinstance(delta, ErrorDelta):
+        # By class: a miss of `isinstance` costs a struct much more
+        if delta.__class__ is ErrorDelta:
             self._fail(delta, out)
-        elif isinstance(delta, UsageDelta):
+        elif delta.__class__ is UsageDelta:
             self._usage = delta.body or usage_body(delta.usage, self._source)
             self._has_usage = bool(delta.body)
-        elif not self._begun and not isinstance(delta, FinishDelta):
+        elif not self._begun and delta.__class__ is not FinishDelta:
             out += self._held
             self._held.clear()
             self._begun = True
-        if isinstance(delta, ToolCallDelta):
+        if delta.__class__ is ToolCallDelta:
             self._called.add(delta.choice)
 
     def _relayed_end(self) -> bytes:
@@ -425,62 +438,3 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
             return {"tool_calls": [{**head, "function": function}]}
         case _:
             assert_never(delta)
-
-
-def encode_body(
-    completion: Completion,
-    *,
-    id: str = "",  # noqa: A002 - the field's name
-    model: str = "",
-    created: int = 0,
-    legacy_calls: bool = False,
-) -> JsonObject:
-    """The answer as a non-streaming body. An answer of this dialect keeps its own body, mended as its chunks are.
-    `legacy_calls` as in `StreamEncoder`."""
-    if completion.dialect == "chat":
-        return {"created": created, **own_body(completion.body)}
-    message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
-    if cited := [citation.chat_annotation() for citation in citations_in(completion.message)]:
-        message["annotations"] = cited
-    if completion.reasoning:
-        message["reasoning_content"] = completion.reasoning
-    reason = _REASONS[completion.stop]
-    if completion.tool_calls and legacy_calls:
-        first = completion.tool_calls[0]
-        message["function_call"] = {"name": first.name, "arguments": first.arguments}
-        reason = _LEGACY_REASON if reason == "tool_calls" else reason
-    elif completion.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in completion.tool_calls
-        ]
-    elif message["content"] is None and completion.refusal is None:
-        message["content"] = ""
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-    return {
-        "id": id or completion.id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model or completion.model,
-        "choices": [choice],
-        "usage": usage_body(completion.usage, completion.dialect),
-    }
-
-
-def own_body(body: JsonObject) -> JsonObject:
-    """A body of this dialect, mended as a provider's chunks are."""
-    choices = [_own_choice(choice, text_of(body.get("id"))) for choice in objects_of(body.get("choices"))]
-    return {**body, "object": "chat.completion", "choices": choices}
-
-
-def _own_choice(choice: JsonObject, answer_id: str) -> JsonObject:
-    if not isinstance(message := choice.get("message"), dict):
-        return choice
-    message = {"content": None, "refusal": None, **message}
-    if calls := objects_of(message.get("tool_calls")):
-        message["tool_calls"] = [
-            call if call.get("id") else {**call, "id": made_call_id(answer_id, position)}
-            for position, call in enumerate(calls)
-        ]
-    reason = finish_reason_for(text_of(choice.get("finish_reason")), called=bool(calls))
-    return {**choice, "message": message, "finish_reason": reason}

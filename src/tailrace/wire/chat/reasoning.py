@@ -33,6 +33,11 @@ class ReasoningState:
             self._add_detail(item)
         return new or _text_of_details(delta)
 
+    @property
+    def seen(self) -> bool:
+        """There was any."""
+        return bool(self.pieces or self._details)
+
     def rebuilt(self) -> JsonObject:
         """The message's fields, whole."""
         fields: JsonObject = {field: "".join(pieces) for field, pieces in self.pieces.items()}
