@@ -36,6 +36,8 @@ from tailrace.private_apis import (
     request_values,
     runs_in_terminal,
     set_match_info,
+    set_whole_body,
+    take_whole_body,
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -245,3 +247,17 @@ async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
         runner.server.request_handler = past_router
         assert await get(path) == [(200, b"1")]
     assert prepared == [{"id": "1"}], "the application's signals reach it"
+
+
+async def test_a_body_that_was_here_before_its_request_is_read_once(tmp_path: Path) -> None:
+    found: list[object] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        found.append(take_whole_body(request))
+        set_whole_body(request, b"here")
+        found.extend((await request.read(), take_whole_body(request), take_whole_body(request)))
+        return web.Response()
+
+    async with served(tmp_path, handler) as (_, path):
+        assert await get(path) == [(200, b"")]
+    assert found == [None, b"here", b"here", None]

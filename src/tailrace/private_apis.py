@@ -51,6 +51,18 @@ def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) ->
     request._match_info = match_info
 
 
+def set_whole_body(request: web.BaseRequest, body: bytes) -> None:
+    """What `read` would have read: the body was here before the request was made."""
+    request._read_bytes = body
+
+
+def take_whole_body(request: web.BaseRequest) -> bytes | None:
+    """What `set_whole_body` has set, once: a stream that goes on for hours does not hold it."""
+    if (body := request._read_bytes) is not None:
+        request._read_bytes = None
+    return body
+
+
 HTTP_CHUNK: Final = b"%x\r\n%b\r\n"  # what `http_chunk` does, for where a call of it is too much: of length and data
 
 

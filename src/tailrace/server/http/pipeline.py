@@ -10,9 +10,11 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
+from yarl import URL
 
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.journal.storage_wait import PATIENCE_S
@@ -23,6 +25,7 @@ from tailrace.server.http.api_errors import ApiError, as_api_error, error_respon
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
@@ -79,8 +82,9 @@ class RequestPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
-        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler]] = {}  # by method and target
+        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler, Route]] = {}  # by method and target
         self.router: web.UrlDispatcher  # once `application` has made it
+        self.max_body_bytes = 0
 
     @property
     def draining(self) -> bool:
@@ -139,7 +143,7 @@ class RequestPipeline:
         """The aiohttp application of these routes inside this pipeline."""
         application = web.Application(middlewares=[self._serve], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._heads.finish)
-        self.router = application.router
+        self.router, self.max_body_bytes = application.router, max_body_bytes
         for route in routes:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
                 added = application.router.add_route(method, route.path, route.handler, expect_handler=_on_expect)
@@ -148,20 +152,30 @@ class RequestPipeline:
                     found = web.UrlMappingMatchInfo({}, added)
                     found.add_app(application)
                     found.freeze()
-                    self._exact.setdefault((method, route.path), (found, route.handler))
+                    self._exact.setdefault((method, route.path), (found, route.handler, route))
         return application
+
+    def plain_targets(self) -> dict[bytes, PlainTarget]:
+        """What answers the routes of the short way, by request line."""
+        return {
+            f"{method} {path} HTTP/1.1".encode(): PlainTarget(
+                path, URL(path), match_info, partial(self._serve_route, handler=handler, route=route)
+            )
+            for (method, path), (match_info, handler, route) in self._exact.items()
+            if route.plain
+        }
 
     def past_router(self, through_router: ConnectionHandler) -> ConnectionHandler:
         """A request whose target is a route's path to the letter goes to this middleware at once: there is nothing to
         find out about it. Any other takes the application's own way."""
-        exact, serve = self._exact, self._serve
+        exact, serve = self._exact, self._serve_route
 
         def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
             known = exact.get((request.method, request.raw_path))
             if known is None or hdrs.EXPECT in request.headers or not isinstance(request, web.Request):
                 return through_router(request)
             set_match_info(request, known[0])
-            return serve(request, known[1])
+            return serve(request, known[1], known[2])
 
         return handle
 
@@ -171,6 +185,9 @@ class RequestPipeline:
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await self._serve_route(request, handler, self._routes.get(request.match_info.route))
+
+    async def _serve_route(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id")
         request[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
         claim = request[BODY_CLAIM] = self.body_budget.claim()
@@ -179,7 +196,6 @@ class RequestPipeline:
         self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
-        route = self._routes.get(request.match_info.route)
         response: web.StreamResponse | None = None
         try:
             response = await self._answer(request, handler, route)

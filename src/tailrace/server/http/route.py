@@ -45,6 +45,7 @@ class Route(msgspec.Struct, frozen=True):
     answer: Body = None  # of the JSON response
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
+    plain: bool = False  # takes the short way (`http.plain`): its handler reads the body by `read_body`
     errors: tuple[int, ...] = ()  # statuses beyond those that every route may answer with
 
     @property

@@ -34,7 +34,16 @@ def answer_route(
 ) -> Route:
     errors, headers = (404, 408, 409, 413, 422, 429, 502, 504), headers or {}
     return Route(
-        "POST", path, handler, "models", headers=headers, body=body, answer=answer, streams=True, errors=errors
+        "POST",
+        path,
+        handler,
+        "models",
+        headers=headers,
+        body=body,
+        answer=answer,
+        streams=True,
+        plain=True,
+        errors=errors,
     )
 
 
