@@ -29,7 +29,8 @@ from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
-from tailrace.server.http.sse_stream import EventStream, StreamTiming
+from tailrace.server.http.sse_stream import ErrorFrame, EventStream, StreamTiming
+from tailrace.server.http.timer_wheel import TimerWheel
 from tailrace.server.metrics.registry import Metrics
 from tailrace.system.random_hex import random_hex
 
@@ -40,6 +41,7 @@ T = TypeVar("T")
 ConnectionHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger("tailrace.server")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
+TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
@@ -70,7 +72,7 @@ class RequestPipeline:
         self._limits = key_limits(app)
         self._origins = origins
         self._heads = ResponseHeads(origins)
-        self._timing = timing if timing is not None else StreamTiming()
+        self.stream_timing = timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
@@ -78,6 +80,7 @@ class RequestPipeline:
         self._streams: set[EventStream] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
+        self.stream_wheel = TimerWheel(self._loop, tick_s=min(timing.silence_s, timing.stuck_s) / TICKS)
         self.access_log = AccessLog(self._loop)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -100,23 +103,28 @@ class RequestPipeline:
         self,
         request: web.Request,
         *,
-        error_frame: Callable[[ApiError], bytes] | None = None,
+        error_frame: ErrorFrame | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
         stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
-        make = error_frame or (lambda error: api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID]))
-        stream = EventStream(
-            request,
-            head=lambda: self._heads.of_stream(request, headers),
-            error_frame=lambda error: make(self._without_secrets(error)),
-            timing=self._timing,
-        )
+        stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
         request[STREAM] = stream
         return stream
+
+    def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
+        """For the stream: its head."""
+        return self._heads.of_stream(request, headers)
+
+    def stream_failure(self, request: web.Request, error: ApiError, error_frame: ErrorFrame | None) -> bytes:
+        """For the stream: the event that ends it where it has failed."""
+        error = self._without_secrets(error)
+        if error_frame is not None:
+            return error_frame(error)
+        return api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID])
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` to completion even if the client disconnects (shielded)."""
