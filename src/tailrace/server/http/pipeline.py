@@ -11,14 +11,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from aiohttp import HttpVersion11, hdrs, web
-from yarl import URL
 
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.journal.storage_wait import PATIENCE_S
-from tailrace.private_apis import set_match_info
+from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
@@ -112,7 +112,7 @@ class RequestPipeline:
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
-        request[STREAM] = stream
+        request_values(request)[STREAM] = stream
         return stream
 
     def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
@@ -154,7 +154,9 @@ class RequestPipeline:
         self.router, self.max_body_bytes = application.router, max_body_bytes
         for route in routes:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
-                added = application.router.add_route(method, route.path, route.handler, expect_handler=_on_expect)
+                # the middleware awaits what a handler returns: the library is never given a coroutine
+                known = cast("Callable[[web.Request], Awaitable[web.StreamResponse]]", route.handler)
+                added = application.router.add_route(method, route.path, known, expect_handler=_on_expect)
                 self._routes[added] = route
                 if "{" not in route.path:
                     found = web.UrlMappingMatchInfo({}, added)
@@ -165,13 +167,11 @@ class RequestPipeline:
 
     def plain_targets(self) -> dict[bytes, PlainTarget]:
         """What answers the routes of the short way, by request line."""
-        return {
-            f"{method} {path} HTTP/1.1".encode(): PlainTarget(
-                path, URL(path), match_info, partial(self._serve_route, handler=handler, route=route)
-            )
+        return dict(
+            PlainTarget.of(method, path, match_info, partial(self._serve_route, handler=handler, route=route))
             for (method, path), (match_info, handler, route) in self._exact.items()
             if route.plain
-        }
+        )
 
     def past_router(self, through_router: ConnectionHandler) -> ConnectionHandler:
         """A request whose target is a route's path to the letter goes to this middleware at once: there is nothing to
@@ -197,25 +197,36 @@ class RequestPipeline:
 
     async def _serve_route(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id")
-        request[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
-        claim = request[BODY_CLAIM] = self.body_budget.claim()
+        values = request_values(request)
+        values[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
+        claim = values[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
         response: web.StreamResponse | None = None
+        PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
-            response = await self._answer(request, handler, route)
+            try:
+                self._admit(request, route)
+                method = request.method
+                if method == "POST" and (limited := self._count_request(request, route)) is not None:
+                    await limited
+                answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
+                response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
+            except Exception as exc:
+                if isinstance(exc, ConnectionError) and _client_gone(request):
+                    raise  # the client is gone
+                response = await self._answer_failure(request, exc)
         except asyncio.CancelledError:
             if not self._stopping or _client_gone(request):
                 raise
             task.uncancel()  # `stop` cancelled it, and the client is still connected
             response = await self._answer_failure(request, stopping())
         finally:
-            if (stream := request.get(STREAM)) is not None:
+            if (stream := values.pop(STREAM, None)) is not None:
                 stream.close()
-                del request[STREAM]
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
             claim.release()
@@ -226,21 +237,14 @@ class RequestPipeline:
             self._record_request(request, route, response, self._loop.time() - started)
         return response
 
-    async def _answer(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
-        PATIENCE_S.set(None)  # the request before it on this connection may have set it
-        try:
-            self._admit(request, route)
-            if request.method == "POST" and (identity := request.get(IDENTITY)) is not None:
-                CHARGED_TO.set(identity.name)
-                if identity.name in self._limits.names and route is not None and route.path in COUNTED:
-                    await admit(self._limits, identity.name, request)
-            if request.method == "OPTIONS":
-                return self._preflight(request)
-            return await handler(request)
-        except Exception as exc:
-            if isinstance(exc, ConnectionError) and _client_gone(request):
-                raise  # the client is gone
-            return await self._answer_failure(request, exc)
+    def _count_request(self, request: web.Request, route: Route | None) -> Awaitable[None] | None:
+        """Whom the request is charged to; where its key has limits, what counts it and raises for one over them."""
+        if (identity := request_values(request).get(IDENTITY)) is None:
+            return None
+        CHARGED_TO.set(identity.name)
+        if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+            return admit(self._limits, identity.name, request)
+        return None
 
     def _record_request(
         self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
@@ -250,9 +254,10 @@ class RequestPipeline:
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
         if path != "/healthz":
-            identity: Identity | None = request.get(IDENTITY)
+            values = request_values(request)
+            identity: Identity | None = values.get(IDENTITY)
             key = identity.name if identity is not None else "-"
-            self.access_log.add(request[REQUEST_ID], request.method, path, status, duration_s, key)
+            self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key)
 
     def _admit(self, request: web.Request, route: Route | None) -> None:
         """Raises `ApiError` for a request that may not pass."""
@@ -260,7 +265,7 @@ class RequestPipeline:
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
             return  # a preflight carries no key (Fetch, 4.8); it opens nothing
-        request[IDENTITY] = self._authoriser.authorise(request.headers, access)
+        request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, access)
         if access == "open":
             return
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer

@@ -19,9 +19,9 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import HTTP_CHUNK, http_chunk
+from tailrace.private_apis import HTTP_CHUNK, http_chunk, set_headers
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT
+from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 
 _NOTHING: Final = -(1 << 62)
@@ -130,6 +130,7 @@ class EventStream:
         if self._transport is not None or transport is None or transport.is_closing():
             return b""
         head = self._maker.stream_head(self._request, self._headers)
+        set_headers(self._request, NO_HEADERS)  # nobody reads them any more
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun

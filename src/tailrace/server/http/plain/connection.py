@@ -23,9 +23,9 @@ from yarl import URL
 
 from tailrace.app.http_connection import HttpConnection, failure_response
 from tailrace.app.telemetry.logging_setup import PEERS
-from tailrace.private_apis import request_count, set_match_info, set_whole_body
+from tailrace.private_apis import fill_request, request_count, set_writer
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, MAX_HEAD_BYTES, PlainHead, parse_plain_head
-from tailrace.server.http.response_head import StreamSent
+from tailrace.server.http.response_head import NO_HEADERS, StreamSent
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 
 REST_S: Final = 0.1  # for a body that has begun to arrive: many clients send head and body by two writes
@@ -35,10 +35,25 @@ MAX_WAITING_BYTES: Final = MAX_HEAD_BYTES + MAX_BODY_BYTES  # of requests behind
 class PlainTarget(NamedTuple):
     """What answers requests with one request line."""
 
-    path: str
-    url: URL
+    kept: RawRequestMessage  # of a request whose connection stays open; without headers
+    closed: RawRequestMessage
     match_info: web.UrlMappingMatchInfo
     serve: Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        path: str,
+        match_info: web.UrlMappingMatchInfo,
+        serve: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> tuple[bytes, PlainTarget]:
+        """The request line, and what it stands for."""
+        kept, closed = (
+            RawRequestMessage(method, path, HttpVersion11, NO_HEADERS, (), should_close, None, False, False, URL(path))
+            for should_close in (False, True)
+        )
+        return f"{method} {path} HTTP/1.1".encode(), cls(kept, closed, match_info, serve)
 
 
 class PlainConnections:
@@ -80,7 +95,18 @@ class PlainConnections:
 class PlainConnection(BaseProtocol):
     """One connection; one request at a time, those behind it wait in the buffer."""
 
-    __slots__ = ("_buffer", "_full", "_idle_since", "_needed", "_rest_timer", "_shared", "_used", "task", "tick")
+    __slots__ = (
+        "_buffer",
+        "_full",
+        "_idle_since",
+        "_needed",
+        "_rest_timer",
+        "_shared",
+        "_used",
+        "output_size",
+        "task",
+        "tick",
+    )
 
     ssl_context = peername = sockname = None  # nobody asks for them: neither by TLS nor by address is a client known
 
@@ -89,6 +115,7 @@ class PlainConnection(BaseProtocol):
         self._shared = shared
         self.tick = NOT_TIMED
         self.task: asyncio.Task[None] | None = None  # answers a request
+        self.output_size = 0  # of an answer that has begun
         self._idle_since = shared.loop.time()
         self._used = False  # a request has come
         self._buffer = b""
@@ -148,6 +175,10 @@ class PlainConnection(BaseProtocol):
             self._rest_timer.cancel()
             self._rest_timer = None
 
+    async def drain(self) -> None:
+        """For a stream, to which the connection is its own writer: returns when the client has taken enough."""
+        await self._drain_helper()
+
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, data: bytes) -> None:
@@ -170,16 +201,13 @@ class PlainConnection(BaseProtocol):
 
     def _begin(self, head: PlainHead[PlainTarget], data: bytes) -> None:
         self._used = True
+        self.output_size = 0
         if len(data) > head.end:
             self._buffer = data[head.end :]
         shared, target = self._shared, head.target
-        message = RawRequestMessage(
-            "POST", target.path, HttpVersion11, head.headers, (), not head.keep_alive, None, False, False, target.url
-        )
-        writer = StreamWriter(self, shared.loop)
-        request = shared.new_request(message, EMPTY_PAYLOAD, self, writer, None, shared.loop)
-        set_match_info(request, target.match_info)
-        set_whole_body(request, data[head.body_at : head.end])
+        message = target.kept if head.keep_alive else target.closed
+        request = shared.new_request(message, EMPTY_PAYLOAD, self, self, None, shared.loop)
+        fill_request(request, head.headers, target.match_info, data[head.body_at : head.end])
         answer = self._answer(request, target.serve)
         self.task = shared.loop.create_task(answer, context=shared.context.copy())
 
@@ -195,10 +223,12 @@ class PlainConnection(BaseProtocol):
             except Exception as exc:  # noqa: BLE001 - the top of a task: it is logged, and the client is told
                 response = failure_response(request, 500, exc)
             if not isinstance(response, StreamSent):
+                set_writer(request, StreamWriter(self, self._shared.loop))
                 await response.prepare(request)
                 await response.write_eof()
             kept = bool(response.keep_alive)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
+            # Nothing waits for this task. As its result, the exception would be in a cycle with the task (L148).
             PEERS.debug("a client has gone before its answer")
         except Exception:  # noqa: BLE001 - as above
             PEERS.exception("an answer cannot be sent")
