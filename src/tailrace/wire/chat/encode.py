@@ -115,7 +115,7 @@ class StreamEncoder:
         self._usage = usage_body(Usage(), source)
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
-        self._called: set[int] = set()  # choices with tool calls
+        self._called: frozenset[int] = frozenset()  # choices with tool calls
         self._ended = False
         self._id, self._model, self._created = id, model, created
         self._relays: bool | None = None  # the provider's own chunks are sent; None: that is not known yet
@@ -164,7 +164,7 @@ class StreamEncoder:
             case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
                 self._begin(delta.choice, out)
                 if isinstance(delta, ToolCallDelta):
-                    self._called.add(delta.choice)
+                    self._called |= {delta.choice}
                 if fields := self._fields_of(delta):
                     out.append(self._chunk(delta.choice, fields, None))
             case NativeDelta("chat", item, choice) if (
@@ -338,7 +338,7 @@ class StreamEncoder:
             self._held.clear()
             self._begun = True
         if isinstance(delta, ToolCallDelta):
-            self._called.add(delta.choice)
+            self._called |= {delta.choice}
 
     def _relayed_end(self) -> bytes:
         if self._include_usage and self._has_usage and not self._told_usage:
