@@ -1,4 +1,4 @@
-"""A server that listens: the deadline for a connection's first request, the connections' limits, the orderly shutdown.
+"""A server that listens: the connections' limits, the orderly shutdown.
 
 Requests are the pipeline's, the listening socket is the address's.
 """
@@ -82,6 +82,7 @@ async def listening(
             await pipeline.stop()
             server.close()
             await connections.close()
+            pipeline.stream_wheel.close()
     finally:
         try:
             await runner.cleanup()
