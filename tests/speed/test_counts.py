@@ -20,20 +20,20 @@ CEILINGS = {
     "request": Ceiling(1067.2, slack=106.7),  # calls per request of one token
     "request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per request
     "request kept": Ceiling(0.0, slack=20.0),  # blocks kept per request that has ended
-    "stored request": Ceiling(2741.4, slack=274.1),  # calls per request of one token
+    "stored request": Ceiling(2643.9, slack=264.4),  # calls per request of one token
     "stored request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per request
     "stored request kept": Ceiling(0.0, slack=20.0),  # blocks kept per request that has ended
-    "agent request": Ceiling(2740.8, slack=274.1),  # calls per request of one token
+    "agent request": Ceiling(2594.9, slack=259.5),  # calls per request of one token
     "agent request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per request
     "agent request kept": Ceiling(0.0, slack=20.0),  # blocks kept per request that has ended
-    "connection": Ceiling(1110.3, slack=111.0),  # calls per connection with a request of one token
+    "connection": Ceiling(1096.8, slack=109.7),  # calls per connection with a request of one token
     "connection cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per connection
     "left cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per stream that its client leaves
     "token": Ceiling(29.0, slack=0.5),  # calls per token of a raw chat stream
     "committed": Ceiling(132.1, slack=13.2),  # calls per token of a stored response, committed
     "agent token": Ceiling(165.7, slack=16.6),  # calls per token of an agent turn with a viewer
     "viewer": Ceiling(12.0, slack=1.2),  # calls per further viewer and token
-    "idle": Ceiling(366.1, slack=36.6),  # blocks held per open stream
+    "idle": Ceiling(303.6, slack=30.4),  # blocks held per open stream
 }
 
 

@@ -209,10 +209,12 @@ class RequestPipeline:
         PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
             try:
-                self._admit(request, route)
+                identity = self._admit(request, route)
                 method = request.method
-                if method == "POST" and (limited := self._count_request(request, route)) is not None:
-                    await limited
+                if method == "POST" and identity is not None:
+                    CHARGED_TO.set(identity.name)
+                    if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+                        await admit(self._limits, identity.name, request)
                 answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
                 response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
             except Exception as exc:
@@ -237,15 +239,6 @@ class RequestPipeline:
             self._record_request(request, route, response, self._loop.time() - started)
         return response
 
-    def _count_request(self, request: web.Request, route: Route | None) -> Awaitable[None] | None:
-        """Whom the request is charged to; where its key has limits, what counts it and raises for one over them."""
-        if (identity := request_values(request).get(IDENTITY)) is None:
-            return None
-        CHARGED_TO.set(identity.name)
-        if identity.name in self._limits.names and route is not None and route.path in COUNTED:
-            return admit(self._limits, identity.name, request)
-        return None
-
     def _record_request(
         self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
     ) -> None:
@@ -259,20 +252,21 @@ class RequestPipeline:
             key = identity.name if identity is not None else "-"
             self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key)
 
-    def _admit(self, request: web.Request, route: Route | None) -> None:
-        """Raises `ApiError` for a request that may not pass."""
+    def _admit(self, request: web.Request, route: Route | None) -> Identity | None:
+        """The caller; None for a preflight. Raises `ApiError` for a request that may not pass."""
         access: Access = route.access if route is not None else "any"
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
-            return  # a preflight carries no key (Fetch, 4.8); it opens nothing
-        request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, access)
+            return None  # a preflight carries no key (Fetch, 4.8); it opens nothing
+        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, access)
         if access == "open":
-            return
+            return identity
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self.draining:
             raise stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
+        return identity
 
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
