@@ -16,6 +16,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import StreamWriter
+from multidict import CIMultiDict, CIMultiDictProxy
 from prompt_toolkit.application import Application, create_app_session, in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.input import create_pipe_input
@@ -27,6 +29,7 @@ from tailrace.app.http_connection import HttpConnection
 from tailrace.private_apis import (
     buffered_bytes,
     color_system,
+    fill_request,
     new_http_connection,
     on_resize,
     parser_actions,
@@ -35,7 +38,10 @@ from tailrace.private_apis import (
     request_count,
     request_values,
     runs_in_terminal,
+    set_headers,
     set_match_info,
+    set_writer,
+    take_whole_body,
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -245,3 +251,32 @@ async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
         runner.server.request_handler = past_router
         assert await get(path) == [(200, b"1")]
     assert prepared == [{"id": "1"}], "the application's signals reach it"
+
+
+async def test_headers_and_a_body_that_were_here_before_the_request(tmp_path: Path) -> None:
+    found: list[object] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        found.append(take_whole_body(request))
+        headers = CIMultiDictProxy(CIMultiDict({"X-A": "b"}))
+        fill_request(request, headers, request.match_info, b"here")
+        found.append(request.headers["x-a"])
+        found.extend((await request.read(), take_whole_body(request), take_whole_body(request)))
+        return web.Response()
+
+    async with served(tmp_path, handler) as (_, path):
+        assert await get(path) == [(200, b"")]
+    assert found == [None, "b", b"here", b"here", None]
+
+
+async def test_a_response_is_written_by_the_writer_that_its_request_is_given(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        writer = StreamWriter(request.protocol, asyncio.get_running_loop())
+        set_writer(request, writer)
+        set_headers(request, CIMultiDictProxy(CIMultiDict()))
+        assert request.writer is writer
+        assert not request.headers
+        return web.Response(text="by it")
+
+    async with served(tmp_path, handler) as (_, path):
+        assert await get(path) == [(200, b"by it")]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     import argparse
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     import aiohttp
     from aiohttp import web
+    from aiohttp.abc import AbstractStreamWriter
+    from multidict import CIMultiDictProxy
     from prompt_toolkit.application import Application
     from rich.color import ColorSystem
     from rich.console import Console
@@ -51,6 +53,34 @@ def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) ->
     request._match_info = match_info
 
 
+def set_headers(request: web.BaseRequest, headers: CIMultiDictProxy[str]) -> None:
+    """The headers of a request that was made from a message without any, which all requests of a route share. And none,
+    for a stream that lets go of its client's headers once they have been read."""
+    request._headers = headers
+    request._cache.pop("headers", None)
+
+
+def set_writer(request: web.BaseRequest, writer: AbstractStreamWriter) -> None:
+    """What the response is written by. Most answers are streams, which are written past it."""
+    request._payload_writer = writer
+
+
+def fill_request(
+    request: web.Request, headers: CIMultiDictProxy[str], match_info: web.UrlMappingMatchInfo, body: bytes
+) -> None:
+    """`set_headers` and `set_match_info` in one, and what `read` would have read: the body was here before."""
+    set_headers(request, headers)
+    request._match_info = match_info
+    request._read_bytes = body
+
+
+def take_whole_body(request: web.BaseRequest) -> bytes | None:
+    """The body that `fill_request` has set, once: a stream that goes on for hours does not hold it."""
+    if (body := request._read_bytes) is not None:
+        request._read_bytes = None
+    return body
+
+
 HTTP_CHUNK: Final = b"%x\r\n%b\r\n"  # what `http_chunk` does, for where a call of it is too much: of length and data
 
 
@@ -60,7 +90,7 @@ def http_chunk(data: bytes) -> bytes:
     return HTTP_CHUNK % (len(data), data)
 
 
-def request_values(request: web.BaseRequest) -> Mapping[Any, Any]:
+def request_values(request: web.BaseRequest) -> dict[Any, Any]:
     """What was set on a request. Its own `get` raises and catches an error for each value that is not there."""
     return request._state
 

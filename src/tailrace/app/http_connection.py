@@ -39,20 +39,26 @@ class HttpConnection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - the library's own text
     ) -> web.StreamResponse:
         """Raises `ConnectionError` where the answer has begun."""
-        request_id = f"req_{random_hex(24)}"
-        transport = request.transport
-        left = isinstance(exc, ConnectionError) and (transport is None or transport.is_closing())
-        # anybody may send bytes that are no request, or leave before the end of the answer
-        level = logging.ERROR if status >= 500 and not left else logging.DEBUG
-        PEERS.log(level, "no answer for %s", request.remote, exc_info=exc, extra={"request_id": request_id})
-        if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun")
-        kind, text = _told(status, exc)
-        body = msgspec.json.encode({"error": {"kind": kind, "message": text}, "request_id": request_id})
-        headers = {"Server": SERVER_NAME, "X-Content-Type-Options": "nosniff", "X-Request-Id": request_id}
-        response = web.Response(status=status, body=body, content_type="application/json", headers=headers)
-        response.force_close()
-        return response
+        return failure_response(request, status, exc)
+
+
+def failure_response(request: web.BaseRequest, status: int, exc: BaseException | None) -> web.Response:
+    """The answer where no handler has one; it closes the connection. Raises `ConnectionError` where an answer has
+    begun."""
+    request_id = f"req_{random_hex(24)}"
+    transport = request.transport
+    left = isinstance(exc, ConnectionError) and (transport is None or transport.is_closing())
+    # anybody may send bytes that are no request, or leave before the end of the answer
+    level = logging.ERROR if status >= 500 and not left else logging.DEBUG
+    PEERS.log(level, "no answer for %s", request.remote, exc_info=exc, extra={"request_id": request_id})
+    if request.writer.output_size > 0:
+        raise ConnectionError("the answer has begun")
+    kind, text = _told(status, exc)
+    body = msgspec.json.encode({"error": {"kind": kind, "message": text}, "request_id": request_id})
+    headers = {"Server": SERVER_NAME, "X-Content-Type-Options": "nosniff", "X-Request-Id": request_id}
+    response = web.Response(status=status, body=body, content_type="application/json", headers=headers)
+    response.force_close()
+    return response
 
 
 def _told(status: int, exc: BaseException | None) -> tuple[str, str]:

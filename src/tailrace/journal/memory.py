@@ -107,7 +107,7 @@ class MemoryJournal:
         self._publish()
         run = known.run
         if run.state == "running" and run.owner != owner:
-            known.suspected = set() if known.has_progress() else known.suspected | {run.claims}
+            known.suspected = frozenset() if known.has_progress() else known.suspected | {run.claims}
         known.claimed_seq = known.shown[-1].seq
         known.set(state="running", owner=owner, claims=run.claims + 1, kills=len(known.suspected))
         known.lease_until = self._clock() + lease_s
@@ -123,11 +123,11 @@ class MemoryJournal:
         if known.log.epoch == lease.epoch and known.run.state == "running":
             self._publish()
             known.log.epoch = -1
-            known.suspected.clear()
+            known.suspected = frozenset()
             known.set(state="pending", owner="", kills=0)
             known.signalled.wake()
         elif lease.epoch in known.suspected and known.run.state not in ENDED:
-            known.suspected.discard(lease.epoch)
+            known.suspected -= {lease.epoch}
             known.set(kills=len(known.suspected))
             if known.run.parked is not None and known.run.parked.kind == CRASH_LOOP:
                 known.set(state="pending", parked=None)
@@ -146,7 +146,7 @@ class MemoryJournal:
     async def unpark(self, run_id: str) -> Run:
         known = self._run(run_id)
         if known.run.state == "parked":
-            known.suspected.clear()
+            known.suspected = frozenset()
             known.set(state="pending", parked=None, kills=0)
         return known.run
 

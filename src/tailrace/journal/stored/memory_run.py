@@ -35,7 +35,7 @@ class MemoryRun:
         self.times = TickTimes()
         self.lease_until = 0.0
         self.claimed_seq = 1  # the last entry before the newest claim
-        self.suspected: set[int] = set()  # the claims whose owners count as dead: `kills` is how many
+        self.suspected: frozenset[int] = frozenset()  # the claims whose owners count as dead: `kills` is how many
         self.ended_at = 0.0
         self.signals: list[Signal] = []
         self.signalled = Waiters()

@@ -48,6 +48,8 @@ class BodyBudget:
 class BodyClaim:
     """What one request has taken."""
 
+    __slots__ = ("_budget", "_size", "_taken")
+
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self._size = 0

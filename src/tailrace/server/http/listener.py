@@ -1,4 +1,4 @@
-"""A server that listens: the deadline for a connection's first request, the connections' limits, the orderly shutdown.
+"""A server that listens: the connections' limits, the orderly shutdown.
 
 Requests are the pipeline's, the listening socket is the address's.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,9 +15,9 @@ from aiohttp import web
 
 from tailrace.app.http_connection import connection_factory
 from tailrace.app.telemetry.logging_setup import PEERS
-from tailrace.private_apis import request_count
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.plain.connection import PlainConnections
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -59,9 +59,17 @@ async def listening(
     if runner.server is not None:
         runner.server.request_handler = pipeline.past_router(runner.server.request_handler)
     try:
-        server = await address.listen(_connections(runner, limits))
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
-            for listener in server.sockets:
+        connections = PlainConnections(
+            pipeline.plain_targets(),
+            connection_factory(runner),
+            headers_s=limits.headers_s,
+            idle_s=limits.idle_s,
+            max_body_bytes=pipeline.max_body_bytes,
+        )
+        server = await address.listen(connections.connect)
+        for listener in server.sockets:  # accepted sockets inherit it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unacknowledged_s * 1000))
         try:
             yield address.url(server.sockets[0].getsockname()[1])
@@ -73,24 +81,10 @@ async def listening(
             )
             await pipeline.stop()
             server.close()
+            await connections.close()
+            pipeline.stream_wheel.close()
     finally:
         try:
             await runner.cleanup()
         finally:
             pipeline.access_log.flush()
-
-
-def _abort_if_silent(connection: web.RequestHandler) -> None:
-    if request_count(connection) == 0 and connection.transport is not None:
-        connection.transport.abort()
-
-
-def _connections(runner: web.AppRunner, limits: ConnectionLimits) -> Callable[[], web.RequestHandler]:
-    loop, new_connection = asyncio.get_running_loop(), connection_factory(runner)
-
-    def connect() -> web.RequestHandler:
-        connection = new_connection()
-        loop.call_later(limits.headers_s, _abort_if_silent, connection)
-        return connection
-
-    return connect

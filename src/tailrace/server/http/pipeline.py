@@ -10,23 +10,27 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from aiohttp import HttpVersion11, hdrs, web
 
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.journal.storage_wait import PATIENCE_S
-from tailrace.private_apis import set_match_info
+from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
-from tailrace.server.http.sse_stream import EventStream, StreamTiming
+from tailrace.server.http.sse_stream import ErrorFrame, EventStream, StreamTiming
+from tailrace.server.http.timer_wheel import TimerWheel
 from tailrace.server.metrics.registry import Metrics
 from tailrace.system.random_hex import random_hex
 
@@ -37,6 +41,7 @@ T = TypeVar("T")
 ConnectionHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger("tailrace.server")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
+TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
@@ -67,7 +72,7 @@ class RequestPipeline:
         self._limits = key_limits(app)
         self._origins = origins
         self._heads = ResponseHeads(origins)
-        self._timing = timing if timing is not None else StreamTiming()
+        self.stream_timing = timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
@@ -75,12 +80,14 @@ class RequestPipeline:
         self._streams: set[EventStream] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
+        self.stream_wheel = TimerWheel(self._loop, tick_s=min(timing.silence_s, timing.stuck_s) / TICKS)
         self.access_log = AccessLog(self._loop)
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
-        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler]] = {}  # by method and target
+        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler, Route]] = {}  # by method and target
         self.router: web.UrlDispatcher  # once `application` has made it
+        self.max_body_bytes = 0
 
     @property
     def draining(self) -> bool:
@@ -96,23 +103,28 @@ class RequestPipeline:
         self,
         request: web.Request,
         *,
-        error_frame: Callable[[ApiError], bytes] | None = None,
+        error_frame: ErrorFrame | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
         stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
-        make = error_frame or (lambda error: api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID]))
-        stream = EventStream(
-            request,
-            head=lambda: self._heads.of_stream(request, headers),
-            error_frame=lambda error: make(self._without_secrets(error)),
-            timing=self._timing,
-        )
+        stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
-        request[STREAM] = stream
+        request_values(request)[STREAM] = stream
         return stream
+
+    def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
+        """For the stream: its head."""
+        return self._heads.of_stream(request, headers)
+
+    def stream_failure(self, request: web.Request, error: ApiError, error_frame: ErrorFrame | None) -> bytes:
+        """For the stream: the event that ends it where it has failed."""
+        error = self._without_secrets(error)
+        if error_frame is not None:
+            return error_frame(error)
+        return api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID])
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` to completion even if the client disconnects (shielded)."""
@@ -139,29 +151,39 @@ class RequestPipeline:
         """The aiohttp application of these routes inside this pipeline."""
         application = web.Application(middlewares=[self._serve], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._heads.finish)
-        self.router = application.router
+        self.router, self.max_body_bytes = application.router, max_body_bytes
         for route in routes:
             for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
-                added = application.router.add_route(method, route.path, route.handler, expect_handler=_on_expect)
+                # the middleware awaits what a handler returns: the library is never given a coroutine
+                known = cast("Callable[[web.Request], Awaitable[web.StreamResponse]]", route.handler)
+                added = application.router.add_route(method, route.path, known, expect_handler=_on_expect)
                 self._routes[added] = route
                 if "{" not in route.path:
                     found = web.UrlMappingMatchInfo({}, added)
                     found.add_app(application)
                     found.freeze()
-                    self._exact.setdefault((method, route.path), (found, route.handler))
+                    self._exact.setdefault((method, route.path), (found, route.handler, route))
         return application
+
+    def plain_targets(self) -> dict[bytes, PlainTarget]:
+        """What answers the routes of the short way, by request line."""
+        return dict(
+            PlainTarget.of(method, path, match_info, partial(self._serve_route, handler=handler, route=route))
+            for (method, path), (match_info, handler, route) in self._exact.items()
+            if route.plain
+        )
 
     def past_router(self, through_router: ConnectionHandler) -> ConnectionHandler:
         """A request whose target is a route's path to the letter goes to this middleware at once: there is nothing to
         find out about it. Any other takes the application's own way."""
-        exact, serve = self._exact, self._serve
+        exact, serve = self._exact, self._serve_route
 
         def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
             known = exact.get((request.method, request.raw_path))
             if known is None or hdrs.EXPECT in request.headers or not isinstance(request, web.Request):
                 return through_router(request)
             set_match_info(request, known[0])
-            return serve(request, known[1])
+            return serve(request, known[1], known[2])
 
         return handle
 
@@ -171,27 +193,42 @@ class RequestPipeline:
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await self._serve_route(request, handler, self._routes.get(request.match_info.route))
+
+    async def _serve_route(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id")
-        request[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
-        claim = request[BODY_CLAIM] = self.body_budget.claim()
+        values = request_values(request)
+        values[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
+        claim = values[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
-        route = self._routes.get(request.match_info.route)
         response: web.StreamResponse | None = None
+        PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
-            response = await self._answer(request, handler, route)
+            try:
+                identity = self._admit(request, route)
+                method = request.method
+                if method == "POST" and identity is not None:
+                    CHARGED_TO.set(identity.name)
+                    if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+                        await admit(self._limits, identity.name, request)
+                answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
+                response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
+            except Exception as exc:
+                if isinstance(exc, ConnectionError) and _client_gone(request):
+                    raise  # the client is gone
+                response = await self._answer_failure(request, exc)
         except asyncio.CancelledError:
             if not self._stopping or _client_gone(request):
                 raise
             task.uncancel()  # `stop` cancelled it, and the client is still connected
             response = await self._answer_failure(request, stopping())
         finally:
-            if (stream := request.get(STREAM)) is not None:
+            if (stream := values.pop(STREAM, None)) is not None:
                 stream.close()
-                del request[STREAM]
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
             claim.release()
@@ -202,22 +239,6 @@ class RequestPipeline:
             self._record_request(request, route, response, self._loop.time() - started)
         return response
 
-    async def _answer(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
-        PATIENCE_S.set(None)  # the request before it on this connection may have set it
-        try:
-            self._admit(request, route)
-            if request.method == "POST" and (identity := request.get(IDENTITY)) is not None:
-                CHARGED_TO.set(identity.name)
-                if identity.name in self._limits.names and route is not None and route.path in COUNTED:
-                    await admit(self._limits, identity.name, request)
-            if request.method == "OPTIONS":
-                return self._preflight(request)
-            return await handler(request)
-        except Exception as exc:
-            if isinstance(exc, ConnectionError) and _client_gone(request):
-                raise  # the client is gone
-            return await self._answer_failure(request, exc)
-
     def _record_request(
         self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
     ) -> None:
@@ -226,24 +247,26 @@ class RequestPipeline:
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
         if path != "/healthz":
-            identity: Identity | None = request.get(IDENTITY)
+            values = request_values(request)
+            identity: Identity | None = values.get(IDENTITY)
             key = identity.name if identity is not None else "-"
-            self.access_log.add(request[REQUEST_ID], request.method, path, status, duration_s, key)
+            self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key)
 
-    def _admit(self, request: web.Request, route: Route | None) -> None:
-        """Raises `ApiError` for a request that may not pass."""
+    def _admit(self, request: web.Request, route: Route | None) -> Identity | None:
+        """The caller; None for a preflight. Raises `ApiError` for a request that may not pass."""
         access: Access = route.access if route is not None else "any"
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
-            return  # a preflight carries no key (Fetch, 4.8); it opens nothing
-        request[IDENTITY] = self._authoriser.authorise(request.headers, access)
+            return None  # a preflight carries no key (Fetch, 4.8); it opens nothing
+        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, access)
         if access == "open":
-            return
+            return identity
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self.draining:
             raise stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
+        return identity
 
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from tailrace.errors import request_mistake
 from tailrace.messages import JsonObject
+from tailrace.private_apis import take_whole_body
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
@@ -41,8 +42,12 @@ async def read_body(
     limit = min(request.client_max_size or sys.maxsize, max_bytes or sys.maxsize)
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
+    if (given := take_whole_body(request)) is not None and len(given) > limit:
+        raise _too_large(limit)
     try:
-        if request.content.is_eof():  # all of it is here: nothing to wait for
+        if given is not None:
+            body = given
+        elif request.content.is_eof():  # all of it is here: nothing to wait for
             body = await _arrived(request, limit)
         else:
             async with asyncio.timeout(timeout_s):

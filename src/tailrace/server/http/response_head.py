@@ -14,6 +14,7 @@ from typing import Final
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from tailrace.app.http_connection import SERVER_NAME
 from tailrace.private_apis import request_values
@@ -27,6 +28,7 @@ STREAM_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Server": SERVER_NAME,
 }
+NO_HEADERS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
 _EXPOSED: Final = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
 
 

@@ -4,7 +4,7 @@ return: a JSON response."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -13,7 +13,10 @@ from aiohttp import web
 from tailrace.messages import JsonObject
 from tailrace.server.http.auth import Access
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# What goes on with an answer once the handler has returned: while a stream waits for hours, the frames that have set
+# it up are gone, and what they held.
+Answering: TypeAlias = Coroutine[Any, Any, web.StreamResponse]
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | Answering]]
 # A msgspec type, or a JSON schema where the body is another dialect's.
 Body: TypeAlias = Any
 TEXT: Final[JsonObject] = {"type": "string"}
@@ -29,8 +32,8 @@ _ENCODER: Final = msgspec.json.Encoder()
 class Route(msgspec.Struct, frozen=True):
     """One method on one path. `path` is in aiohttp's form (`/runs/{id}`); its parameters are texts.
 
-    A handler returns its response, or raises: `as_api_error` translates every exception into the error body of the
-    route's API. The handler is cancelled when the client disconnects.
+    A handler returns its response or the coroutine that makes it, or raises: `as_api_error` translates every exception
+    into the error body of the route's API. The handler is cancelled when the client disconnects.
     """
 
     method: str
@@ -45,6 +48,7 @@ class Route(msgspec.Struct, frozen=True):
     answer: Body = None  # of the JSON response
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
+    plain: bool = False  # takes the short way (`http.plain`): reads by `read_body`, streams by `RequestPipeline.stream`
     errors: tuple[int, ...] = ()  # statuses beyond those that every route may answer with
 
     @property

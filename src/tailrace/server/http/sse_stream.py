@@ -3,8 +3,8 @@
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
 write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
 The head leaves with the first events and the end of the body with the last ones, because each write is a system call.
-One timer per stream does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses what could
-break out of one (J121).
+One timer wheel of all streams does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
+what could break out of one (J121).
 
 A disconnect cancels the request's handler, also while nothing is being written; so does dropping a client that does
 not read. A handler therefore needs no check of its own: sending to a disconnected client is a no-op.
@@ -13,20 +13,22 @@ not read. A handler therefore needs no check of its own: sending to a disconnect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import HTTP_CHUNK, http_chunk
+from tailrace.private_apis import HTTP_CHUNK, http_chunk, set_headers
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT
+from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
+from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 
 _NOTHING: Final = -(1 << 62)
 PIECE_BYTES: Final = 1 << 18  # of an event that is longer than this
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
+ErrorFrame: TypeAlias = Callable[[ApiError], bytes]
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
@@ -38,6 +40,22 @@ class StreamTiming(msgspec.Struct, frozen=True):
     max_pending_bytes: int = 8 << 20
 
 
+class StreamMaker(Protocol):
+    """What makes streams: the request pipeline."""
+
+    @property
+    def stream_timing(self) -> StreamTiming: ...
+
+    @property
+    def stream_wheel(self) -> TimerWheel: ...
+
+    def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
+        """The response's head, when it is sent: what it says may be known only then."""
+
+    def stream_failure(self, request: web.Request, error: ApiError, error_frame: ErrorFrame | None) -> bytes:
+        """The event that ends a failed stream."""
+
+
 class EventStream:
     """The response of one streaming request. The pipeline makes and closes it.
 
@@ -45,30 +63,48 @@ class EventStream:
     handler becomes a status (D52); from then on an error event (H94).
     """
 
+    __slots__ = (
+        "_chunked",
+        "_error_frame",
+        "_headers",
+        "_inside_event",
+        "_last_sent",
+        "_loop",
+        "_maker",
+        "_max_pending_bytes",
+        "_protocol",
+        "_request",
+        "_taken",
+        "_transport",
+        "_written",
+        "tick",
+    )
+
     def __init__(
         self,
+        maker: StreamMaker,
         request: web.Request,
+        loop: asyncio.AbstractEventLoop,
         *,
-        head: Callable[[], bytes],
-        error_frame: Callable[[ApiError], bytes],
-        timing: StreamTiming,
+        error_frame: ErrorFrame | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`head` makes the response's head when it is sent: what it says may be known only then."""
+        self._maker = maker
         self._request = request
-        self._head = head
+        self._headers = headers
         self._protocol = request.protocol
         self._error_frame = error_frame
-        self._timing = timing
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
         self._written = 0
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
-        self._now = self._loop.time
+        timing = maker.stream_timing
         self._max_pending_bytes = timing.max_pending_bytes
-        self._last_sent = self._now()
-        self._timer = self._loop.call_later(timing.silence_s, self._on_timer)
+        self._last_sent = loop.time()
+        self.tick = NOT_TIMED
+        maker.stream_wheel.add(self, self._last_sent + timing.silence_s)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,11 +129,12 @@ class EventStream:
         transport = self._protocol.transport
         if self._transport is not None or transport is None or transport.is_closing():
             return b""
-        head = self._head()
+        head = self._maker.stream_head(self._request, self._headers)
+        set_headers(self._request, NO_HEADERS)  # nobody reads them any more
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun
-        self._last_sent = self._now()
+        self._last_sent = self._loop.time()
         return head
 
     def send(self, data: bytes) -> None:
@@ -113,7 +150,7 @@ class EventStream:
             data = HTTP_CHUNK % (len(data), data)
         transport.write(data)
         self._written += len(data)
-        self._last_sent = self._now()
+        self._last_sent = self._loop.time()
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
@@ -127,7 +164,7 @@ class EventStream:
         if sent:
             transport.write(sent)
             self._written += len(sent)
-            self._last_sent = self._now()
+            self._last_sent = self._loop.time()
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
@@ -205,39 +242,37 @@ class EventStream:
         if self._inside_event:
             self._drop()
             raise ConnectionResetError("the stream ended inside an event")
-        return await self.end(self._error_frame(error))
+        return await self.end(self._maker.stream_failure(self._request, error, self._error_frame))
 
     # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_timer(self) -> None:
+    def on_deadline(self, now: float) -> float | None:
         """Drops a client that does not read; sends a keep-alive after a silence."""
-        transport = self._transport
-        now = self._now()
+        transport, timing = self._transport, self._maker.stream_timing
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
             if taken <= self._taken:
                 self._drop()
-                return
+                return None
             self._taken = taken
-            self._timer = self._loop.call_later(self._timing.stuck_s, self._on_timer)
-            return
+            return now + timing.stuck_s
         self._taken = _NOTHING
-        due = self._last_sent + self._timing.silence_s
+        due = self._last_sent + timing.silence_s
         if now >= due:
             self.send(KEEP_ALIVE)
-            due = now + self._timing.silence_s
-        self._timer = self._loop.call_at(due, self._on_timer)
+            due = now + timing.silence_s
+        return due
 
     def _drop(self) -> None:
-        """Aborts the connection and discards its buffer; aiohttp then cancels the handler."""
-        self._timer.cancel()
+        """Aborts the connection and discards its buffer; the handler is then cancelled."""
+        self._maker.stream_wheel.discard(self)
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
-        self._timer.cancel()
-        self._error_frame, self._head = _nothing, bytes
+        self._maker.stream_wheel.discard(self)
+        self._error_frame = None
 
 
 class _LastChunk:
@@ -249,7 +284,3 @@ def _shared_chunk(data: bytes) -> bytes:
     if data is not _LastChunk.data:
         _LastChunk.data, _LastChunk.chunk = data, http_chunk(data)
     return _LastChunk.chunk
-
-
-def _nothing(_error: ApiError) -> bytes:
-    return b""

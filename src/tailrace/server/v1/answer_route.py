@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from aiohttp import web
 
 from tailrace.messages import JsonObject
 from tailrace.server.http.request_body import IDENTITY
-from tailrace.server.http.route import TEXT, Handler, Route, nullable, object_schema
+from tailrace.server.http.route import TEXT, Answering, Handler, Route, nullable, object_schema
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.client_call import ClientCall
 from tailrace.server.v1.model_target import is_agent, require_model
 from tailrace.server.v1.models import AGENT
-from tailrace.server.v1.raw_answer import answer_raw
+from tailrace.server.v1.raw_answer import begin_raw
 
 
-async def answer_call(call: ClientCall) -> web.StreamResponse:
+def answer_call(call: ClientCall) -> Coroutine[Any, Any, web.StreamResponse | Answering]:
     """The agent's answer or the raw model's; raises what they raise, and `ApiError` 403 for a key that may not use the
     agent."""
     require_model(call.pipeline.app, call.client_request.model, call.request[IDENTITY])
     if is_agent(call.pipeline.app, call.client_request):
         require_agent(call.request)
-        return await answer_turn(call)
-    return await answer_raw(call)
+        return answer_turn(call)
+    return begin_raw(call)
 
 
 def require_agent(request: web.Request) -> None:
@@ -34,7 +37,16 @@ def answer_route(
 ) -> Route:
     errors, headers = (404, 408, 409, 413, 422, 429, 502, 504), headers or {}
     return Route(
-        "POST", path, handler, "models", headers=headers, body=body, answer=answer, streams=True, errors=errors
+        "POST",
+        path,
+        handler,
+        "models",
+        headers=headers,
+        body=body,
+        answer=answer,
+        streams=True,
+        plain=True,
+        errors=errors,
     )
 
 

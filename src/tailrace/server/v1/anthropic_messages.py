@@ -12,7 +12,16 @@ from aiohttp import web
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
-from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, json_response, nullable, object_schema
+from tailrace.server.http.route import (
+    MESSAGE_LIST,
+    OBJECTS,
+    TEXT,
+    Answering,
+    Route,
+    json_response,
+    nullable,
+    object_schema,
+)
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.client_call import ClientCall, read_client_request
@@ -44,7 +53,7 @@ _ANSWER = object_schema(
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    async def create(request: web.Request) -> web.StreamResponse:
+    async def create(request: web.Request) -> web.StreamResponse | Answering:
         """A message, streamed or whole."""
         _check_version(request)
         client_request = read_client_request(request, MESSAGES, await read_object(request))

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, nullable, object_schema
+from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Answering, Route, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import CHAT
 from tailrace.server.v1.client_call import ClientCall, read_client_request
@@ -28,7 +28,7 @@ _ANSWER = object_schema(
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    async def complete(request: web.Request) -> web.StreamResponse:
+    async def complete(request: web.Request) -> web.StreamResponse | Answering:
         """A chat completion, streamed or whole.
 
         `stream` left out means one JSON body (H96)."""

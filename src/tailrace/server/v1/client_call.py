@@ -9,6 +9,7 @@ from aiohttp import web
 
 from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Run
+from tailrace.private_apis import request_values
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
@@ -40,7 +41,7 @@ def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
     """Names the parameters that the model is not told in a header of the answer (K129). Clients choose these names: the
     header holds no character that could end it, and not more than clients take."""
     if not ignored:
-        request[IGNORED] = ()
+        request_values(request).pop(IGNORED, None)
         return
     names = ["".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in ignored]
     shown = [name[:MAX_NAME_CHARS] for name in names[:MAX_NAMES]]

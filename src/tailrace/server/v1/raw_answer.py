@@ -29,7 +29,7 @@ from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.server.http.api_errors import ApiError, as_api_error
-from tailrace.server.http.route import json_response
+from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
@@ -38,8 +38,9 @@ from tailrace.wire.completion_deltas import deltas_of
 log = logging.getLogger("tailrace.server")
 
 
-async def answer_raw(call: ClientCall) -> web.StreamResponse:
-    """Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
+async def begin_raw(call: ClientCall) -> Answering:
+    """Begins the run; what it returns answers, and raises `ProviderError` where every attempt failed. Raises
+    `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
     kept: JsonObject = {"api": call.api_format.dialect, "request": client_request.body}
@@ -52,7 +53,9 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
         raise AssertionError("a run without an idempotency key is always new")
     CURRENT_RUN.set(run.id)
     raw = _RawAnswer(call, routes, run, lease)
-    return await (raw.answer_streamed() if client_request.stream else raw.answer_whole())
+    if client_request.stream:
+        return raw.answer_streamed()
+    return raw.answer_whole()
 
 
 def broken_off(error: ProviderError) -> ApiError:

@@ -24,7 +24,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
-from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
+from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
@@ -133,7 +133,7 @@ class Responses:
         self._app = pipeline.app
         self._journal = pipeline.app.journal
 
-    async def create(self, request: web.Request) -> web.StreamResponse:
+    async def create(self, request: web.Request) -> web.StreamResponse | Answering:
         """A response, streamed, whole or in the background.
 
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""

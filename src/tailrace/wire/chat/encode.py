@@ -110,7 +110,7 @@ class StreamEncoder:
         self._usage: JsonObject | None = None
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
-        self._called: set[int] = set()  # choices with tool calls
+        self._called: frozenset[int] = frozenset()  # choices with tool calls
         self._ended = False
         self._id, self._model, self._own_created = id, model, created
         self._created = created  # of the newest chunk that was relayed
@@ -166,7 +166,7 @@ class StreamEncoder:
             case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
                 self._begin(delta.choice, out)
                 if isinstance(delta, ToolCallDelta):
-                    self._called.add(delta.choice)
+                    self._called |= {delta.choice}
                 if fields := self._fields_of(delta):
                     out.append(self._chunk(delta.choice, fields, None))
             case NativeDelta("chat", item, choice) if (
@@ -351,7 +351,7 @@ class StreamEncoder:
             self._held.clear()
             self._begun = True
         if delta.__class__ is ToolCallDelta:
-            self._called.add(delta.choice)
+            self._called |= {delta.choice}
 
     def _relayed_end(self) -> bytes:
         if self._include_usage and self._has_usage and not self._told_usage:

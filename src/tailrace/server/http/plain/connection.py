@@ -1,0 +1,282 @@
+"""A connection that brings plain requests, until it brings something else.
+
+Owns the short way between a socket and the request pipeline. A plain request (`plain.head`) becomes one task. The HTTP
+library's way takes a parser, a reader, two tasks and two futures: ten kilobytes for as long as a stream is open. The
+first bytes that are not plain, or not all there soon, go to a connection of the library, with everything after them:
+nothing is refused here, so there is one place that does. A handler sees no difference: it is given the library's own
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from aiohttp import HttpVersion11, web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import RawRequestMessage, StreamWriter
+from aiohttp.streams import EMPTY_PAYLOAD
+from yarl import URL
+
+from tailrace.app.http_connection import HttpConnection, failure_response
+from tailrace.app.telemetry.logging_setup import PEERS
+from tailrace.private_apis import fill_request, request_count, set_writer
+from tailrace.server.http.plain.head import MAX_BODY_BYTES, MAX_HEAD_BYTES, PlainHead, parse_plain_head
+from tailrace.server.http.response_head import NO_HEADERS, StreamSent
+from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
+
+REST_S: Final = 0.1  # for a body that has begun to arrive: many clients send head and body by two writes
+MAX_WAITING_BYTES: Final = MAX_HEAD_BYTES + MAX_BODY_BYTES  # of requests behind the one that is being answered
+
+
+class PlainTarget(NamedTuple):
+    """What answers requests with one request line."""
+
+    kept: RawRequestMessage  # of a request whose connection stays open; without headers
+    closed: RawRequestMessage
+    match_info: web.UrlMappingMatchInfo
+    serve: Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        path: str,
+        match_info: web.UrlMappingMatchInfo,
+        serve: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> tuple[bytes, PlainTarget]:
+        """The request line, and what it stands for."""
+        kept, closed = (
+            RawRequestMessage(method, path, HttpVersion11, NO_HEADERS, (), should_close, None, False, False, URL(path))
+            for should_close in (False, True)
+        )
+        return f"{method} {path} HTTP/1.1".encode(), cls(kept, closed, match_info, serve)
+
+
+class PlainConnections:
+    """What the connections of one listener share. `headers_s`, `idle_s`: as `ConnectionLimits` has them."""
+
+    def __init__(
+        self,
+        targets: Mapping[bytes, PlainTarget],
+        new_connection: Callable[[], HttpConnection],
+        *,
+        headers_s: float,
+        idle_s: float,
+        max_body_bytes: int,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.targets = targets
+        self.new_connection = new_connection
+        self.headers_s = headers_s
+        self.first_s = min(headers_s, idle_s)
+        self.idle_s = idle_s
+        # A connection of ours has what a request needs of one; the library's annotation names its own class.
+        self.new_request = partial(cast("Callable[..., web.Request]", web.Request), client_max_size=max_body_bytes)
+        self.context = copy_context()  # of every request, whatever the one before it has set
+        self.open: set[PlainConnection] = set()
+        self.wheel = TimerWheel(self.loop, tick_s=min(1.0, headers_s / 8, idle_s / 8))
+
+    def connect(self) -> PlainConnection:
+        return PlainConnection(self)
+
+    async def close(self, timeout_s: float = 1.0) -> None:
+        """Waits for answers that are being written, then closes every connection."""
+        self.wheel.close()
+        if tasks := [task for connection in self.open if (task := connection.task) is not None]:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        for connection in tuple(self.open):
+            connection.close()
+
+
+class PlainConnection(BaseProtocol):
+    """One connection; one request at a time, those behind it wait in the buffer."""
+
+    __slots__ = (
+        "_buffer",
+        "_full",
+        "_idle_since",
+        "_needed",
+        "_rest_timer",
+        "_shared",
+        "_used",
+        "output_size",
+        "task",
+        "tick",
+    )
+
+    ssl_context = peername = sockname = None  # nobody asks for them: neither by TLS nor by address is a client known
+
+    def __init__(self, shared: PlainConnections) -> None:
+        super().__init__(shared.loop)
+        self._shared = shared
+        self.tick = NOT_TIMED
+        self.task: asyncio.Task[None] | None = None  # answers a request
+        self.output_size = 0  # of an answer that has begun
+        self._idle_since = shared.loop.time()
+        self._used = False  # a request has come
+        self._buffer = b""
+        self._full = False  # reading is paused
+        self._needed = 0  # bytes of a request of which the buffer has the beginning
+        self._rest_timer: asyncio.TimerHandle | None = None
+
+    # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._shared.open.add(self)
+        self._shared.wheel.add(self, self._idle_since + self._shared.first_s)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._leave()
+        if self.task is not None:
+            self.task.cancel()  # a disconnect ends the request, also while nothing is written (F68)
+
+    def data_received(self, data: bytes) -> None:
+        if self.task is None and not self._buffer:
+            self._take(data)
+            return
+        self._buffer += data
+        if self.task is None:
+            if len(self._buffer) >= self._needed:
+                self._take_buffer()
+        elif len(self._buffer) > MAX_WAITING_BYTES and self.transport is not None and not self._full:
+            self._full = True
+            self.transport.pause_reading()
+
+    def on_deadline(self, now: float) -> float | None:
+        """Ends a connection whose first request's head does not come (J126), and one that has been idle for long."""
+        if self.transport is None:
+            return None
+        if not self._used:
+            self.transport.abort()
+            return None
+        due = (now if self.task is not None else self._idle_since) + self._shared.idle_s
+        if due <= now:
+            self.close()
+            return None
+        return due
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        if self.transport is not None:
+            self.transport.close()
+
+    def _leave(self) -> None:
+        """The shared part forgets this connection."""
+        self._shared.open.discard(self)
+        self._shared.wheel.discard(self)
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+
+    async def drain(self) -> None:
+        """For a stream, to which the connection is its own writer: returns when the client has taken enough."""
+        await self._drain_helper()
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, data: bytes) -> None:
+        """The bytes of the next request, as far as they are here."""
+        head = parse_plain_head(data, self._shared.targets)
+        if head is None:
+            self._hand_over(data)
+        elif len(data) >= head.end:
+            self._begin(head, data)
+        else:
+            self._buffer, self._needed = data, head.end
+            self._rest_timer = self._shared.loop.call_later(REST_S, self._hand_over_buffer)
+
+    def _take_buffer(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+        data, self._buffer = self._buffer, b""
+        self._take(data)
+
+    def _begin(self, head: PlainHead[PlainTarget], data: bytes) -> None:
+        self._used = True
+        self.output_size = 0
+        if len(data) > head.end:
+            self._buffer = data[head.end :]
+        shared, target = self._shared, head.target
+        message = target.kept if head.keep_alive else target.closed
+        request = shared.new_request(message, EMPTY_PAYLOAD, self, self, None, shared.loop)
+        fill_request(request, head.headers, target.match_info, data[head.body_at : head.end])
+        answer = self._answer(request, target.serve)
+        self.task = shared.loop.create_task(answer, context=shared.context.copy())
+
+    async def _answer(
+        self, request: web.Request, serve: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> None:
+        kept = False
+        try:
+            try:
+                response = await serve(request)
+            except ConnectionError:
+                return  # the client has gone
+            except Exception as exc:  # noqa: BLE001 - the top of a task: it is logged, and the client is told
+                response = failure_response(request, 500, exc)
+            if not isinstance(response, StreamSent):
+                set_writer(request, StreamWriter(self, self._shared.loop))
+                await response.prepare(request)
+                await response.write_eof()
+            kept = bool(response.keep_alive)
+        except (ConnectionError, asyncio.CancelledError):
+            # Nothing waits for this task. As its result, the exception would be in a cycle with the task (L148).
+            PEERS.debug("a client has gone before its answer")
+        except Exception:  # noqa: BLE001 - as above
+            PEERS.exception("an answer cannot be sent")
+        finally:
+            self.task = None
+            self._go_on(kept=kept)
+
+    def _go_on(self, *, kept: bool) -> None:
+        """An answer has been sent, or given up."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if not kept:
+            transport.close()
+            return
+        self._idle_since = self._shared.loop.time()
+        if self._full:
+            self._full = False
+            transport.resume_reading()
+        if self._buffer:
+            self._shared.context.copy().run(self._take_buffer)  # not in this request's context
+
+    # ── the HTTP library ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _hand_over_buffer(self) -> None:
+        self._rest_timer = None
+        data, self._buffer = self._buffer, b""
+        self._hand_over(data)
+
+    def _hand_over(self, data: bytes) -> None:
+        """The library has this connection from here on, and these bytes first."""
+        transport, shared = self.transport, self._shared
+        if transport is None:
+            return
+        self._leave()
+        connection = shared.new_connection()
+        if not self._used:
+            due = self._idle_since + shared.headers_s
+            shared.loop.call_at(due, abort_if_silent, connection)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if self.writing_paused:
+            connection.pause_writing()
+        self.transport = None
+        connection.data_received(data)
+
+
+def abort_if_silent(connection: HttpConnection) -> None:
+    """For a connection of the library's that should have brought a whole head by now (J126)."""
+    if request_count(connection) == 0 and connection.transport is not None:
+        connection.transport.abort()
