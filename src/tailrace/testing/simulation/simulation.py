@@ -291,11 +291,16 @@ def _silent_ends() -> Iterator[None]:
 
 
 _worlds_run = 0
+# What the product does once in a process, in a thread, it has done in here: no later world depends on which came first.
+FIRST = World(happenings=tuple(Ask(surface=surface) for surface in ("sequence", "agent", "raw", "chat")))
 
 
 def simulate(world: World, *, keep_trace: bool = False) -> Outcome:
     """Runs the world to its end. Nothing of it stays: no thread, no file, no timer."""
     global _worlds_run  # noqa: PLW0603 - how much there is to collect is a matter of the process
+    if not _worlds_run:
+        _worlds_run = 1
+        simulate(FIRST)
     loop = SimulatedLoop(random.Random(world.noise + 1))
     with _seeded(world, loop):
         simulation: Simulation | None = None
