@@ -13,7 +13,7 @@ from tailrace.app import open_app
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.auth import ALL, Authoriser, Identity, Origins, check_bind, is_loopback
+from tailrace.server.http.auth import ALL, MAX_REPORTED, Authoriser, Identity, Origins, check_bind, is_loopback
 from tailrace.testing.provider import FaultyProvider
 
 KEY = "sk-tailrace-the-real-one"
@@ -247,6 +247,33 @@ async def test_J118_a_page_of_another_origin_is_refused(tmp_path: Path, origin: 
             assert response.status == 403
             assert "Access-Control-Allow-Origin" not in response.headers
     assert (status, body["error"]["kind"]) == (403, "origin_not_allowed")
+
+
+async def test_J118_the_log_names_a_refused_page_and_host_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = {"Origin": "http://127.0.0.1:8000"}
+    async with running_server(tmp_path) as server:
+        for _ in range(3):
+            await server.json("POST", "/runs", {"input": "x"}, headers=page)
+            await server.json("GET", "/runs", headers={"Host": "mill.example"})
+        ours = server.url.removeprefix("http://")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        (
+            "a page of 'http://127.0.0.1:8000' was refused: it is not in server.cors_origins, "
+            f"and not ours at the host {ours!r}"
+        ),
+        "a request for the host 'mill.example' was refused: it is not in server.hosts",
+    ]
+
+
+def test_the_log_names_so_many_refused_pages_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    origins = Origins(hosts=(), origins=(), any_host=True)
+    for number in range(MAX_REPORTED + 9):
+        with pytest.raises(ApiError):
+            origins.check(["localhost"], [f"https://{number}.example\n" + "x" * 900])
+    assert len(caplog.records) == MAX_REPORTED
+    assert all("\n" not in line and len(line) < 400 for line in caplog.messages)
 
 
 async def test_J118_the_page_that_we_serve_is_of_the_same_origin(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -25,9 +26,12 @@ from tailrace.server.http.api_errors import ApiError
 Access = Literal["open", "any"] | Scope
 ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
 MAX_REMEMBERED_HOSTS = 64
+MAX_REPORTED = 64  # refused pages and hosts that the log names, each once
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _CHALLENGE = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}  # Claude Code asks again for minutes otherwise
+
+log = logging.getLogger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -155,6 +159,7 @@ class Origins:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._any_host = any_host and not hosts
         self._passed: set[str] = set()  # hosts that were found to be allowed, each as it was sent
+        self._reported: set[tuple[str, ...]] = set()
 
     def check(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site. A header that is
@@ -168,11 +173,20 @@ class Origins:
         if host and not name:
             raise ApiError(403, "this Host is neither a name nor an address", code="host_not_allowed")
         if not self._any_host and name not in self._hosts and not is_loopback(name):
+            self._report("a request for the host %.200r was refused: it is not in server.hosts", host)
             raise ApiError(403, "this Host is not allowed; add it to server.hosts", code="host_not_allowed")
         if origin is not None and not self._same(origin, host) and not self.allows(origin):
+            message = "a page of %.200r was refused: it is not in server.cors_origins, and not ours at the host %.200r"
+            self._report(message, origin, host)
             raise ApiError(403, "this Origin is not allowed; add it to server.cors_origins", code="origin_not_allowed")
         if host and len(self._passed) < MAX_REMEMBERED_HOSTS:
             self._passed.add(host)
+
+    def _report(self, message: str, *refused: str) -> None:
+        """A browser shows a page neither the status nor the body of such an answer: the log is where people look."""
+        if refused not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(refused)
+            log.warning(message, *refused)
 
     def allows(self, origin: str) -> bool:
         """Whether CORS headers let this page read the answer."""
