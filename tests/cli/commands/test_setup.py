@@ -211,6 +211,25 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert len(await patient.broken()) == 1
 
 
+async def test_doctor_names_a_key_without_which_the_server_does_not_start(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient.setenv("OPENAI_API_KEY", "sk-1")
+    keys = [{"name": "ci", "key_env": "CI_KEY", "usd_per_day": 5}]
+    patient.write(model={"provider": "openai", "name": "x"}, server={"keys": keys})
+    [finding] = await patient.broken()
+    assert finding.what == "server.keys[0].key_env: CI_KEY is not set in the environment"
+    assert finding.advice == "export it before you start tailrace serve"
+    patient.setenv("CI_KEY", "secret")
+    assert await patient.broken() == []
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
+    [finding] = await patient.broken()
+    assert (finding.what, finding.advice) == (
+        "server.keys[0].usd_per_day: prices need an extra",
+        install_command("prices"),
+    )
+
+
 async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: FaultyProvider) -> None:
     local = {"dialect": "chat", "base_url": server.openai_url}
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": local})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -10,10 +11,12 @@ import pytest
 
 from server.http_server import config_for, raw, running_server
 from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import ALL, MAX_REPORTED, Authoriser, Identity, Origins, check_bind, is_loopback
+from tailrace.system.extras import install_command
 from tailrace.testing.provider import FaultyProvider
 
 KEY = "sk-tailrace-the-real-one"
@@ -274,6 +277,18 @@ def test_the_log_names_so_many_refused_pages_and_no_more(caplog: pytest.LogCaptu
             origins.check(["localhost"], [f"https://{number}.example\n" + "x" * 900])
     assert len(caplog.records) == MAX_REPORTED
     assert all("\n" not in line and len(line) < 400 for line in caplog.messages)
+
+
+def test_a_budget_in_dollars_needs_the_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "server: {keys: [{name: ci, key_env: CI_KEY, usd_per_day: 5}]}\n"
+    (tmp_path / "config.yaml").write_text(told, encoding="utf-8")
+    config = load({"CI_KEY": "ci-secret"}, tmp_path)
+    Authoriser.of(config)
+    monkeypatch.setattr("tailrace.server.http.auth.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=re.escape(f"server.keys[0].usd_per_day: prices need an extra: {install_command('prices')}")
+    ):
+        Authoriser.of(config)
 
 
 async def test_J118_the_page_that_we_serve_is_of_the_same_origin(tmp_path: Path) -> None:

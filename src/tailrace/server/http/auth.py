@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import Platforms, Scope
 from tailrace.errors import ConfigError
 from tailrace.server.http.api_errors import ApiError
+from tailrace.system.extras import install_command
 
 # `open`: no key is asked for; `any`: every valid key will do.
 Access = Literal["open", "any"] | Scope
@@ -91,11 +93,14 @@ class Authoriser:
 
     @classmethod
     def of(cls, config: Config) -> Authoriser:
-        """Raises `ConfigError` for a key whose variable is not set."""
+        """Raises `ConfigError` for a key whose variable is not set, and for a budget that nothing would hold it to."""
         keys: dict[str, tuple[str, Collection[Scope]]] = {}
         for index, key in enumerate(config.server.keys):
             if key.name in keys or key.name in RESERVED:
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
+            if key.usd_per_day is not None and find_spec("genai_prices") is None:
+                message = f"prices need an extra: {install_command('prices')}"
+                raise ConfigError(message, key=f"server.keys[{index}].usd_per_day")
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
         if secret := config.secret(config.server.key_env):
             keys["default"] = (secret, ALL)
