@@ -15,11 +15,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
 from cli.screen.vt import VirtualTerminal
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.main import COMMANDS
-from tailrace.cli.setup.candidates import ollama_url
+from tailrace.cli.setup.candidates import SUGGESTED_MODELS, ollama_url
 from tailrace.cli.setup.doctor import Finding, findings, models_url
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
@@ -209,6 +210,13 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert "no such provider" in second.what
     patient.setenv("OPENAI_API_KEY", "sk-1")
     assert len(await patient.broken()) == 1
+
+
+def test_the_suggested_claude_is_not_about_to_end() -> None:
+    """Nor is the one that the documents name: both are what a new user asks first."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert SUGGESTED_MODELS["anthropic"] not in DEPRECATED_MODELS
+    assert f"anthropic/{SUGGESTED_MODELS['anthropic']}" in readme
 
 
 async def test_doctor_names_a_key_without_which_the_server_does_not_start(
