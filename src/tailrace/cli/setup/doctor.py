@@ -327,7 +327,7 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
         ):
             status = response.status
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        reason = endpoint.redacted(str(exc)) or "no answer in time"
+        reason = endpoint.redacted(_refusal(exc)) or "no answer in time"
         return Finding(
             "broken",
             f"{name}: {endpoint.host} cannot be reached ({reason})",
@@ -336,6 +336,16 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     if status in (401, 403):
         return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
     return Finding("ok", f"{name}: {endpoint.host} answers")
+
+
+def _refusal(exc: Exception) -> str:
+    """In the system's words where the connection was not made; what a library says of it names the host once more."""
+    import aiohttp
+
+    if isinstance(exc, aiohttp.ClientSSLError) or not isinstance(exc, aiohttp.ClientConnectorError):
+        return str(exc)
+    number = exc.os_error.errno
+    return f"port {exc.port}: {os.strerror(number)}" if number is not None and number > 0 else str(exc)
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:
