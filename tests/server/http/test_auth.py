@@ -279,6 +279,13 @@ def test_the_log_names_so_many_refused_pages_and_no_more(caplog: pytest.LogCaptu
     assert all("\n" not in line and len(line) < 400 for line in caplog.messages)
 
 
+def test_a_refused_model_is_named_as_it_was_asked_for() -> None:
+    caller = Identity("ci", models=("local/*",))
+    for asked, told in (("gpt-5", "'gpt-5', which stands for 'openai/gpt-5'"), ("openai/gpt-5", "'openai/gpt-5'")):
+        with pytest.raises(ApiError, match=re.escape(f"this key may not use {told}; it may use: local/*")):
+            caller.require_model("openai/gpt-5", asked)
+
+
 def test_a_budget_in_dollars_needs_the_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = "server: {keys: [{name: ci, key_env: CI_KEY, usd_per_day: 5}]}\n"
     (tmp_path / "config.yaml").write_text(told, encoding="utf-8")

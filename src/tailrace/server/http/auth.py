@@ -54,11 +54,13 @@ class Identity(msgspec.Struct, frozen=True):
     def may_use(self, model: str) -> bool:
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
-    def require_model(self, model: str) -> None:
-        """`model` by its whole name. Raises `ApiError` 403 for one that is not the key's to use."""
+    def require_model(self, model: str, asked: str = "") -> None:
+        """`model` by its whole name, `asked` as the client named it. Raises `ApiError` 403 for one that is not for the
+        key to use."""
         if not self.may_use(model):
             may = ", ".join(self.models)
-            message = f"this key may not use {model!r}; it may use: {may}"
+            stands_for = f", which stands for {model!r}" if asked not in ("", model) else ""
+            message = f"this key may not use {asked or model!r}{stands_for}; it may use: {may}"
             raise ApiError(403, message, code="model_not_allowed", param="model")
 
     def owns(self, owner: str) -> bool:
