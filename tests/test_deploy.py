@@ -199,6 +199,7 @@ def test_balancers_do_not_buffer_and_know_the_nodes(tmp_path: Path) -> None:
         assert f" {node}:{port}" in caddy
     for directive in ("proxy_buffering off;", "proxy_read_timeout 3600s;", "proxy_http_version 1.1;", "gzip off;"):
         assert directive in nginx
+    assert "proxy_set_header Host $http_host;" in nginx, "$host has no port: the page's own origin would be refused"
     assert "non_idempotent" not in nginx, "a POST that was sent is not sent twice"
     assert "flush_interval -1" in caddy
     assert nginx.count("{") == nginx.count("}")

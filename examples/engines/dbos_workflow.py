@@ -43,4 +43,4 @@ def main(question: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1] if len(sys.argv) > 1 else "Name three rivers.")

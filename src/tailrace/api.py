@@ -136,7 +136,7 @@ class Agent:
     """An agent in this process. One conversation per object, unless a session is named.
 
     ```python
-    async with Agent(model="anthropic/claude-sonnet-4-5") as agent:
+    async with Agent(model="anthropic/claude-sonnet-5") as agent:
         async with agent.stream("What is in this directory?") as run:
             async for text in run.text:
                 print(text, end="", flush=True)

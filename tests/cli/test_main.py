@@ -193,6 +193,14 @@ def test_a_broken_config_is_named_in_one_line(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    command = [sys.executable, "-m", "tailrace", "completion", "bash"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "error: the output cannot be written: No space left on device\n")
+
+
 def test_a_reader_that_goes_away_is_no_noise(tmp_path: Path) -> None:
     """The pipe is closed before anything is written: no trace, no complaint, not even at shutdown."""
     begin = "import sys; sys.stdin.read(); from tailrace.cli.main import main; sys.exit(main())"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.cli.start_line import key_line, start_line
+from tailrace.cli.start_line import key_line, model_problems, start_line
 from tailrace.config.load import load
 
 CONFIG = """
@@ -36,3 +36,11 @@ def test_J114_all_that_a_server_uses_is_said_and_no_secret(tmp_path: Path) -> No
         " a key is required: TAILRACE_API_KEY, ci"
     )
     assert "hunter" not in said
+
+
+def test_a_model_that_cannot_be_asked_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    [problem] = model_problems(load({"OPENAI_API_KEY": "sk-1"}, tmp_path))
+    why = "providers.anthropic.key_env: ANTHROPIC_API_KEY is not set in the environment"
+    assert problem == f"model anthropic/claude-sonnet-4-5 cannot be asked: {why}"
+    assert list(model_problems(load({}, tmp_path / "empty"))) == []

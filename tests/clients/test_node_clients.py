@@ -20,7 +20,7 @@ from clients.turns import ANSWER, REPORT, THOUGHTS, TOOLS, TurnProvider
 
 # DeepSeek wants its reasoning back, and these loops drop it: the Responses ones return it
 NO_REASONING = "Missing `reasoning_content` field in the assistant message at message index 1."
-RAW = ["gpt-5", "deepseek/deepseek-reasoner", "anthropic/claude-sonnet-4-5"]  # responses, chat, anthropic
+RAW = ["gpt-5", "deepseek/deepseek-reasoner", "anthropic/claude-sonnet-5"]  # responses, chat, anthropic
 MODELS = [*RAW, "tailrace"]
 
 
@@ -112,7 +112,7 @@ def test_an_sdk_does_whole_turns_with_every_model(program: str, served: Served, 
     assert set(served.provider.refusals[already:]) <= {NO_REASONING}
 
 
-@pytest.mark.parametrize("model", ["deepseek/deepseek-reasoner", "anthropic/claude-sonnet-4-5"])
+@pytest.mark.parametrize("model", ["deepseek/deepseek-reasoner", "anthropic/claude-sonnet-5"])
 def test_an_agent_whose_model_speaks_another_dialect(model: str, tmp_path: Path) -> None:
     agent = ["tailrace"]
     with turn_server(tmp_path / "served", model) as served:

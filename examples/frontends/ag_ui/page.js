@@ -15,7 +15,7 @@ function element(tag, textContent, more = {}) {
 function show() {
   const shown = agent.messages.map(({ role, content, toolCalls = [] }) => {
     const calls = toolCalls.map(({ function: { name, arguments: input } }) => `${name} ${input}`);
-    return element("pre", [content, ...calls].filter(Boolean).join("\n"), { className: role });
+    return element("pre", [content, ...calls].filter(Boolean).join("\n"), { className: role, style: "white-space: pre-wrap" });
   });
   messages.replaceChildren(...shown);
 }
@@ -37,8 +37,10 @@ async function run(parameters = {}) {
       lost = false;
     } catch (problem) {
       lost = problem.status === undefined; // the connection: the same runId goes on where the run is by now
+      error.textContent = lost
+        ? `no connection to ${server}: is it running, and is ${location.origin} in its server.cors_origins?`
+        : (problem.payload?.error?.message ?? problem.message);
       if (lost) await new Promise((resolve) => setTimeout(resolve, 500));
-      else error.textContent = problem.payload?.error?.message ?? problem.message;
     }
   }
   approvals.replaceChildren(...agent.pendingInterrupts.flatMap(ask));
@@ -47,7 +49,10 @@ async function run(parameters = {}) {
 
 agent.subscribe({
   onMessagesChanged: show,
-  onRunStartedEvent: ({ event }) => void (durableRun = event.metadata?.tailrace.runId),
+  onRunStartedEvent: ({ event }) => {
+    durableRun = event.metadata?.tailrace.runId;
+    error.textContent = "";
+  },
   onRunErrorEvent: ({ event }) => void (error.textContent = event.message),
 });
 stop.onclick = () => fetch(`${server}/runs/${durableRun}/stop`, { method: "POST" });

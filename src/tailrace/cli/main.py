@@ -10,6 +10,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
 NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
+# A closed pipe, a full disk, a quota, a limit of size.
+UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOG_LEVELS = ("debug", "info", "warning")
 
 
@@ -102,8 +105,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TailraceError as exc:
         print_error(str(exc))
         return FAILED
-    except BrokenPipeError:
-        # The reader of stdout has closed the pipe: what is still buffered must not be flushed into it at exit.
+    except OSError as exc:
+        if exc.errno not in UNWRITABLE:
+            raise
+        if exc.errno != errno.EPIPE:  # who closes a pipe knows it
+            print_error(f"{exc.filename or 'the output'} cannot be written: {exc.strerror}")
+        # What is still buffered must not be flushed at exit: it would fail once more, with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:

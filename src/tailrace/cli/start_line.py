@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config
 from tailrace.config.sections import without_credentials
+from tailrace.errors import ConfigError
 
 
 def start_line(config: Config, platforms: Iterable[str]) -> str:
     """The config, the store, the bus, the models in the order in which they are asked, and the platforms."""
     file = config.home / "config.yaml"
-    models = [(model.provider, model.name) for model in config.model.fallbacks]
-    models.insert(0, (config.model.provider, config.model.name))
     parts = [
         f"config {file if file.exists() else f'none at {file}'}",
         *([f"variables also from {config.home / ENV_FILE}"] if (config.home / ENV_FILE).exists() else []),
         f"store {config.database or without_credentials(config.store.url)}",
         f"bus {'none' if config.bus.url in ('auto', 'memory://') else without_credentials(config.bus.url)}",
-        f"model {', then '.join('/'.join(model) for model in models)}",
+        f"model {', then '.join('/'.join(model) for model in _models(config))}",
         f"platforms: {', '.join(platforms) or 'none'}",
     ]
     return "; ".join(parts)
+
+
+def model_problems(config: Config) -> Iterator[str]:
+    """Why a configured model cannot be asked, such as a key that is not set: else the first user is told."""
+    from tailrace.app.models import LOCAL, endpoint_of
+
+    for provider, name in _models(config):
+        try:
+            if provider != LOCAL:
+                endpoint_of(config, provider)
+        except ConfigError as exc:
+            yield f"model {provider}/{name} cannot be asked: {exc}"
+
+
+def _models(config: Config) -> list[tuple[str, str]]:
+    """In the order in which they are asked."""
+    return [(config.model.provider, config.model.name), *((ref.provider, ref.name) for ref in config.model.fallbacks)]
 
 
 def key_line(config: Config) -> str:

@@ -31,10 +31,10 @@ class InvalidRequest(TailraceError):
 
 
 class UnsupportedParameter(InvalidRequest):
-    """The model is there, and its API has no such parameter."""
+    """The model is there, and its API has no such parameter, or not with that value."""
 
     def __init__(self, param: str, model: str, dialect: Dialect) -> None:
-        super().__init__(f"{model} cannot honour it: its API ({dialect}) has no such parameter", param)
+        super().__init__(f"{model} cannot honour it: its API ({dialect}) has no word for it", param)
 
 
 class ThreadsUnsupported(InvalidRequest):

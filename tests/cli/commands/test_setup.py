@@ -15,11 +15,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
 from cli.screen.vt import VirtualTerminal
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.main import COMMANDS
-from tailrace.cli.setup.candidates import ollama_url
+from tailrace.cli.setup.candidates import SUGGESTED_MODELS, ollama_url
 from tailrace.cli.setup.doctor import Finding, findings, models_url
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
@@ -211,13 +212,40 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert len(await patient.broken()) == 1
 
 
+def test_the_suggested_claude_is_not_about_to_end() -> None:
+    """Nor is the one that the documents name: both are what a new user asks first."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert SUGGESTED_MODELS["anthropic"] not in DEPRECATED_MODELS
+    assert f"anthropic/{SUGGESTED_MODELS['anthropic']}" in readme
+
+
+async def test_doctor_names_a_key_without_which_the_server_does_not_start(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient.setenv("OPENAI_API_KEY", "sk-1")
+    keys = [{"name": "ci", "key_env": "CI_KEY", "usd_per_day": 5}]
+    patient.write(model={"provider": "openai", "name": "x"}, server={"keys": keys})
+    [finding] = await patient.broken()
+    assert finding.what == "server.keys[0].key_env: CI_KEY is not set in the environment"
+    assert finding.advice == "export it before you start tailrace serve"
+    patient.setenv("CI_KEY", "secret")
+    assert await patient.broken() == []
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
+    [finding] = await patient.broken()
+    assert (finding.what, finding.advice) == (
+        "server.keys[0].usd_per_day: prices need an extra",
+        install_command("prices"),
+    )
+
+
 async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: FaultyProvider) -> None:
     local = {"dialect": "chat", "base_url": server.openai_url}
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": local})
     assert await patient.broken(offline=False) == []
     await server.close()
     [finding] = await patient.broken(offline=False)
-    assert finding.what.startswith("mine: 127.0.0.1 cannot be reached (")
+    port = server.openai_url.rpartition(":")[2].partition("/")[0]
+    assert finding.what == f"mine: 127.0.0.1 cannot be reached (port {port}: Connection refused)"
 
 
 async def test_doctor_checks_platforms_and_their_extras(

@@ -90,6 +90,19 @@ def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.
     assert capsys.readouterr().err == "error: there is no instance nobody\n"
 
 
+def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (waits,) = instances(home, WAITS)
+    assert main(["flow", "show", "last"]) == 0
+    assert capsys.readouterr().err.endswith(f"\nit waits for tailrace flow signal {public_id(waits)} go\n")
+
+
+def test_a_signal_that_no_step_waits_for_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    instances(home, WAITS)
+    assert main(["flow", "signal", "last", "goo"]) == 1
+    told = "error: there is no step that waits for the signal 'goo'; did you mean go?\n"
+    assert capsys.readouterr().err == told
+
+
 def test_cancel_ends_an_instance_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (waits,) = instances(home, WAITS)
     name = public_id(waits)

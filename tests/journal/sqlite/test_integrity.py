@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.errors import CorruptLog, JournalError
 from tailrace.events import MessageChunk
+from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import MIGRATIONS, check_identity, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.testing.conformance.journal import finished_run, started, written
@@ -29,6 +30,15 @@ async def copy_of_a_live_file(tmp_path: Path, *, commits: int = 30) -> tuple[Pat
         shutil.copy(f"{source}{suffix}", f"{copy}{suffix}")
     await journal.close()
     return copy, run.id
+
+
+def test_a_directory_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tailrace.db"
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        sqlite3.connect(tmp_path)  # what SQLite says of any file that it may not open
+    assert str(translation(path, caught.value)) == f"{path}: unable to open database file"
+    monkeypatch.setattr("os.access", lambda _place, _mode: False)  # root, who may run this, may write everywhere
+    assert str(translation(path, caught.value)).endswith(f"; this user may not write to {tmp_path}")
 
 
 async def opened_and_closed(path: Path) -> None:

@@ -26,3 +26,11 @@ def test_what_a_client_asks_and_the_name_of_a_sequence() -> None:
     assert question_of(asked({"body": {"input": "whole"}}, "call")) == "whole"
     assert question_of(asked({"definition": {"name": "greet"}}, "sequence")) == "greet"
     assert question_of(asked({})) == ""
+
+
+def test_durable_model_calls_are_told_apart_by_what_they_ask() -> None:
+    call: JsonObject = {"definition": {"name": "llm_call"}}
+    assert question_of(asked({**call, "input": {"prompt": "Name a river."}}, "sequence")) == "llm_call: Name a river."
+    said = {"messages": [{"role": "user", "content": "Name a lake."}]}
+    assert question_of(asked({**call, "input": said}, "sequence")) == "llm_call: Name a lake."
+    assert question_of(asked(call, "sequence")) == "llm_call"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -10,10 +11,12 @@ import pytest
 
 from server.http_server import config_for, raw, running_server
 from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.auth import ALL, Authoriser, Identity, Origins, check_bind, is_loopback
+from tailrace.server.http.auth import ALL, MAX_REPORTED, Authoriser, Identity, Origins, check_bind, is_loopback
+from tailrace.system.extras import install_command
 from tailrace.testing.provider import FaultyProvider
 
 KEY = "sk-tailrace-the-real-one"
@@ -247,6 +250,52 @@ async def test_J118_a_page_of_another_origin_is_refused(tmp_path: Path, origin: 
             assert response.status == 403
             assert "Access-Control-Allow-Origin" not in response.headers
     assert (status, body["error"]["kind"]) == (403, "origin_not_allowed")
+
+
+async def test_J118_the_log_names_a_refused_page_and_host_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = {"Origin": "http://127.0.0.1:8000"}
+    async with running_server(tmp_path) as server:
+        for _ in range(3):
+            await server.json("POST", "/runs", {"input": "x"}, headers=page)
+            await server.json("GET", "/runs", headers={"Host": "mill.example"})
+        ours = server.url.removeprefix("http://")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        (
+            "a page of 'http://127.0.0.1:8000' was refused: it is not in server.cors_origins, "
+            f"and not ours at the host {ours!r}"
+        ),
+        "a request for the host 'mill.example' was refused: it is not in server.hosts",
+    ]
+
+
+def test_the_log_names_so_many_refused_pages_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    origins = Origins(hosts=(), origins=(), any_host=True)
+    for number in range(MAX_REPORTED + 9):
+        with pytest.raises(ApiError):
+            origins.check(["localhost"], [f"https://{number}.example\n" + "x" * 900])
+    assert len(caplog.records) == MAX_REPORTED
+    assert all("\n" not in line and len(line) < 400 for line in caplog.messages)
+
+
+def test_a_refused_model_is_named_as_it_was_asked_for() -> None:
+    caller = Identity("ci", models=("local/*",))
+    for asked, told in (("gpt-5", "'gpt-5', which stands for 'openai/gpt-5'"), ("openai/gpt-5", "'openai/gpt-5'")):
+        with pytest.raises(ApiError, match=re.escape(f"this key may not use {told}; it may use: local/*")):
+            caller.require_model("openai/gpt-5", asked)
+
+
+def test_a_budget_in_dollars_needs_the_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "server: {keys: [{name: ci, key_env: CI_KEY, usd_per_day: 5}]}\n"
+    (tmp_path / "config.yaml").write_text(told, encoding="utf-8")
+    config = load({"CI_KEY": "ci-secret"}, tmp_path)
+    Authoriser.of(config)
+    monkeypatch.setattr("tailrace.server.http.auth.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=re.escape(f"server.keys[0].usd_per_day: prices need an extra: {install_command('prices')}")
+    ):
+        Authoriser.of(config)
 
 
 async def test_J118_the_page_that_we_serve_is_of_the_same_origin(tmp_path: Path) -> None:

@@ -361,7 +361,8 @@ async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tm
         (StreamCut("cut"), 502, "bad_gateway"),
         (RunSealed("ended"), 409, "conflict"),
         (ConfigError("no such provider", key="providers.x"), 404, "model_not_found"),
-        (ConfigError("KEY is not set", key="providers.x.key_env"), 503, "not_configured"),
+        (ConfigError("KEY is not set", key="providers.x.key_env"), 400, "not_configured"),
+        (ConfigError("is not a directory", key="agent.roots"), 503, "not_configured"),
         (JournalError("disk /var/x full"), 503, "journal_unavailable"),
         (TimeoutError(), 504, "gateway_timeout"),
         (KeyError("x"), 500, "internal_error"),
@@ -371,6 +372,30 @@ def test_each_failure_has_its_status(exc: Exception, status: int, code: str) -> 
     error = as_api_error(exc)
     assert (error.status, error.code) == (status, code)
     assert "/var" not in str(error)
+
+
+def test_a_model_without_a_key_is_refused_with_a_status_that_no_client_tries_again() -> None:
+    error = as_api_error(ConfigError("KEY is not set in the environment", key="providers.x.key_env"))
+    assert str(error) == (
+        "this server is not set up for that model: providers.x.key_env: KEY is not set in the environment"
+    )
+    assert as_api_error(ConfigError("no", key="agent.roots")).headers == {"x-should-retry": "false"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/chat/completions", "no such route: the base URL of this client must end in /v1"),
+        ("/responses/resp_1", "no such route: the base URL of this client must end in /v1"),
+        ("/v1/v1/messages", "no such route: the base URL of this client must not end in /v1"),
+        ("/v1/images/generations", "no such route"),
+        ("/nowhere", "no such route"),
+    ],
+)
+async def test_a_wrong_base_url_is_told_the_right_one(tmp_path: Path, path: str, message: str) -> None:
+    async with running_server(tmp_path) as server:
+        status, body = await server.json("POST", path, {"model": "x"})
+    assert (status, body["error"]["message"]) == (404, message)
 
 
 def test_retry_after_is_passed_on_in_whole_seconds() -> None:

@@ -151,6 +151,8 @@ async def test_signals_pause_resume_cancel_and_custom_ones(tmp_path: Path) -> No
             assert (await server.json("GET", f"/runs/{instance_id}"))[1]["state"] == "paused"
             await server.json("POST", f"{path}/signals", {"signal": "resume"})
             await _state(events, "waiting")
+            status, body = await server.json("POST", f"{path}/signals", {"signal": "gone"})
+            assert (status, body["error"]["kind"], body["error"]["param"]) == (400, "unknown_signal", "signal")
             await server.json("POST", f"{path}/signals", {"signal": "go", "payload": {"n": 7}})
             await _state(events, "completed")
         assert (await server.json("GET", path))[1]["outputs"]["w"]["payload"] == {"n": 7}

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import start_line
+from tailrace.cli.start_line import model_problems, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 
@@ -81,6 +81,8 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))
+        for problem in model_problems(config):
+            log.warning("%s", problem)
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
             await stop.wait()

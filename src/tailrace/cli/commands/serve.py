@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import key_line, start_line
+from tailrace.cli.start_line import key_line, model_problems, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 
@@ -186,10 +186,12 @@ def _print_address(url: str) -> None:
 
 
 def _log_config(config: Config) -> None:
-    """What this server was started with, in one line."""
+    """What this server was started with, in one line, and which of its models cannot be asked."""
     from tailrace.platforms.runtime.registry import enabled
 
     log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
+    for problem in model_problems(config):
+        log.warning("%s", problem)
 
 
 async def _warm_up(app: App) -> None:

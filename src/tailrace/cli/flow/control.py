@@ -27,6 +27,8 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished
+from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.flows.engine.plan import PAUSE
 from tailrace.journal.fold import SEQUENCE
@@ -164,6 +166,8 @@ async def _signal(journal: Journal, args: Namespace, config: Config) -> int:
     if not isinstance(payload, dict):
         raise ConfigError("expected a JSON object, such as '{\"ok\": true}'", key="--payload")
     run = await find_instance(journal, args.instance)
+    if run.state not in ENDED and (mistake := unknown_signal(parsed(run.new.input["definition"]), args.name)):
+        raise TailraceError(mistake)
     await _send(journal, run, Signal(args.name, payload, _user()))
     print_note(f"{public_id(run)}: signalled {args.name}")
     return DONE

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from tailrace.cli.runs.costs import Costs
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.events import AttemptDiscarded, Entry, StateChanged, StepCancelled, StepFailed, StepFinished, StepStarted
 from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.ports import Batch, Journal, Run
@@ -124,6 +126,8 @@ async def print_summary(journal: Journal, run: Run, config: Config) -> None:
     sys.stderr.write("\n")
     for line in summary_table(progress, now=time.time(), cost=costs.of(overview), width=width):
         console.print(line, soft_wrap=True)
+    if progress.state == "waiting" and (told := Waits(run).now(progress)):
+        sys.stderr.write(f"it waits for {told}\n")
     if run.parked is not None:
         print_error(f"it is set aside: {run.parked.message}")
         sys.stderr.write(f"       tailrace flow resume {public_id(run)} lets it go on\n")
@@ -180,16 +184,37 @@ class Outputs:
         return (f"{gap}{heading}\n\n" if self._named else "") + text + ("" if text.endswith("\n") else "\n")
 
 
+class Waits:
+    """Which signal an instance waits for, and how it is sent."""
+
+    def __init__(self, run: Run) -> None:
+        self._id = public_id(run)
+        self._signals = awaited_signals(parsed(run.new.input["definition"]))
+
+    def words(self, entry: Entry, progress: InstanceProgress) -> str:
+        """One line where the instance begins to wait here; empty for any other entry."""
+        if entry.event != StateChanged("waiting"):
+            return ""
+        return f"… waiting{f' for {told}' if (told := self.now(progress)) else ''}"
+
+    def now(self, progress: InstanceProgress) -> str:
+        """Empty where no step waits for a signal whose name is known."""
+        waiting = [step.block_id.rpartition(".")[2] for step in progress.steps.values() if step.state == "running"]
+        names = sorted({self._signals[block] for block in waiting if block in self._signals})
+        return " or ".join(f"tailrace flow signal {self._id} {quote(name)}" for name in names)
+
+
 class PlainLines:
     """A line for what happens to a step on stderr; outputs on stdout."""
 
     def __init__(self, run: Run) -> None:
         self._outputs = Outputs(run)
+        self._waits = Waits(run)
         self._note(f"{public_id(run)} {question_of(run)}")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
         for entry in batch:
-            if line := _told(entry, progress):
+            if line := _told(entry, progress) or self._waits.words(entry, progress):
                 self._note(line)
             if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
                 sys.stdout.write(text)
@@ -221,8 +246,8 @@ def _told(entry: Entry, progress: InstanceProgress) -> str:
         return f"– {event.block_id} cancelled"
     if isinstance(event, AttemptDiscarded) and event.block_id:
         return f"↺ {event.block_id}: taken back ({sanitized_line(event.reason)})"
-    if isinstance(event, StateChanged) and event.state in ("waiting", "paused"):
-        return f"… {event.state}"
+    if isinstance(event, StateChanged) and event.state == "paused":
+        return "… paused"
     return ""
 
 
@@ -231,12 +256,16 @@ class PanelView:
 
     def __init__(self, run: Run) -> None:
         self._outputs = Outputs(run)
+        self._waits = Waits(run)
         self._name, self._id = question_of(run), public_id(run)
         self._panel = LivePanel(sys.stderr)
         self._drawn_at = 0.0
         sys.stderr.write(f"{self._id} {sanitized_line(self._name)}\n")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        waits = next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), "")
+        if waits:
+            self._draw(progress, f"{sanitized_line(waits, 500)}\n")
         text = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
         if text and not sys.stdout.isatty():
             sys.stdout.write(text)

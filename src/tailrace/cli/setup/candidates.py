@@ -18,7 +18,7 @@ LOOK_TIMEOUT_S = 1.0
 TRIAL_TIMEOUT_S = 60.0
 # The model of each provider that a new config names: a good one of its kind, for an agent with tools.
 SUGGESTED_MODELS: Mapping[str, str] = {
-    "anthropic": "claude-sonnet-4-5",
+    "anthropic": "claude-sonnet-5",
     "openai": "gpt-5-mini",
     "openrouter": "minimax/minimax-m2.7",
     "deepseek": "deepseek-chat",

@@ -87,7 +87,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     except ConfigError as exc:
         yield Finding("broken", str(exc), "mend that line of the file")
         return
-    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
+    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_keys(config)):
         yield finding
     if not offline:
         async for finding in _endpoints(config):
@@ -183,6 +183,18 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"tailrace {extra}: what it needs is installed")
         else:
             yield Finding("note", f"{missing} not installed", install_command(extra))
+
+
+def _keys(config: Config) -> Iterator[Finding]:
+    """The keys of the server's callers: `tailrace serve` does not start without what they name."""
+    for index, key in enumerate(config.server.keys):
+        place = f"server.keys[{index}]"
+        try:
+            config.require_secret(key.key_env, f"{place}.key_env")
+        except ConfigError as exc:
+            yield Finding("broken", str(exc), "export it before you start tailrace serve")
+        if key.usd_per_day is not None and find_spec("genai_prices") is None:
+            yield Finding("broken", f"{place}.usd_per_day: prices need an extra", install_command("prices"))
 
 
 async def _bus(config: Config) -> Finding:
@@ -315,7 +327,7 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
         ):
             status = response.status
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        reason = endpoint.redacted(str(exc)) or "no answer in time"
+        reason = endpoint.redacted(_refusal(exc)) or "no answer in time"
         return Finding(
             "broken",
             f"{name}: {endpoint.host} cannot be reached ({reason})",
@@ -324,6 +336,16 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     if status in (401, 403):
         return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
     return Finding("ok", f"{name}: {endpoint.host} answers")
+
+
+def _refusal(exc: Exception) -> str:
+    """In the system's words where the connection was not made; what a library says of it names the host once more."""
+    import aiohttp
+
+    if isinstance(exc, aiohttp.ClientSSLError) or not isinstance(exc, aiohttp.ClientConnectorError):
+        return str(exc)
+    number = exc.os_error.errno
+    return f"port {exc.port}: {os.strerror(number)}" if number is not None and number > 0 else str(exc)
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:

@@ -6,6 +6,7 @@ one; this module finds them before anything is written over them.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ FRAME_HEADER_BYTES = 24  # page number, size of the database after a commit, sal
 SHM_MX_FRAME_OFFSET = 16  # sqlite.org/walformat.html, section 2.1: `mxFrame`, in native byte order
 
 
+_REFUSED = ("SQLITE_CANTOPEN", "SQLITE_READONLY")  # what SQLite says of a file or directory of another user's
 NO_SPACE = "there is no space left to write the journal; what waits goes on when there is"
 
 
@@ -47,7 +49,13 @@ def translation(path: Path, exc: sqlite3.DatabaseError) -> JournalError:
         return CorruptLog(f"{path} is damaged ({exc}); {_advice(path)}")
     if name.startswith("SQLITE_FULL"):
         return StorageFailed(f"no space left to write {path}; free some, and what waits goes on", reason=NO_SPACE)
-    return StorageFailed(f"{path}: {exc}")
+    return StorageFailed(f"{path}: {exc}{_not_ours(path) if name.startswith(_REFUSED) else ''}")
+
+
+def _not_ours(path: Path) -> str:
+    """SQLite makes files beside the database: both it and its directory must be the user's to write."""
+    places = (place for place in (path.parent, path) if place.exists() and not os.access(place, os.W_OK))
+    return next((f"; this user may not write to {place}" for place in places), "")
 
 
 def check_file(path: Path) -> None:

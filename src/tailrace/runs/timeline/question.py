@@ -3,13 +3,15 @@ every surface."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
+
+LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 
 
 def question_of(run: Run) -> str:
@@ -18,7 +20,9 @@ def question_of(run: Run) -> str:
     given = run.new.input
     if run.new.kind == SEQUENCE:
         definition = given.get("definition")
-        return str(definition.get("name", "")) if isinstance(definition, dict) else ""
+        name = str(definition.get("name", "")) if isinstance(definition, dict) else ""
+        asked = _asked_in_call(given.get("input")) if name == LLM_CALL else ""
+        return f"{name}: {asked}" if asked else name
     if isinstance(shown := given.get("shown"), str) and shown:
         return shown
     try:
@@ -26,6 +30,14 @@ def question_of(run: Run) -> str:
     except msgspec.ValidationError:
         body = given.get("body") or given.get("request")
         return _asked_of_model(body) if isinstance(body, dict) else ""
+
+
+def _asked_in_call(params: Any) -> str:
+    """What a durable model call asks: such calls are many, and all of one name."""
+    if not isinstance(params, dict):
+        return ""
+    prompt = params.get("prompt")
+    return prompt if isinstance(prompt, str) else _asked_of_model(params)
 
 
 def shown_question_of(run: Run) -> str:

@@ -35,6 +35,9 @@ from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain", "text"]
 
+# What clients ask for below a base URL that should end in /v1.
+_BELOW_V1 = ("/chat/completions", "/completions", "/embeddings", "/messages", "/models", "/responses")
+
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
 
@@ -141,6 +144,16 @@ def as_api_error(exc: Exception) -> ApiError:
             return ApiError(500, "internal error", code="internal_error")
 
 
+def no_route(path: str) -> ApiError:
+    """A base URL with a `/v1` too many or too few is what leads here most often."""
+    hint = ""
+    if path.startswith("/v1/v1/"):
+        hint = ": the base URL of this client must not end in /v1"
+    elif path.startswith(_BELOW_V1):
+        hint = ": the base URL of this client must end in /v1"
+    return ApiError(404, f"no such route{hint}")
+
+
 def _of_journal(exc: JournalError) -> ApiError:
     match exc:
         case RunNotFound():
@@ -169,10 +182,14 @@ def _of_http(exc: web.HTTPException) -> ApiError:
 
 
 def _of_config(exc: ConfigError) -> ApiError:
-    """A model that is not there is the client's mistake; one whose key is missing is not."""
+    """A model that this server cannot ask is refused as a mistake of the request: clients try a 5xx again, some of them
+    for minutes and without a word, and Codex a 404 too, although only the operator can change this."""
     if exc.key == "model" or (exc.key.startswith("providers.") and exc.key.count(".") == 1):
         return ApiError(404, str(exc), code="model_not_found", param="model")
-    return ApiError(503, str(exc), code="not_configured")
+    if exc.key.startswith("providers."):
+        message = f"this server is not set up for that model: {exc}"
+        return ApiError(400, message, code="not_configured", param="model")
+    return ApiError(503, str(exc), code="not_configured", headers={"x-should-retry": "false"})
 
 
 def _of_provider(exc: ProviderError) -> ApiError:

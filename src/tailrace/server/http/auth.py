@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -20,14 +22,18 @@ from tailrace.config.load import Config
 from tailrace.config.sections import Platforms, Scope
 from tailrace.errors import ConfigError
 from tailrace.server.http.api_errors import ApiError
+from tailrace.system.extras import install_command
 
 # `open`: no key is asked for; `any`: every valid key will do.
 Access = Literal["open", "any"] | Scope
 ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
 MAX_REMEMBERED_HOSTS = 64
+MAX_REPORTED = 64  # refused pages and hosts that the log names, each once
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _CHALLENGE = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}  # Claude Code asks again for minutes otherwise
+
+log = logging.getLogger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -48,11 +54,13 @@ class Identity(msgspec.Struct, frozen=True):
     def may_use(self, model: str) -> bool:
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
-    def require_model(self, model: str) -> None:
-        """`model` by its whole name. Raises `ApiError` 403 for one that is not the key's to use."""
+    def require_model(self, model: str, asked: str = "") -> None:
+        """`model` by its whole name, `asked` as the client named it. Raises `ApiError` 403 for one that is not for the
+        key to use."""
         if not self.may_use(model):
             may = ", ".join(self.models)
-            message = f"this key may not use {model!r}; it may use: {may}"
+            stands_for = f", which stands for {model!r}" if asked not in ("", model) else ""
+            message = f"this key may not use {asked or model!r}{stands_for}; it may use: {may}"
             raise ApiError(403, message, code="model_not_allowed", param="model")
 
     def owns(self, owner: str) -> bool:
@@ -87,11 +95,14 @@ class Authoriser:
 
     @classmethod
     def of(cls, config: Config) -> Authoriser:
-        """Raises `ConfigError` for a key whose variable is not set."""
+        """Raises `ConfigError` for a key whose variable is not set, and for a budget that nothing would hold it to."""
         keys: dict[str, tuple[str, Collection[Scope]]] = {}
         for index, key in enumerate(config.server.keys):
             if key.name in keys or key.name in RESERVED:
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
+            if key.usd_per_day is not None and find_spec("genai_prices") is None:
+                message = f"prices need an extra: {install_command('prices')}"
+                raise ConfigError(message, key=f"server.keys[{index}].usd_per_day")
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
         if secret := config.secret(config.server.key_env):
             keys["default"] = (secret, ALL)
@@ -155,6 +166,7 @@ class Origins:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._any_host = any_host and not hosts
         self._passed: set[str] = set()  # hosts that were found to be allowed, each as it was sent
+        self._reported: set[tuple[str, ...]] = set()
 
     def check(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site. A header that is
@@ -168,11 +180,20 @@ class Origins:
         if host and not name:
             raise ApiError(403, "this Host is neither a name nor an address", code="host_not_allowed")
         if not self._any_host and name not in self._hosts and not is_loopback(name):
+            self._report("a request for the host %.200r was refused: it is not in server.hosts", host)
             raise ApiError(403, "this Host is not allowed; add it to server.hosts", code="host_not_allowed")
         if origin is not None and not self._same(origin, host) and not self.allows(origin):
+            message = "a page of %.200r was refused: it is not in server.cors_origins, and not ours at the host %.200r"
+            self._report(message, origin, host)
             raise ApiError(403, "this Origin is not allowed; add it to server.cors_origins", code="origin_not_allowed")
         if host and len(self._passed) < MAX_REMEMBERED_HOSTS:
             self._passed.add(host)
+
+    def _report(self, message: str, *refused: str) -> None:
+        """A browser shows a page neither the status nor the body of such an answer: the log is where people look."""
+        if refused not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(refused)
+            log.warning(message, *refused)
 
     def allows(self, origin: str) -> bool:
         """Whether CORS headers let this page read the answer."""

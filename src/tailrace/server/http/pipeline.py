@@ -21,7 +21,7 @@ from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.server.http import api_errors
-from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
+from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, no_route, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import COUNTED, admit, key_limits
@@ -275,7 +275,7 @@ class RequestPipeline:
         return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": requested})
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
-        error = as_api_error(exc)
+        error = no_route(request.path) if isinstance(exc, web.HTTPNotFound) else as_api_error(exc)
         request_id = request[REQUEST_ID]
         if error.status == 500:
             log.error("%s %s failed", request.method, request.path, exc_info=exc, extra={"request_id": request_id})

@@ -19,12 +19,14 @@ from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
+from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
 from tailrace.flows.engine.instance_events import instance_frame
 from tailrace.flows.engine.instance_state import instance_states
+from tailrace.flows.engine.plan import CANCEL, PAUSE, RESUME
 from tailrace.flows.engine.service import Instance, InstanceGraph
 from tailrace.messages import JsonObject
-from tailrace.ports import Run
+from tailrace.ports import ENDED, Run
 from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
@@ -33,6 +35,7 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import Page, page_of
 
+OWN_SIGNALS: Final = frozenset({PAUSE, RESUME, CANCEL})
 SEQUENCES: Final = "sequences"  # among the models of a key: what has its models in its steps
 
 Name = Annotated[str, Meta(max_length=256)]
@@ -171,9 +174,14 @@ class Sequences:
     async def signal(self, request: web.Request) -> web.Response:
         """Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.
 
-        200 with the state after the signal; 409 for an ended instance."""
+        200 with the state after the signal; 400 for one that no step waits for, 409 for an ended instance."""
         body = await read_as(request, SignalBody)
         instance_id = request.match_info["id"]
+        run = await self._flows.get(instance_id)
+        ours = body.signal in OWN_SIGNALS or run.state in ENDED
+        mistake = "" if ours else unknown_signal(parsed(run.new.input["definition"]), body.signal)
+        if mistake:
+            raise ApiError(400, mistake, code="unknown_signal", param="signal")
         await self._flows.signal(instance_id, body.signal, body.payload, by=request[IDENTITY].name)
         instance = await self._flows.instance(instance_id)
         return json_response(InstanceStatus(instance.id, instance.state))
@@ -248,6 +256,13 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
         route("GET", "/instances/{id}/graph", api.graph, answer=InstanceGraph, errors=(404,)),
         log_route("/instances/{id}/stream", api.stream, CursorQuery),
-        route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=InstanceStatus, errors=(404, 409)),
+        route(
+            "POST",
+            "/instances/{id}/signals",
+            api.signal,
+            body=SignalBody,
+            answer=InstanceStatus,
+            errors=(400, 404, 409),
+        ),
         route("POST", "/instances/{id}/retry", api.retry, status=201, answer=InstanceStatus, errors=(404, 409)),
     )

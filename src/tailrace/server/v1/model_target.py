@@ -41,10 +41,10 @@ def require_model(app: App, model: str, caller: Identity) -> None:
     if not caller.models:
         return
     if AGENT in (model, unaliased(app.config, model)):
-        caller.require_model(AGENT)
+        caller.require_model(AGENT, model)
     else:
         choice = named(app.config, model)
-        caller.require_model(f"{choice.provider}/{choice.name}")
+        caller.require_model(f"{choice.provider}/{choice.name}", model)
 
 
 def turn_model(app: App, model: str, caller: Identity) -> str:
