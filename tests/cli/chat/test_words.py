@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.go_on import own_command
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, files_for
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
@@ -47,9 +46,10 @@ def test_the_first_screen_says_who_where_with_what_and_what_to_try() -> None:
 
 
 def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() -> None:
-    lines = drawn(welcome(WelcomeFacts("1.2", "local/smollm2-135m", "~", embedded=True)))
+    facts = WelcomeFacts("1.2", "local/smollm2-135m", "~", embedded=True, init=".venv/bin/tailrace init")
+    lines = drawn(welcome(facts))
     assert any("small and often wrong" in line for line in lines)
-    assert any(line.startswith("    tailrace init") for line in lines)
+    assert any(line.startswith("    .venv/bin/tailrace init ") for line in lines)
     assert "  tools      none: this model only talks" in lines
 
 
@@ -292,20 +292,3 @@ def test_a_long_paste_is_folded_and_sent_whole() -> None:
 )
 def test_an_answer_in_words(line: str, answer: tuple[str, str] | None) -> None:
     assert answer_of(line) == answer
-
-
-# ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_command_that_goes_on_is_one_that_works_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / ".venv" / "bin" / "tailrace"
-    script.parent.mkdir(parents=True)
-    script.touch(mode=0o755)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert own_command(".venv/bin/tailrace", "/usr/bin/python", tmp_path) == ".venv/bin/tailrace"
-    assert own_command("/x/tailrace/__main__.py", str(script.parent / "python"), tmp_path) == (
-        ".venv/bin/python -m tailrace"
-    )
-    assert own_command(str(script), "", Path("/")) == str(script)[1:]
-    monkeypatch.setenv("PATH", str(script.parent))
-    assert own_command(str(script), "", Path("/")) == "tailrace"

@@ -26,7 +26,6 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now
-from tailrace.cli.chat.go_on import go_on_command
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
@@ -47,6 +46,7 @@ from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
 _EXAMPLES: Final = ("README.md", "README.rst", "README", "pyproject.toml")  # files to try "@" with
@@ -265,6 +265,7 @@ class ScreenChat:
             conversation.options.yolo or app.config.yolo,
             next((name for name in _EXAMPLES if (directory / name).is_file()), ""),
             (directory / ".git").exists(),
+            typed("init"),
         )
 
     async def _work(self) -> None:
@@ -339,7 +340,7 @@ class ScreenChat:
             self._command.cancel()
         await self.interrupt()
         if self._turns:
-            self.notify(f"go on with this conversation:\n  {go_on_command(self._conversation.session)}")
+            self.notify(f"go on with this conversation:\n  {typed(f'chat --session {self._conversation.session}')}")
 
     # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
 

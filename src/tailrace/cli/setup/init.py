@@ -25,6 +25,7 @@ from tailrace.cli.setup.config_file import copied_aside, home_directory, new_con
 from tailrace.config.load import load
 from tailrace.errors import TailraceError
 from tailrace.providers.presets import PRESETS
+from tailrace.system.own_program import typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +122,6 @@ def _tell(file: Path, provider: str) -> None:
     sys.stderr.write(f"wrote {file}\n")
     preset = PRESETS.get(provider)
     if preset is not None and preset.key_env and not is_set(os.environ, preset.key_env):
-        sys.stderr.write(f"next: export {preset.key_env}=…, then tailrace\n")
+        sys.stderr.write(f"next: export {preset.key_env}=…, then {typed()}\n")
     else:
-        sys.stderr.write("next: tailrace\n")
+        sys.stderr.write(f"next: {typed()}\n")
