@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, files_for
+from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
@@ -51,6 +51,14 @@ def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() ->
     assert any("small and often wrong" in line for line in lines)
     assert any(line.startswith("    .venv/bin/tailrace init ") for line in lines)
     assert "  tools      none: this model only talks" in lines
+
+
+def test_the_file_to_try_is_one_that_the_model_reads_in_a_few_seconds(tmp_path: Path) -> None:
+    assert file_to_try(tmp_path, embedded=False) == ""
+    (tmp_path / "README.md").write_text("x" * 14_000)
+    assert (file_to_try(tmp_path, embedded=False), file_to_try(tmp_path, embedded=True)) == ("README.md", "")
+    (tmp_path / "pyproject.toml").write_text("[project]")
+    assert file_to_try(tmp_path, embedded=True) == "pyproject.toml"
 
 
 @pytest.mark.parametrize("width", [40, 60, 200])

@@ -29,7 +29,7 @@ from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, no
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
-from tailrace.cli.chat.question import CommandOutput, files_for
+from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
@@ -49,7 +49,6 @@ from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
-_EXAMPLES: Final = ("README.md", "README.rst", "README", "pyproject.toml")  # files to try "@" with
 _STOP: Final = TypedLine("/stop", "")
 
 
@@ -263,7 +262,7 @@ class ScreenChat:
             app.offered_tools(conversation.options.model),
             choice.provider == LOCAL,
             conversation.options.yolo or app.config.yolo,
-            next((name for name in _EXAMPLES if (directory / name).is_file()), ""),
+            file_to_try(directory, embedded=choice.provider == LOCAL),
             (directory / ".git").exists(),
             typed("init"),
         )
