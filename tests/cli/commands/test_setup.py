@@ -104,6 +104,10 @@ async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path:
         assert "1  xai/grok-4" in shown
         assert "XAI_API_KEY is set" in shown
         assert "3  local/smollm2-135m" in shown
+        terminal.enter("7")
+        await terminal.until("there is no 7 in the list: a number from 1 to 3")
+        terminal.enter("nobody/x")
+        await terminal.until("no provider 'nobody'")
         terminal.enter("2")
         await terminal.until("it answers")
         assert await terminal.exit_code() == 0

@@ -72,6 +72,9 @@ def _asked(question: str) -> str:
         return input().strip()
     except EOFError:
         return ""
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")  # the shell's prompt stands on a line of its own
+        raise
 
 
 def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
@@ -86,11 +89,22 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     width = max(len(f"{found.provider}/{found.model}") for found in candidates)
     for number, found in enumerate(candidates, 1):
         sys.stderr.write(f"  {number}  {f'{found.provider}/{found.model}':<{width}}   {found.reason}\n")
-    answer = _asked("A number, or provider/model [1]: ") or "1"
-    if answer.isdecimal() and 1 <= int(answer) <= len(candidates):
+    while True:
+        answer = _asked("A number, or provider/model [1]: ") or "1"
+        try:
+            return _answered(answer, candidates, args.model or "")
+        except ValueError as mistake:
+            print_error(str(mistake))
+
+
+def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate:
+    """Raises `ValueError` in words for what is no answer."""
+    if answer.isdecimal():
+        if not 1 <= int(answer) <= len(candidates):
+            raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
         return candidates[int(answer) - 1]
-    provider, _, model = answer.partition("/")
-    return _named(provider, args.model or model)
+    provider, _, named = answer.partition("/")
+    return _named(provider, model or named)
 
 
 def _named(provider: str, model: str) -> Candidate:
