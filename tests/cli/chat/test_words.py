@@ -122,6 +122,9 @@ def test_spending_is_counted_by_model_and_a_fork_begins_anew() -> None:
     assert spending.table() == "nothing yet: no model has been asked in this session"
     spending.note_all([UsageRecorded(Usage(9, 9), "p", "big"), RunForked("run_1", 3)])
     spending.note_all([UsageRecorded(Usage(1000, 20), "p", "big"), UsageRecorded(Usage(5, 3), "local", "small")])
+    one = Spending(lambda *_: None)
+    one.note(UsageRecorded(Usage(9, 9), "p", "big"))
+    assert one.table().splitlines()[-1] == "1 call · 18 tokens"
     assert (spending.tokens, spending.cost_usd, spending.context_tokens) == (1028, 0.2, 8)
     lines = spending.table().split("\n")
     assert lines[0].split() == ["p/big", "1,000", "in", "20", "out", "$0.20"]
