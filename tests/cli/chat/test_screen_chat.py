@@ -345,12 +345,25 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("no command /frobnicate; /help lists them")
         terminal.enter("/modle faulty/blocks")
         await terminal.until("no command /modle; did you mean /model?")
-        terminal.enter("/model faulty/blocks")
+        terminal.enter("/model anthropic")
+        await terminal.until("which model of anthropic? /model anthropic/MODEL")
+        terminal.enter("/model blocks")
         await terminal.until("model: faulty/blocks")
         terminal.enter("Hello?")
         await terminal.until("First block. Second block.")
         terminal.enter("/quit")
         assert await terminal.exit_code() == 0
+
+
+async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
+    async with home.terminal("--session", "diary") as terminal:
+        await terminal.until("there is none of this name yet: your first message begins it")
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        await terminal.until("there is no session diary yet: this question begins it")
+        assert await terminal.exit_code() == 0
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        assert await terminal.exit_code() == 0
+        assert "diary" not in terminal.text
 
 
 async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:

@@ -25,7 +25,7 @@ from tailrace import __version__
 from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
@@ -244,6 +244,8 @@ class ScreenChat:
             self.notify(f"session {conversation.session}")
             for run in await conversation.turns(5):
                 await self.replay(run)
+            if await is_new_session(conversation.app.journal, conversation.session):
+                self.notify("there is none of this name yet: your first message begins it")
             await conversation.count_spending()
             return
         self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
