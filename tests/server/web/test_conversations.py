@@ -106,6 +106,7 @@ async def test_deleting_asks_first_and_is_refused_while_it_runs(devtools: str, t
         await tab.until_shown("three")
         await listed(tab, ["Count.", "Name a river."])
         await tab.press("Delete Count.")
+        assert await tab.value("document.activeElement.textContent") == "Cancel", "Enter deletes nothing"
         await tab.press("Delete")
         await tab.until("document.querySelector('#delete-refused').textContent !== ''")
         await tab.press("Cancel")
