@@ -235,8 +235,15 @@ def test_keys_count_once_the_menu_has_stood_and_nobody_was_typing() -> None:
     draw(menu)
     assert menu.press("s") == "draft"
     stand(menu, clock)
-    assert menu.press("x") == "nothing"
     assert (menu.press("s"), menu.decision) == ("answer", "session")
+
+
+def test_a_word_that_begins_with_no_choice_answers_nothing() -> None:
+    menu, clock = asked_menu()
+    stand(menu, clock)
+    assert [menu.press(key) for key in "@notes"] == ["nothing"] * 6
+    stand(menu, clock)
+    assert menu.press("o") == "answer"
 
 
 def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
