@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
+from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
@@ -109,6 +110,14 @@ def test_durations_amounts_and_paths_are_short() -> None:
     home = Path("/home/ada")
     assert [short_path(home / name, home) for name in ("", "src")] == ["~", "~/src"]
     assert short_path(Path("/a/" + "b" * 20 + "/cc/dd/eeeeeeee"), home) == "…/cc/dd/eeeeeeee"
+
+
+def test_the_list_of_sessions_keeps_its_columns() -> None:
+    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 12, 100.0)
+    lines = [session.describe(1000.0, 12) for session in (first, second)]
+    assert lines[0] == "diary         just now  1 turn    Why?"
+    assert (lines[1].index("12 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
+    assert len(lines[1]) < 80
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
