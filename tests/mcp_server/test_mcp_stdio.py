@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ pytest.importorskip("mcp", reason="the extra is not installed")
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from cli.screen.vt import VirtualTerminal
 from tailrace.mcp_server import stdio
 from tailrace.mcp_server.stdio import Cancelled, stdio_streams
 from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
@@ -116,3 +119,9 @@ def test_reasons_of_cancellations_are_for_one_request_and_do_not_pile_up() -> No
     for number in range(5000):
         cancelled.note(cancel(number))
     assert (cancelled.reason_of(0), cancelled.reason_of(4999)) == (None, "no")
+
+
+async def test_a_person_who_starts_it_by_hand_is_told_who_should(tmp_path: Path) -> None:
+    env = {**os.environ, "TAILRACE_HOME": str(tmp_path)}
+    async with VirtualTerminal([sys.executable, "-m", "tailrace", "mcp"], env) as terminal:
+        await terminal.until("tailrace mcp is for an MCP host to start; docs/mcp.md says how")

@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,7 @@ class _Distribution:
 def test_M156_an_extra_is_installed_from_where_the_package_came(
     monkeypatch: pytest.MonkeyPatch, direct_url: object, command: str
 ) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: _Distribution(direct_url))
     assert install_command("mcp") == command
 

@@ -81,6 +81,10 @@ def unaliased(config: Config, name: str) -> str:
     return name
 
 
+def is_known(config: Config, provider: str) -> bool:
+    return provider in _known(config)
+
+
 def check_known(config: Config, provider: str) -> None:
     """Raises `ConfigError` where the name stands for nothing."""
     known = _known(config)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+
+from tailrace.system.own_program import own_pip
 
 
 class _DirInfo(msgspec.Struct):
@@ -21,13 +25,13 @@ class _DirectUrl(msgspec.Struct):
 
 def install_command(extra: str) -> str:
     """A package from an index is named; a checkout or a file is installed again from where it lies (M156)."""
-    source = _source()
+    pip, source = own_pip(sys.executable, Path.cwd()), _source()
     path = unquote(urlsplit(source.url).path)
     if source.dir_info is not None and path:
         editable = "-e " if source.dir_info.editable else ""
-        return f"pip install {editable}{shlex.quote(f'{path}[{extra}]')}"
+        return f"{pip} install {editable}{shlex.quote(f'{path}[{extra}]')}"
     target = f"tailrace[{extra}] @ {source.url}" if source.url else f"tailrace[{extra}]"
-    return f"pip install {shlex.quote(target)}"
+    return f"{pip} install {shlex.quote(target)}"
 
 
 def _source() -> _DirectUrl:

@@ -260,7 +260,9 @@ async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Hom
         assert command in terminal.text.replace("\n", "").replace("    ", "")
         assert re.search(r"5\d s left, then it is denied", terminal.text)
         assert "exactly this, here, until this session ends" in terminal.text
-        terminal.type("x\r")  # no answer: nothing happens
+        terminal.type("xo\r")  # no answer: nothing happens, but that keys count a moment later
+        await terminal.until(lambda: not is_bright(terminal))
+        await armed(terminal)
         terminal.type(keys)
         await terminal.until("So it is.")
         await answered(terminal, 2)
@@ -272,13 +274,14 @@ async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Hom
 
 
 async def armed(terminal: VirtualTerminal) -> None:
-    """The menu is there and its keys count: they stand out."""
+    """The menu is there and its keys count."""
+    await terminal.until(lambda: is_bright(terminal))
 
-    def bright() -> bool:
-        rows = [row for row in terminal.rows() if "".join(cell.data for cell in row).startswith("   o  once")]
-        return bool(rows) and rows[0][3].reverse
 
-    await terminal.until(bright)
+def is_bright(terminal: VirtualTerminal) -> bool:
+    """Whether the keys of the menu stand out."""
+    rows = [row for row in terminal.rows() if "".join(cell.data for cell in row).startswith("   o  once")]
+    return bool(rows) and rows[0][3].reverse
 
 
 async def test_what_was_being_typed_approves_nothing_and_comes_back(home: Home) -> None:
@@ -345,12 +348,25 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("no command /frobnicate; /help lists them")
         terminal.enter("/modle faulty/blocks")
         await terminal.until("no command /modle; did you mean /model?")
-        terminal.enter("/model faulty/blocks")
+        terminal.enter("/model anthropic")
+        await terminal.until("which model of anthropic? /model anthropic/MODEL")
+        terminal.enter("/model blocks")
         await terminal.until("model: faulty/blocks")
         terminal.enter("Hello?")
         await terminal.until("First block. Second block.")
         terminal.enter("/quit")
         assert await terminal.exit_code() == 0
+
+
+async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
+    async with home.terminal("--session", "diary") as terminal:
+        await terminal.until("there is none of this name yet: your first message begins it")
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        await terminal.until("there is no session diary yet: this question begins it")
+        assert await terminal.exit_code() == 0
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        assert await terminal.exit_code() == 0
+        assert "diary" not in terminal.text
 
 
 async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.go_on import own_command
-from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, files_for
+from tailrace.cli.chat.conversation import SessionSummary
+from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
@@ -47,10 +47,19 @@ def test_the_first_screen_says_who_where_with_what_and_what_to_try() -> None:
 
 
 def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() -> None:
-    lines = drawn(welcome(WelcomeFacts("1.2", "local/smollm2-135m", "~", embedded=True)))
+    facts = WelcomeFacts("1.2", "local/smollm2-135m", "~", embedded=True, init=".venv/bin/tailrace init")
+    lines = drawn(welcome(facts))
     assert any("small and often wrong" in line for line in lines)
-    assert any(line.startswith("    tailrace init") for line in lines)
+    assert any(line.startswith("    .venv/bin/tailrace init ") for line in lines)
     assert "  tools      none: this model only talks" in lines
+
+
+def test_the_file_to_try_is_one_that_the_model_reads_in_a_few_seconds(tmp_path: Path) -> None:
+    assert file_to_try(tmp_path, embedded=False) == ""
+    (tmp_path / "README.md").write_text("x" * 14_000)
+    assert (file_to_try(tmp_path, embedded=False), file_to_try(tmp_path, embedded=True)) == ("README.md", "")
+    (tmp_path / "pyproject.toml").write_text("[project]")
+    assert file_to_try(tmp_path, embedded=True) == "pyproject.toml"
 
 
 @pytest.mark.parametrize("width", [40, 60, 200])
@@ -103,6 +112,14 @@ def test_durations_amounts_and_paths_are_short() -> None:
     assert short_path(Path("/a/" + "b" * 20 + "/cc/dd/eeeeeeee"), home) == "…/cc/dd/eeeeeeee"
 
 
+def test_the_list_of_sessions_keeps_its_columns() -> None:
+    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 12, 100.0)
+    lines = [session.describe(1000.0, 12) for session in (first, second)]
+    assert lines[0] == "diary         just now  1 turn    Why?"
+    assert (lines[1].index("12 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
+    assert len(lines[1]) < 80
+
+
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -114,6 +131,9 @@ def test_spending_is_counted_by_model_and_a_fork_begins_anew() -> None:
     assert spending.table() == "nothing yet: no model has been asked in this session"
     spending.note_all([UsageRecorded(Usage(9, 9), "p", "big"), RunForked("run_1", 3)])
     spending.note_all([UsageRecorded(Usage(1000, 20), "p", "big"), UsageRecorded(Usage(5, 3), "local", "small")])
+    one = Spending(lambda *_: None)
+    one.note(UsageRecorded(Usage(9, 9), "p", "big"))
+    assert one.table().splitlines()[-1] == "1 call · 18 tokens"
     assert (spending.tokens, spending.cost_usd, spending.context_tokens) == (1028, 0.2, 8)
     lines = spending.table().split("\n")
     assert lines[0].split() == ["p/big", "1,000", "in", "20", "out", "$0.20"]
@@ -224,8 +244,15 @@ def test_keys_count_once_the_menu_has_stood_and_nobody_was_typing() -> None:
     draw(menu)
     assert menu.press("s") == "draft"
     stand(menu, clock)
-    assert menu.press("x") == "nothing"
     assert (menu.press("s"), menu.decision) == ("answer", "session")
+
+
+def test_a_word_that_begins_with_no_choice_answers_nothing() -> None:
+    menu, clock = asked_menu()
+    stand(menu, clock)
+    assert [menu.press(key) for key in "@notes"] == ["nothing"] * 6
+    stand(menu, clock)
+    assert menu.press("o") == "answer"
 
 
 def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
@@ -292,20 +319,3 @@ def test_a_long_paste_is_folded_and_sent_whole() -> None:
 )
 def test_an_answer_in_words(line: str, answer: tuple[str, str] | None) -> None:
     assert answer_of(line) == answer
-
-
-# ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_command_that_goes_on_is_one_that_works_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / ".venv" / "bin" / "tailrace"
-    script.parent.mkdir(parents=True)
-    script.touch(mode=0o755)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert own_command(".venv/bin/tailrace", "/usr/bin/python", tmp_path) == ".venv/bin/tailrace"
-    assert own_command("/x/tailrace/__main__.py", str(script.parent / "python"), tmp_path) == (
-        ".venv/bin/python -m tailrace"
-    )
-    assert own_command(str(script), "", Path("/")) == str(script)[1:]
-    monkeypatch.setenv("PATH", str(script.parent))
-    assert own_command(str(script), "", Path("/")) == "tailrace"

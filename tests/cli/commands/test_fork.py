@@ -14,7 +14,10 @@ import pytest
 
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Run
+from tailrace.system.own_program import own_command
 from tailrace.testing.provider import FaultyProvider, reply
+
+PROGRAM = own_command("__main__.py", sys.executable, Path.cwd())
 
 
 class Cli:
@@ -69,7 +72,7 @@ async def test_the_last_question_is_asked_again_of_another_model(cli: Cli) -> No
     fork, source = await cli.runs()
     assert (code, out) == (0, "Second.\n")
     assert cli.asked(1) == cli.asked(0) == ["Where to?"]
-    said = f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}\n"
+    said = f"forked {source.id} as {fork.id}; go on with: {PROGRAM} chat --session {fork.new.session}\n"
     assert err.startswith(f"{said}other/ok · ")
     assert fork.new.model == "other/ok"
     _, shown, _ = await cli.run("show", fork.id)

@@ -26,6 +26,7 @@ from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
 from tailrace.system.extras import install_command
+from tailrace.system.own_program import own_command
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
@@ -37,6 +38,9 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
         if not name.startswith(("TAILRACE_", "HERMES_")) and not name.endswith("_API_KEY")
     }
     return {**kept, "TAILRACE_HOME": str(home), **variables}
+
+
+PROGRAM = own_command("__main__.py", sys.executable, Path.cwd())
 
 
 def tailrace(home: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +62,7 @@ def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
     home = tmp_path / "new"
     done = tailrace(home, "init")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"wrote {home / 'config.yaml'}\nnext: tailrace\n"
+    assert done.stderr == f"wrote {home / 'config.yaml'}\nnext: {PROGRAM}\n"
     config = load({}, home)
     assert config.streams("cli")
     assert (config.model.provider, config.model.name) == ("local", "smollm2-135m")
@@ -73,7 +77,7 @@ def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path
     assert (done.returncode, done.stderr) == (2, "error: which model of vllm? name it with --model\n")
     (tmp_path / "config.yaml").unlink()
     done = tailrace(tmp_path, "init", "--provider", "openai", "--model", "some: model")
-    assert (done.returncode, done.stderr.splitlines()[1]) == (0, "next: export OPENAI_API_KEY=…, then tailrace")
+    assert (done.returncode, done.stderr.splitlines()[1]) == (0, f"next: export OPENAI_API_KEY=…, then {PROGRAM}")
     config = load({}, tmp_path)
     assert (config.model.provider, config.model.name) == ("openai", "some: model")
     assert "sk-set" not in (tmp_path / "config.yaml").read_text()
@@ -101,6 +105,10 @@ async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path:
         assert "1  xai/grok-4" in shown
         assert "XAI_API_KEY is set" in shown
         assert "3  local/smollm2-135m" in shown
+        terminal.enter("7")
+        await terminal.until("there is no 7 in the list: a number from 1 to 3")
+        terminal.enter("nobody/x")
+        await terminal.until("no provider 'nobody'")
         terminal.enter("2")
         await terminal.until("it answers")
         assert await terminal.exit_code() == 0

@@ -66,6 +66,13 @@ def shown(timeline: Timeline, *, width: int | None = 100, full: bool = False) ->
     return [line.plain for line in lines]
 
 
+def test_a_run_under_way_says_how_long_it_has_run() -> None:
+    timeline = a_timeline(EVENTS[:3])
+    lines = timeline_lines(timeline, TimelineHead("run_1", "running", running_s=67.2), width=None)
+    assert lines[1].plain.endswith(" · 1m 07s so far")
+    assert "took" not in lines[1].plain
+
+
 def test_a_turn_is_told_with_its_times() -> None:
     lines = [" ".join(line.split()) for line in shown(a_timeline(EVENTS), width=None)]
     wanted = [

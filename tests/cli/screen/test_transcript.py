@@ -447,6 +447,26 @@ def test_a_tool_that_was_interrupted_says_so_and_how_long_it_ran() -> None:
     assert Drawn().see(*tool(0, INTERRUPTED, ok=False)).settled == ["  ◼ terminal  make  interrupted  3.1s  #1"]
 
 
+def test_a_change_in_full_is_told_once() -> None:
+    change = FileChange("a.py", 1, 1, " def f():\n-    old\n+    new")
+    drawn = Drawn().see(*tool(0, "a.py, from line 1:\n def f():\n-    old\n+    new", change=change))
+    drawn.settled.clear()
+    drawn.transcript.expand_tool()
+    drawn.draw()
+    assert drawn.settled[2:] == ["      a.py, from line 1", "        def f():", "      -     old", "      +     new"]
+
+
+def test_an_interruption_names_its_question_where_something_was_said_since() -> None:
+    drawn = Drawn()
+    drawn.transcript.add_question("Why?")
+    drawn.transcript.add_command("!ls")
+    drawn.see(RunFinished("stopped")).draw()
+    assert drawn.settled[-1] == "  ◼ interrupted: Why?"
+    drawn.transcript.add_question("And now?")
+    drawn.see(RunFinished("stopped")).draw()
+    assert drawn.settled[-1] == "  ◼ interrupted"
+
+
 def test_one_tool_is_shown_in_full_the_last_one_first() -> None:
     drawn = Drawn().see(*tool(0, "\n".join(f"line {n}" for n in range(30))), *tool(1, "short"))
     drawn.settled.clear()

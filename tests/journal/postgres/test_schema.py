@@ -153,7 +153,7 @@ async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(builtins, "__import__", without_asyncpg)
     refused = str(await refusal("postgresql://ann:hunter2@db/x"))
-    assert refused.startswith("store.url: PostgreSQL needs an extra: pip install ")
+    assert refused.startswith("store.url: PostgreSQL needs an extra: ")
     assert "[postgres]" in refused
 
 

@@ -106,6 +106,7 @@ async def test_deleting_asks_first_and_is_refused_while_it_runs(devtools: str, t
         await tab.until_shown("three")
         await listed(tab, ["Count.", "Name a river."])
         await tab.press("Delete Count.")
+        assert await tab.value("document.activeElement.textContent") == "Cancel", "Enter deletes nothing"
         await tab.press("Delete")
         await tab.until("document.querySelector('#delete-refused').textContent !== ''")
         await tab.press("Cancel")
@@ -214,3 +215,14 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
         shown = " ".join(str(node.get("name", {}).get("value")) for node in texts["nodes"])
     assert "This page needs JavaScript." in shown
     assert "Send" not in shown, "no form that does nothing"
+
+
+async def test_a_long_name_leaves_the_conversation_in_the_window(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Done.")) as (_, _, tab):
+        for size in (DESKTOP, PHONE):
+            await tab.size(*size)
+            await tab.send("Read https://example.com/" + "a-long-path/" * 30 + " please, and say what it is about.")
+            await tab.until(ENDED)
+            inside = "(name) => document.querySelector(name).getBoundingClientRect().right <= innerWidth"
+            for name in ("#heading", "#main", "#log", ".answer", "#send"):
+                assert await tab.value(f"({inside})({name!r})"), f"{name} sticks out of {size}"

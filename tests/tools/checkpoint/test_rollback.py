@@ -81,6 +81,12 @@ def test_it_asks_at_a_terminal(
     assert ("left as it is" in done.stderr) == (code == 1)
 
 
+def test_an_empty_list_says_so(here: Workplace, home: Path) -> None:
+    listed = rollback(here, home, "--list")
+    assert (listed.returncode, listed.stdout) == (0, "")
+    assert listed.stderr == f"there is no checkpoint of {here.directory}; tailrace chat --checkpoints makes them\n"
+
+
 def test_the_list_and_the_diff(here: Workplace, home: Path, changed: Path) -> None:
     listed = rollback(here, home, "--list")
     assert re.fullmatch(r"  1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  fix the tests\n", listed.stdout)

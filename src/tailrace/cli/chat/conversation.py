@@ -16,15 +16,15 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
 from tailrace.app.costs import Costs
-from tailrace.app.models import LOCAL, named
+from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
 from tailrace.cli.chat.spending import Spending
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
-from tailrace.errors import ConfigError, RunParked, TailraceError
+from tailrace.errors import RunParked, TailraceError
 from tailrace.messages import Message, SpentTokens, Usage, user
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.runs.timeline.question import question_of
 
@@ -54,10 +54,10 @@ class SessionSummary(msgspec.Struct, frozen=True):
     at: float
     unfinished: Run | None = None
 
-    def describe(self, now: float) -> str:
+    def describe(self, now: float, id_width: int = 0) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return f"{self.id}  {age(now - self.at)}  {turns}{state}  {sanitized_line(self.question, 60)}"
+        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<8}{state}  {sanitized_line(self.question, 44)}"
 
 
 def age(seconds: float) -> str:
@@ -85,6 +85,11 @@ def sessions_of(runs: Sequence[Run]) -> list[SessionSummary]:
     ]
 
 
+async def is_new_session(journal: Journal, session: str) -> bool:
+    """Whether nothing was ever asked under this name, or all of it is deleted."""
+    return not await journal.runs(session=session, limit=1)
+
+
 class Conversation:
     """One user's conversation. `options` hold the switches; the session changes with `/new` and `/resume`."""
 
@@ -109,11 +114,21 @@ class Conversation:
 
     async def use_model(self, name: str) -> None:
         """Raises `TailraceError` where the model cannot be called; the current model then stays."""
-        choice = named(self.app.config, name)
-        if not choice.name:
-            raise ConfigError("expected <provider>/<model>", key="model")
-        await self.app.models.make_ready(choice)
+        name = self._full_name(name)
+        await self.app.models.make_ready(named(self.app.config, name))
         self.switch(model=name)
+
+    def _full_name(self, name: str) -> str:
+        """`<provider>/<model>` of what was typed, as `--model` understands it: a provider alone is its own model, where
+        it has one, and any other bare name a model of the configured provider."""
+        config = self.app.config
+        if "/" in unaliased(config, name):
+            return name
+        if not is_known(config, name):
+            return full_name(config, name)
+        if (model := default_model(config, name)) is None:
+            raise TailraceError(f"which model of {name}? /model {name}/MODEL")
+        return f"{name}/{model}"
 
     # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────
 

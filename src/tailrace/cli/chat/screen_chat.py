@@ -25,12 +25,11 @@ from tailrace import __version__
 from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, now
-from tailrace.cli.chat.go_on import go_on_command
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
-from tailrace.cli.chat.question import CommandOutput, files_for
+from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
@@ -47,9 +46,9 @@ from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
-_EXAMPLES: Final = ("README.md", "README.rst", "README", "pyproject.toml")  # files to try "@" with
 _STOP: Final = TypedLine("/stop", "")
 
 
@@ -245,6 +244,8 @@ class ScreenChat:
             self.notify(f"session {conversation.session}")
             for run in await conversation.turns(5):
                 await self.replay(run)
+            if await is_new_session(conversation.app.journal, conversation.session):
+                self.notify("there is none of this name yet: your first message begins it")
             await conversation.count_spending()
             return
         self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
@@ -263,8 +264,9 @@ class ScreenChat:
             app.offered_tools(conversation.options.model),
             choice.provider == LOCAL,
             conversation.options.yolo or app.config.yolo,
-            next((name for name in _EXAMPLES if (directory / name).is_file()), ""),
+            file_to_try(directory, embedded=choice.provider == LOCAL),
             (directory / ".git").exists(),
+            typed("init"),
         )
 
     async def _work(self) -> None:
@@ -339,7 +341,7 @@ class ScreenChat:
             self._command.cancel()
         await self.interrupt()
         if self._turns:
-            self.notify(f"go on with this conversation:\n  {go_on_command(self._conversation.session)}")
+            self.notify(f"go on with this conversation:\n  {typed(f'chat --session {self._conversation.session}')}")
 
     # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
 

@@ -78,7 +78,12 @@ class Spending:
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        total = [f"{self.calls} calls", f"{self.tokens:,} tokens", *filter(None, [dollars(self.cost_usd)])]
+        calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
+        total = [
+            calls,
+            f"{self.tokens:,} tokens",
+            *filter(None, [dollars(self.cost_usd)]),
+        ]
         return "\n".join([*lines, " · ".join(total)])
 
 

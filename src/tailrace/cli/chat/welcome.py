@@ -25,6 +25,7 @@ class WelcomeFacts(msgspec.Struct, frozen=True):
     yolo: bool = False
     file: str = ""  # one in the directory, to try "@" with
     is_repository: bool = False
+    init: str = "tailrace init"  # as it can be typed
 
 
 def welcome(facts: WelcomeFacts) -> Rows:
@@ -45,7 +46,7 @@ def welcome(facts: WelcomeFacts) -> Rows:
     rows += [_EMPTY, (("  Try", "cyan"),)]
     rows += [(("    ", ""), (line, "")) for line in _examples(facts)]
     if facts.embedded:
-        rows += [_EMPTY, (("  A real model", "cyan"),), *_real_model()]
+        rows += [_EMPTY, (("  A real model", "cyan"),), *_real_model(facts.init)]
     keys = "Enter sends · Ctrl-C stops · Ctrl-D leaves · /help lists the commands"
     return Rows((*rows, _EMPTY, (("  ", ""), (keys, "dim"))), indent=0)
 
@@ -57,9 +58,9 @@ def _examples(facts: WelcomeFacts) -> tuple[str, str, str]:
     return talk, file, f"{command}   and then: what do you make of this?"
 
 
-def _real_model() -> list[_Row]:
+def _real_model(init: str) -> list[_Row]:
     return [
-        (("    tailrace init", "bold"), ("   finds a key or an Ollama, and writes the config", "dim")),
+        ((f"    {init}", "bold"), ("   finds a key or an Ollama, and writes the config", "dim")),
         (("    /model ollama/qwen3:8b", "bold"), ("   or another, for this conversation", "dim")),
     ]
 

@@ -88,13 +88,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import turn_of
-    from tailrace.cli.chat.oneshot import OneShot
+    from tailrace.cli.chat.conversation import is_new_session, turn_of
+    from tailrace.cli.chat.oneshot import OneShot, print_status
     from tailrace.cli.chat.tty_approval import TerminalAsker
+    from tailrace.cli.screen.sanitize import sanitized_line
 
     cancel_on_sigterm()
     async with open_app(config) as app:
         await app.models.make_ready(named(config, options.model))
+        if options.session and sys.stderr.isatty() and await is_new_session(app.journal, options.session):
+            print_status(f"there is no session {sanitized_line(options.session, 80)} yet: this question begins it")
         asker = TerminalAsker.open()
         shot = OneShot(
             app,

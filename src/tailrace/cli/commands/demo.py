@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tailrace.cli.main import DONE, FAILED
+from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +68,7 @@ def _summary(console: Console, seen: list[Seen], *, written: bool) -> int:
         highlight=False,
     )
     console.print(
-        "Next: tailrace init (a real model), tailrace (chat), tailrace serve (the API and the page)", highlight=False
+        f"Next: {typed('init')} (a real model), {typed()} (chat), {typed('serve')} (the API and the page)",
+        highlight=False,
     )
     return DONE if whole == len(seen) and written else FAILED

@@ -19,6 +19,7 @@ from tailrace.cli.main import DONE, FAILED, add_log_level, print_error
 from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
 from tailrace.config.sections import Store
+from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
     from tailrace.app import App
@@ -159,7 +160,7 @@ async def _execute(args: argparse.Namespace, config: Config) -> int:
         try:
             return await watch_instance(app, instance, as_json=args.json)
         except asyncio.CancelledError:
-            sys.stderr.write(f"\ninterrupted; go on with: tailrace flow resume {public_id(instance)}\n")
+            sys.stderr.write(f"\ninterrupted; go on with: {typed(f'flow resume {public_id(instance)}')}\n")
             raise
 
 

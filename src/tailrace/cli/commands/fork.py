@@ -15,6 +15,7 @@ from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import INTERRUPTED
 from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
+from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
     from tailrace.events import Entry
@@ -84,7 +85,8 @@ async def _fork(args: argparse.Namespace, config: Config) -> int:
             )
             await app.models.make_ready(named(config, spec.model))
             fork = await app.agents.start_fork(spec)
-            print_status(f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}")
+            going_on = typed(f"chat --session {fork.new.session}")
+            print_status(f"forked {source.id} as {fork.id}; go on with: {going_on}")
             shot = OneShot(
                 app,
                 streamed=config.streams("cli", args.stream),

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import logging
 import os
+import sys
 from pathlib import Path
 
 from tailrace.cli.argument_types import whole_number
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     if depth_in(os.environ) > 1:
         raise ConfigError("tailrace mcp is a server of itself here, which would start without end", key="mcp.servers")
+    if sys.stdin.isatty():
+        sys.stderr.write("tailrace mcp is for an MCP host to start; docs/mcp.md says how\n")
     pipes = take_stdio()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:

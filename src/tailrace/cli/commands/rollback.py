@@ -38,8 +38,11 @@ def run(args: Namespace, config: Config) -> int:
         return USAGE
     checkpoints = Checkpoints(config.home / "checkpoints", args.directory)
     if args.list:
-        for checkpoint in checkpoints.all():
+        listed = checkpoints.all()
+        for checkpoint in listed:
             _print(_line(checkpoint))
+        if not listed:
+            _say(f"there is no checkpoint of {args.directory.resolve()}; tailrace chat --checkpoints makes them\n")
         return DONE
     plan = checkpoints.plan(number)
     if not plan.changes:

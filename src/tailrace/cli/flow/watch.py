@@ -7,6 +7,7 @@ stderr. The table of steps at the end is made from the log, with the log's own t
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
 MAX_ROWS = 24  # of the panel, however high the terminal is
+_MISSING_INPUT = re.compile(r"\bthere is no input\.(\w+)$")
 QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs are not what anybody waits for
 
 
@@ -133,7 +135,9 @@ async def print_summary(journal: Journal, run: Run, config: Config) -> None:
         sys.stderr.write(f"       tailrace flow resume {public_id(run)} lets it go on\n")
     if progress.error is not None:
         print_error(progress.error.message)
-    if progress.state == "failed":
+    if missing := _MISSING_INPUT.search(progress.error.message if progress.error is not None else ""):
+        sys.stderr.write(f"       tailrace flow run FILE --input {missing[1]}=… gives it\n")
+    elif progress.state == "failed":
         failed = next((step for step in reversed(progress.steps.values()) if step.state == "failed"), None)
         where = f" from step {sanitized_line(failed.block_id)}" if failed is not None else ""
         sys.stderr.write(f"       tailrace flow retry {public_id(run)} goes on{where}\n")

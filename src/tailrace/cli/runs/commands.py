@@ -130,9 +130,11 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     if args.json:
         _print(msgspec.json.encode(timeline).decode())
         return DONE
-    (overview,) = await overviews_of(journal, [found], now=time.time())
+    now = time.time()
+    (overview,) = await overviews_of(journal, [found], now=now)
     console = console_for(sys.stdout)
-    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found))
+    running_s = max(0.0, now - found.created_at) if overview.state in ("running", "asking") else None
+    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found), running_s)
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)

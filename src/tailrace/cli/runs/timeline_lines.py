@@ -30,6 +30,7 @@ class TimelineHead(NamedTuple):
     state: str
     owner: str = ""
     origin: str = ""  # what it was forked from, in words
+    running_s: float | None = None  # how long it has been executed, while it is
 
 
 def timeline_lines(timeline: Timeline, head: TimelineHead, *, width: int | None, full: bool = False) -> list[Text]:
@@ -51,7 +52,9 @@ def _head_lines(timeline: Timeline, head: TimelineHead, width: int | None) -> li
     first.append(f"  {began}", style="dim")
     about = [timeline.kind, timeline.model, f"session {timeline.session}" if timeline.session else ""]
     about += [f"executed by {head.owner}" if head.owner else "", spent_words(timeline.usage, timeline.cost_usd)]
-    if timeline.duration_s is not None:
+    if head.running_s is not None:
+        about.append(f"{duration(head.running_s)} so far")
+    elif timeline.duration_s is not None:
         about.append(f"took {duration(timeline.duration_s)}")
     lines = [first, Text(sanitized_line(" · ".join(filter(None, about)), 400), style="dim")]
     if head.origin:

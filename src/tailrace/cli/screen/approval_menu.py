@@ -45,6 +45,7 @@ class ApprovalMenu:
         self._drawn_at: float | None = None  # when it first stood on the screen
         self._painted_bright = False  # the last rows say that the keys count
         self._bright = False  # and they are on the screen
+        self._astray = False  # the last key meant nothing, and those that follow it at once mean nothing either
         self._rest = ""  # of the word whose first letter was the answer: who types it out means no message by it
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -52,7 +53,7 @@ class ApprovalMenu:
     def open(self, asked: ApprovalAsked) -> None:
         self.asked, self.gives_reason, self.decision = asked, False, None
         now = self._clock()
-        self._drawn_at, self._bright = None, False
+        self._drawn_at, self._bright, self._astray = None, False, False
         left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
         self._ends_at = now + left_s
 
@@ -82,12 +83,17 @@ class ApprovalMenu:
             return "nothing" if self.swallows(key) else "draft"
         if not self.is_armed:
             self.key_was_pressed()
-            return "draft"
+            return "nothing" if self._astray else "draft"
+        self._astray = False
         word = key.lower()
         if word == WHY_KEY:
             self.gives_reason = True
             return "why"
-        if (decision := _BY_KEY.get(word)) is None:
+        if (
+            decision := _BY_KEY.get(word)
+        ) is None:  # a word that is typed without looking: its other letters mean nothing
+            self._astray = True
+            self.key_was_pressed()
             return "nothing"
         self.decision, self._rest = decision, f"{decision[1:]}\r"
         self.key_was_pressed()

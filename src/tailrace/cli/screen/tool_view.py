@@ -183,7 +183,8 @@ def _in_full(tool: KeptTool) -> list[Piece]:
     if recorded is None:
         return [*pieces, *_dim(["its output is no longer kept: only the line is"])]
     if recorded.change is not None:
-        return [*_dim([sanitized_line(recorded.output)]), *_diff(recorded.change, EXPANDED_LINES)]
+        said = recorded.output.partition("\n")[0]  # the lines below it are the diff
+        return [*_dim([sanitized_line(said).removesuffix(":")]), *_diff(recorded.change, EXPANDED_LINES)]
     lines = sanitized(recorded.output).rstrip().split("\n")
     more = [f"… {len(lines) - EXPANDED_LINES} more lines"] if len(lines) > EXPANDED_LINES else []
     return [

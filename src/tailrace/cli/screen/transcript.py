@@ -147,6 +147,7 @@ class Transcript:
         self._since: float | None = None  # when the running turn last sent something; None without one
         self._began = 0.0
         self._command = ""  # of the user's own that runs
+        self._question, self._said = "", False  # the last one, and whether the program has spoken since
 
     @property
     def approval(self) -> ApprovalAsked | None:
@@ -203,6 +204,7 @@ class Transcript:
 
     def add_question(self, question: str) -> None:
         self._settle(UserMessage(sanitized(question)))
+        self._question, self._said = question, False
         self.tools.begin_turn()
         self.waiting()
 
@@ -236,6 +238,7 @@ class Transcript:
         if self._message is not None and self.streamed and self._message.begun:
             self._held += pieces
         else:
+            self._said = self._said or self._since is not None
             self._settle(*pieces)
 
     def _settle(self, *pieces: Piece) -> None:
@@ -383,7 +386,8 @@ class Transcript:
         failure = self._progress.failure(finished)
         match finished.status:
             case "stopped":
-                self._settle_apart(NoticeLine("◼ interrupted", "yellow"))
+                which = f": {sanitized_line(self._question, 60)}" if self._said else ""
+                self._settle_apart(NoticeLine(f"◼ interrupted{which}", "yellow"))
             case "incomplete" if failure is not None:
                 self._settle_apart(NoticeLine(f"⚠ incomplete: {failure.what}", "yellow"), *_advice(failure.advice))
             case "failed" if failure is not None:

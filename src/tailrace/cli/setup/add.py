@@ -34,6 +34,7 @@ from tailrace.config.sections import (
 )
 from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
 from tailrace.errors import ConfigError, PlatformError
+from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
 PAIRING_TIMEOUT_S = 180.0
@@ -240,7 +241,7 @@ class _Addition:
             sys.stderr.write(
                 "nobody is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"
             )
-        sys.stderr.write("next: tailrace gateway, or tailrace serve\n")
+        sys.stderr.write(f"next: {typed('gateway')}, or {typed('serve')}\n")
 
 
 class _PairingInbox:

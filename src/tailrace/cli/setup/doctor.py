@@ -31,6 +31,7 @@ from tailrace.config.sections import ModelRef, without_credentials
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
+from tailrace.system.own_program import typed
 from tailrace.system.private_files import is_open_to_others
 
 State = Literal["ok", "note", "broken"]
@@ -106,7 +107,9 @@ def _files(config: Config) -> Iterator[Finding]:
     if file.exists():
         yield Finding("ok", f"config {file}")
     else:
-        yield Finding("note", f"no config at {file}: the defaults hold", "tailrace init writes one, with streaming on")
+        yield Finding(
+            "note", f"no config at {file}: the defaults hold", f"{typed('init')} writes one, with streaming on"
+        )
     place = next(path for path in (config.home, *config.home.parents) if path.exists())
     if not os.access(place, os.W_OK):
         yield Finding("broken", f"{place} cannot be written to", "set TAILRACE_HOME to a directory of yours")
@@ -282,7 +285,7 @@ async def _store(config: Config) -> Finding:
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")
     if parked:
-        return Finding("note", f"{shown}: {len(parked)} runs are set aside", "tailrace runs --unfinished lists them")
+        return Finding("note", f"{shown}: {len(parked)} runs are set aside", f"{typed('runs --unfinished')} lists them")
     return Finding("ok", f"{shown}: can be read and written")
 
 

@@ -25,6 +25,7 @@ from tailrace.cli.setup.config_file import copied_aside, home_directory, new_con
 from tailrace.config.load import load
 from tailrace.errors import TailraceError
 from tailrace.providers.presets import PRESETS
+from tailrace.system.own_program import typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +72,9 @@ def _asked(question: str) -> str:
         return input().strip()
     except EOFError:
         return ""
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")  # the shell's prompt stands on a line of its own
+        raise
 
 
 def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
@@ -85,11 +89,22 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     width = max(len(f"{found.provider}/{found.model}") for found in candidates)
     for number, found in enumerate(candidates, 1):
         sys.stderr.write(f"  {number}  {f'{found.provider}/{found.model}':<{width}}   {found.reason}\n")
-    answer = _asked("A number, or provider/model [1]: ") or "1"
-    if answer.isdecimal() and 1 <= int(answer) <= len(candidates):
+    while True:
+        answer = _asked("A number, or provider/model [1]: ") or "1"
+        try:
+            return _answered(answer, candidates, args.model or "")
+        except ValueError as mistake:
+            print_error(str(mistake))
+
+
+def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate:
+    """Raises `ValueError` in words for what is no answer."""
+    if answer.isdecimal():
+        if not 1 <= int(answer) <= len(candidates):
+            raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
         return candidates[int(answer) - 1]
-    provider, _, model = answer.partition("/")
-    return _named(provider, args.model or model)
+    provider, _, named = answer.partition("/")
+    return _named(provider, model or named)
 
 
 def _named(provider: str, model: str) -> Candidate:
@@ -121,6 +136,6 @@ def _tell(file: Path, provider: str) -> None:
     sys.stderr.write(f"wrote {file}\n")
     preset = PRESETS.get(provider)
     if preset is not None and preset.key_env and not is_set(os.environ, preset.key_env):
-        sys.stderr.write(f"next: export {preset.key_env}=…, then tailrace\n")
+        sys.stderr.write(f"next: export {preset.key_env}=…, then {typed()}\n")
     else:
-        sys.stderr.write("next: tailrace\n")
+        sys.stderr.write(f"next: {typed()}\n")

@@ -97,8 +97,9 @@ async def _sessions(call: SlashCall) -> None:
         call.surface.notify("no sessions yet")
         return
     here, at = call.conversation.session, now()
+    width = max(len(session.id) for session in sessions)
     lines = [
-        f"{'*' if session.id == here else ' '}{number:>2}  {session.describe(at)}"
+        f"{'*' if session.id == here else ' '}{number:>2}  {session.describe(at, min(width, 26))}"
         for number, session in enumerate(sessions, 1)
     ]
     call.surface.notify("\n".join([*lines, "", "/resume N goes on with one"]))

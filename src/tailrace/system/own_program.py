@@ -1,4 +1,4 @@
-"""The command that goes on with a session, as this user can type it: `tailrace` may not be on the PATH."""
+"""Programs of this installation as the user can type them: an environment that is not active is not on the PATH."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ import sys
 from pathlib import Path
 
 
-def go_on_command(session: str) -> str:
-    return f"{own_command(sys.argv[0], sys.executable, Path.cwd())} chat --session {session}"
+def typed(arguments: str = "") -> str:
+    """`tailrace ARGUMENTS`, as it can be typed where this process was started."""
+    return f"{own_command(sys.argv[0], sys.executable, Path.cwd())} {arguments}".rstrip()
 
 
 def own_command(called_as: str, python: str, directory: Path) -> str:
     """How this program was started, in the shortest form that works from `directory`."""
     called = Path(called_as)
-    if called.name == "__main__.py":  # python -m tailrace
+    if called.name in ("__main__.py", "-c", ""):  # python -m tailrace, or code that called it
         return f"{_short(Path(python), directory)} -m tailrace"
     found = shutil.which(called.name)
     if found is not None and (called.name == called_as or _same(Path(found), directory / called)):
         return called.name
     return _short(directory / called, directory)
+
+
+def own_pip(python: str, directory: Path) -> str:
+    """The pip beside this Python; plain `pip` where that is the one that a shell finds, and where there is none."""
+    pip = Path(python).with_name("pip")
+    found = shutil.which("pip")
+    if not pip.is_file() or (found is not None and Path(found).parent == pip.parent):
+        return "pip"
+    return _short(pip, directory)
 
 
 def _same(one: Path, other: Path) -> bool:
