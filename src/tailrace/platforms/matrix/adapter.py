@@ -29,6 +29,7 @@ CAPABILITIES = port.Capabilities(
     unit="bytes",
     edits=True,
     deletes=True,
+    command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
     windows=(port.Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
