@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import platform
-import re
 import shlex
 import sqlite3
 import sys
@@ -25,6 +24,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef, without_credentials
@@ -218,22 +218,9 @@ def _secrets(config: Config) -> Iterator[Finding]:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
 
 
-# What a user's id looks like, and an example. On the other platforms names are ids.
-USER_IDS: Final = {
-    "telegram": (re.compile(r"-?\d+"), "12345"),
-    "discord": (re.compile(r"\d{15,21}"), "80351110224678912"),
-    "slack": (re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
-    "whatsapp": (re.compile(r"\+?\d+"), "491701234567"),
-    "matrix": (re.compile(r"@[^:]+:.+"), "@ada:example.org"),
-}
-
-
 def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
-    """Names where the platform gives ids: nobody would be served, and nothing would say why."""
-    if name not in USER_IDS:
-        return
-    pattern, example = USER_IDS[name]
-    if odd := [user for user in allow if user != "*" and not pattern.fullmatch(user)]:
+    odd, example = odd_users(name, allow)
+    if odd:
         shown = ", ".join(odd)
         yield Finding("broken", f"platforms.{name}.allow: {shown} is no user's id", f"an id looks like {example}")
 
