@@ -26,7 +26,7 @@ from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platfo
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision, Snapshot
 from tailrace.messages import JsonObject, Message
-from tailrace.platforms.runtime.attachments import message_of, named_message
+from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
@@ -197,6 +197,7 @@ class Conversations:
             yolo=await self._is_yolo(place),
             busy=self._settings.busy,
             unfetched=Unfetched(self._platform.name, msgspec.to_builtins(received)) if received.attachments else None,
+            shown=shown_text(received) if received.attachments else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
