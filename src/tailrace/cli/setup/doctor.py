@@ -319,6 +319,15 @@ def _reported_already(platform_name: str, problem: ConfigError) -> bool:
     return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
 
 
+def _doubt(error: PlatformError | TimeoutError) -> str:
+    """What to look at first; nothing where the reason says it."""
+    reason = str(error)
+    if isinstance(error, TimeoutError) or "no connection" in reason or "cannot reach" in reason:
+        return "does this machine reach it (network, DNS, proxy)? "
+    refused = error.permanent and ("token" in reason or "login" in reason)
+    return "is the token valid? " if refused else ""
+
+
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
     """Whether each enabled platform accepts the token, tried with a call that costs nothing."""
     from tailrace.platforms.runtime.registry import enabled, make_platform
@@ -335,9 +344,7 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
                 yield Finding("ok", f"{name}: {await platform_.check()}")
         except (PlatformError, TimeoutError) as exc:
             reason = str(exc).removeprefix(f"{name}: ") or "no answer in time"
-            away = isinstance(exc, TimeoutError) or "no connection" in reason
-            doubt = "does this machine reach it (network, DNS, proxy)?" if away else "is the token valid?"
-            yield Finding("broken", f"{name}: {reason}", f"{doubt} see docs/platforms/{name}.md")
+            yield Finding("broken", f"{name}: {reason}", f"{_doubt(exc)}see docs/platforms/{name}.md")
         finally:
             await platform_.close()
 
