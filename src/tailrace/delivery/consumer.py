@@ -172,11 +172,12 @@ class GatewayStreamConsumer:
         self._ledger = ledger
         self._on_approval = on_approval
         self._suspended = False
+        capabilities = platform.capabilities(spec.place)
         planner = Planner(
             ledger.id,
             spec.place,
-            platform.capabilities(spec.place),
-            Presenter(spec.chrome),
+            capabilities,
+            Presenter(spec.chrome, mark=capabilities.command_mark),
             showing=spec.showing,
             pace=line.pace,
             hints=hints,

@@ -67,6 +67,8 @@ class Capabilities(Value):
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
+    threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
+    command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
     resend: Resend = "never"  # what to do about a send without a reply; see `Send` and `LookUp`

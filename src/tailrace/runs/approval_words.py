@@ -9,6 +9,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 
 NO_SURFACE: Final = "nobody"  # `ApprovalAnswered.by` where no surface could ask
 TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
+RUN_OVER: Final = "run over"  # in place of a name, for a question that was open when its run ended
 _APPROVED: Final = {"once": "approved once", "session": "approved for this session", "always": "approved always"}
 
 
@@ -27,6 +28,8 @@ def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
     """Why there was no answer; empty where somebody gave one."""
     if by == NO_SURFACE:
         return "there was nobody to ask"
+    if by == RUN_OVER:
+        return "the run ended before an answer came"
     if by != TIMED_OUT:
         return ""
     waited_s = round(asked.expires_at - asked.asked_at) if asked is not None and asked.expires_at else 0

@@ -18,6 +18,7 @@ from tailrace.config.load import load
 from tailrace.config.sections import Platforms
 from tailrace.errors import ConfigError
 from tailrace.testing.platforms.telegram import FakeTelegram
+from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 CONFIG = (
     "# mine\nagent: {max_turns: 3}   # few\n\nplatforms:   # chats\n    discord:\n        enabled: false\n# the end\n"
@@ -81,6 +82,13 @@ async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         (("matrix", "--set", "user=@b:x"), "matrix needs --set homeserver=…"),
         (("telegram", "--set", "colour=red"), "--set colour=red: expected KEY=VALUE with a key of docs/platforms"),
         (("discord",), "platforms.discord is in the config already"),
+        (("telegram", "--allow", "@ada"), "@ada is no user's id on telegram; an id looks like 12345"),
+        (("whatsapp", "--allow", "+1 555 1234567"), "+1 555 1234567 is no user's id on whatsapp"),
+        (("matrix", "--set", "homeserver=http://x", "--set", "user=bot"), "bot is no user's id on matrix"),
+        (
+            ("matrix", "--set", "homeserver=http://x", "--set", "user=@b:x"),
+            "matrix needs MATRIX_PASSWORD, or MATRIX_TOKEN, in the environment",
+        ),
     ],
 )
 async def test_without_a_terminal_it_says_what_is_missing(tmp_path: Path, args: tuple[str, ...], error: str) -> None:
@@ -89,6 +97,33 @@ async def test_without_a_terminal_it_says_what_is_missing(tmp_path: Path, args: 
     assert code in (1, 2)
     assert said.startswith(f"error: {error}")
     assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+async def test_a_key_that_cannot_be_is_named_without_a_file_that_nobody_wrote(tmp_path: Path) -> None:
+    code, said = await add(tmp_path, "homeassistant", "--set", "url=127.0.0.1:8123", HASS_TOKEN="x")
+    assert code == 1
+    assert said.startswith("error: platforms.homeassistant.url: expected an http:// or https:// address")
+
+
+async def test_a_token_of_the_environment_is_said_to_be_kept_nowhere(tmp_path: Path) -> None:
+    async with FakeTelegram() as telegram:
+        args = ("telegram", "--set", f"base_url={telegram.url}", "--allow", "7")
+        code, said = await add(tmp_path, *args, TELEGRAM_BOT_TOKEN=telegram.token)
+    assert code == 0
+    assert f"or as TELEGRAM_BOT_TOKEN=… in {tmp_path / 'env'}\n" in said
+
+
+async def test_what_is_left_to_do_at_meta_is_said(tmp_path: Path) -> None:
+    async with FakeWhatsApp() as whatsapp:
+        args = ("--set", f"base_url={whatsapp.url}", "--set", f"phone_number_id={whatsapp.phone_number_id}")
+        variables = {
+            "WHATSAPP_TOKEN": whatsapp.token,
+            "WHATSAPP_APP_SECRET": whatsapp.app_secret,
+            "WHATSAPP_VERIFY_TOKEN": whatsapp.verify_token,
+        }
+        code, said = await add(tmp_path, "whatsapp", *args, "--allow", "15551234567", **variables)
+    assert code == 0
+    assert "https://YOUR.HOST/platforms/whatsapp/webhook" in said
 
 
 # ── the text of the config ───────────────────────────────────────────────────────────────────────────────────

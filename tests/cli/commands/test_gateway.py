@@ -43,6 +43,23 @@ async def test_pair_lets_in_the_user_who_was_given_the_code(tmp_path: Path) -> N
     assert "no such pairing code" in again.stderr
 
 
+async def test_who_was_let_in_is_listed_and_can_be_let_out(tmp_path: Path) -> None:
+    async with open_journal("sqlite:///tailrace.db", tmp_path / "tailrace.db") as journal:  # as a live gateway has it
+        pairing = Pairing(journal)
+        nobody = await asyncio.to_thread(gateway, tmp_path, "--paired")
+        assert (nobody.returncode, nobody.stdout) == (0, "nobody was let in by a code\n")
+        for user in ("telegram:7", "slack:U8"):
+            await pairing.accept(await pairing.code_for(user, "") or "")
+        listed = await asyncio.to_thread(gateway, tmp_path, "--paired")
+        assert listed.stdout == "slack:U8\ntelegram:7\n"
+        done = await asyncio.to_thread(gateway, tmp_path, "--unpair", "telegram:7")
+        assert (done.returncode, done.stdout) == (0, "telegram:7 is no longer let in\n")
+        assert not await pairing.is_paired("telegram:7")
+        again = await asyncio.to_thread(gateway, tmp_path, "--unpair", "telegram:7")
+    assert again.returncode == 1
+    assert "no such user was let in by a code: 'telegram:7'" in again.stderr
+
+
 def test_pairing_needs_a_store_that_is_shared(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("store: {url: 'memory://'}", encoding="utf-8")
     done = gateway(tmp_path, "--pair", "ABCDEFGH")

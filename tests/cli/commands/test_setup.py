@@ -27,6 +27,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
 from tailrace.system.extras import install_command
 from tailrace.system.own_program import own_command
+from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
@@ -436,6 +437,16 @@ async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(pa
         patient.write(platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": telegram.url}})
         [wrong] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
     assert wrong.advice.startswith("is the token valid?")
+
+
+async def test_doctor_doubts_no_token_where_the_reason_is_another(patient: Patient) -> None:
+    async with FakeDiscord() as discord:
+        discord.content_intent = False
+        patient.setenv("DISCORD_BOT_TOKEN", discord.token)
+        patient.write(platforms={"discord": {"enabled": True, "allow": ["*"], "base_url": discord.url}})
+        [finding] = [one for one in await patient.broken(offline=False) if one.what.startswith("discord:")]
+    assert finding.what.startswith("discord: the message content intent is not enabled for this bot")
+    assert finding.advice == "see docs/platforms/discord.md"
 
 
 # ── completion ───────────────────────────────────────────────────────────────────────────────────────────────

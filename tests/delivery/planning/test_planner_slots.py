@@ -197,6 +197,25 @@ def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
     assert question.buttons == ()
 
 
+def test_a_question_whose_run_was_stopped_has_no_button_left() -> None:
+    stage = Stage(EDITING)
+    stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))
+    stage.run_until(stage.now + 3)
+    question = stage.chat.messages[-1]
+    assert question.buttons
+    stage.feed(numbered([RunFinished("stopped")], first=3))
+    stage.finish()
+    assert question.buttons == ()
+    assert question.text.endswith("⌛ Not executed: the run ended before an answer came")
+
+
+def test_a_question_whose_run_was_stopped_is_closed_where_nothing_is_edited() -> None:
+    stage = Stage(WHOLE, showing=Showing())
+    asked = ApprovalAsked("apr_1", "terminal", "rm x", "digest")
+    stage.stream([RunStarted("agent"), asked, RunFinished("stopped")], every_s=7.0)
+    assert stage.chat.texts[1:] == ("⌛ Not executed: the run ended before an answer came",)
+
+
 def test_an_approval_is_asked_without_streaming_too() -> None:
     stage = Stage(WHOLE, showing=Showing())
     stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))

@@ -114,6 +114,16 @@ def test_a_cut_prefers_a_paragraph_and_never_runs_through_a_link() -> None:
     assert any(link in message for message in shown)
 
 
+def test_a_heading_stands_in_the_message_of_its_text() -> None:
+    text = "\n\n".join(f"## Part {number}\n\n{'word ' * 12}\n\n```\ncode\n```" for number in range(20))
+    for limit in range(200, 380, 10):
+        shown = chain(text, limit)
+        assert len(shown) > 5
+        assert [part for part in shown if part.rstrip().splitlines()[-1].startswith("## ")] == []
+    titles = "".join(f"# {number}\n" for number in range(200))
+    assert all(part.startswith("# ") for part in chain(titles, 200)), "headings alone are cut between lines"
+
+
 def test_emphasis_that_a_cut_runs_through_is_closed_and_taken_up_again() -> None:
     shown = chain("**" + "many words " * 30 + "end**", 120)
     assert all(message.startswith("**") and message.rstrip().endswith("**") for message in shown)

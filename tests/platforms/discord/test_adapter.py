@@ -326,6 +326,10 @@ async def test_a_wrong_token_and_a_missing_intent_are_permanent_and_the_token_is
         with pytest.raises(PlatformError, match="message content intent") as refused:
             await platform.run(CollectingInbox())
         assert refused.value.permanent
+        with pytest.raises(PlatformError, match="message content intent") as refused:
+            await platform.check()
+        assert refused.value.permanent
+        discord.content_intent = True
         assert await platform.check() == "logged in as tailrace"
         await platform.close()
 

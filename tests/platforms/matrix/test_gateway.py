@@ -32,6 +32,8 @@ async def test_an_invited_bot_asks_and_is_answered_by_a_command(server: Homeserv
             await ada.write(room, "remove the build directory")
             await ada.until(lambda: any("rm -rf build" in text for text in texts(ada, room, account)))
             assert (tmp_path / "build").exists()
+            asked = "Answer !approve, !approve session, !approve always or !deny."
+            await ada.until(lambda: any(text.endswith(asked) for text in texts(ada, room, account)))
             await ada.write(room, "!approve")
             await ada.until(lambda: "It is gone." in texts(ada, room, account))
             await ada.until(lambda: any("Approved once" in text for text in texts(ada, room, account)))

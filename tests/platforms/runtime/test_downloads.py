@@ -13,6 +13,7 @@ from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import Attachment
 from tailrace.messages import Message, Text
 from tailrace.platforms.runtime import attachments
+from tailrace.runs.timeline.question import shown_question_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
@@ -58,6 +59,8 @@ async def test_L147_stop_does_not_wait_behind_a_photo_of_the_same_chat(tmp_path:
         assert "⏹ Stopped." in here.chat.texts
         named = Message("user", (Text("What is this?"), Text("[attached: photo.png (image/png); it was not fetched]")))
         assert await question_of(here, run_id) == named, "the conversation knows what was asked"
+        [run] = await here.app.journal.runs(kind="agent")
+        assert shown_question_of(run) == "What is this? [photo.png]"
 
 
 @driven

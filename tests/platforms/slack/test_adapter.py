@@ -38,7 +38,7 @@ from tailrace.delivery.port import (
     Unknown,
 )
 from tailrace.errors import PlatformError
-from tailrace.platforms.slack.adapter import EDIT, STATUS, STREAM, SlackPlatform
+from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
@@ -138,7 +138,7 @@ async def test_the_status_is_the_typing_and_needs_a_thread() -> None:
 
 def test_where_nobody_is_answered_there_is_no_stream() -> None:
     platform = SlackPlatform("xoxb", "xapp")
-    assert platform.capabilities(Place("slack", "C1", kind="group", extra=PERSON)) == EDIT
+    assert platform.capabilities(Place("slack", "C1", kind="group", extra=PERSON)) == OUTSIDE
     assert platform.capabilities(Place("slack", "C1", "1.2", kind="group")) == EDIT
     assert platform.capabilities(Place("slack", "D1", "1.2")) == STREAM
 

@@ -67,6 +67,40 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
         assert not (tmp_path / "build").exists()
 
 
+@driven
+async def test_a_reply_in_a_thread_with_our_answer_needs_no_mention(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("One."), reply("Two.")) as (slack, provider):
+        general = slack.channel("C1")
+        other = await slack.write(general, "lunch?", user="U8")
+        first = await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: general.texts == ["One."] and not general.answers[0].state.streaming)
+        await slack.write(general, "at noon", thread=other)
+        await slack.write(general, "and now?", thread=first)
+        await slack.until(lambda: "Two." in general.texts)
+        assert [answer.thread_ts for answer in general.answers] == [first, first]
+        assert len(provider.requests) == 2, "people talk to each other elsewhere"
+
+
+@driven
+async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.5)
+    async with served(tmp_path, slow, reply("Fine.")) as (slack, provider):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "model fake/other")
+        await slack.until(lambda: "The model is `fake/other` from now on." in general.texts)
+        await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
+        assert provider.requests[0].json()["model"] == "other"
+        await slack.command(general, "/tailrace", "stop", user="U8")
+        await slack.until(lambda: "Nothing is running." in general.texts)  # of theirs
+        await slack.command(general, "/tailrace", "stop")
+        await slack.until(lambda: "⏹ Stopped." in general.texts)
+        await slack.until(lambda: not any(answer.state.streaming for answer in general.answers))
+        assert not any(text.endswith("word59") for text in general.texts)
+        await slack.command(general, "/tailrace", "help")
+        await slack.until(lambda: any("/tailrace stop stops the answer" in text for text in general.texts))
+
+
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(tmp_path: Path) -> None:
     slow, rest = Scenario(reply=reply(TEXT), pace_s=0.2), reply(" And that is the end of it.")
     async with FakeSlack() as slack, FaultyProvider([slow, rest]) as provider:

@@ -244,6 +244,24 @@ async def test_the_address_is_verified_with_the_token() -> None:
         assert await ask({}) == (403, b"")
 
 
+def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            for _ in range(3):
+                assert (await post(platform, CollectingInbox(), b"{}", {})).status == 401
+                query = {"hub.mode": "subscribe", "hub.verify_token": "another"}
+                request = HookRequest("GET", HOOK_PATH, query, {}, b"")
+                assert (await platform.hook(request, CollectingInbox())).status == 403
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a call of the webhook is not signed with app_secret_env: is that secret this app's?",
+        "the webhook was asked for with another verify token than verify_token_env holds",
+    ]
+
+
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

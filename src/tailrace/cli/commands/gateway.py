@@ -1,4 +1,4 @@
-"""`tailrace gateway`: the chat platforms alone, until a signal stops it; `--pair` lets a new user in.
+"""`tailrace gateway`: the chat platforms alone, until a signal stops it; `--pair` lets a new user in, `--unpair` out.
 
 The first SIGINT or SIGTERM starts the drain: no new work. Answers in flight go on in another process at once, where one
 lives that serves the platform; otherwise they have `server.drain_s`, and a cut answer says so in its message and
@@ -24,13 +24,15 @@ log = logging.getLogger("tailrace.gateway")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pair", metavar="CODE", help="let in the user to whom the bot gave this code")
+    parser.add_argument("--paired", action="store_true", help="list the users who were let in by a code")
+    parser.add_argument("--unpair", metavar="USER", help="no longer serve a user who was let in: telegram:12345")
     parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` where no platform is enabled, or none can be started."""
-    if args.pair:
-        return asyncio.run(_pair(config, args.pair))
+    if args.pair or args.paired or args.unpair:
+        return asyncio.run(_change_users(config, args))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_gateway(args, config))
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return DONE
 
 
-async def _pair(config: Config, code: str) -> int:
+async def _change_users(config: Config, args: argparse.Namespace) -> int:
     from tailrace.journal.open_journal import open_journal
     from tailrace.platforms.runtime.chat_settings import Pairing, import_chat_files
 
@@ -49,10 +51,29 @@ async def _pair(config: Config, code: str) -> int:
         config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
     ) as journal:
         await import_chat_files(journal, config)
-        user = await Pairing(journal).accept(code)
-    name = "".join(char for char in user.name if char.isprintable())
-    sys.stdout.write(f"{user.user}{f' ({name})' if name else ''} is let in\n")
+        pairing = Pairing(journal)
+        if args.pair:
+            user = await pairing.accept(args.pair)
+            name = "".join(char for char in user.name if char.isprintable())
+            sys.stdout.write(f"{user.user}{f' ({name})' if name else ''} is let in\n")
+        elif args.unpair:
+            await pairing.remove(args.unpair)
+            sys.stdout.write(f"{args.unpair} is no longer let in\n")
+            if _allows(config, args.unpair):
+                sys.stderr.write(f"but the config serves them: platforms.{args.unpair.partition(':')[0]}.allow\n")
+        else:
+            users = [user for user in await pairing.paired() if user.isprintable()]
+            sys.stdout.write("".join(f"{user}\n" for user in users) or "nobody was let in by a code\n")
     return DONE
+
+
+def _allows(config: Config, user: str) -> bool:
+    """Whether `allow` serves the user, paired or not."""
+    from tailrace.delivery.inbound import is_allowed
+
+    platform, _, user_id = user.partition(":")
+    settings = getattr(config.platforms, platform, None)
+    return settings is not None and is_allowed(settings.allow, user_id)
 
 
 async def _gateway(args: argparse.Namespace, config: Config) -> None:

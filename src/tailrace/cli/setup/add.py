@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
 from tailrace.cli.setup.platform_section import with_platform
+from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, load
 from tailrace.config.sections import (
@@ -48,7 +49,9 @@ class PlatformQuestions(NamedTuple):
     secrets: Mapping[str, str]
     keys: Mapping[str, str]
     where: str
-    writes: bool = True  # a message reaches this process without an open port: one can be paired by a code
+    pairing: str = "send {code} to {bot}"  # how one is paired; empty: no message comes without an open port
+    instead: Mapping[str, str] = {}  # secrets that serve in place of `secrets` where their variables are set
+    then: str = ""  # what is left to do on the platform
 
 
 PLATFORMS: Mapping[str, PlatformQuestions] = {
@@ -69,6 +72,8 @@ PLATFORMS: Mapping[str, PlatformQuestions] = {
         {"password_env": "MATRIX_PASSWORD"},
         {"homeserver": "the homeserver, https://matrix.org", "user": "the bot's user, @bot:matrix.org"},
         "an account of its own for the bot",
+        pairing="invite {bot} to a room that is not encrypted, and write {code} there",
+        instead={"token_env": "MATRIX_TOKEN"},
     ),
     "whatsapp": PlatformQuestions(
         WhatsApp,
@@ -79,13 +84,16 @@ PLATFORMS: Mapping[str, PlatformQuestions] = {
         },
         {"phone_number_id": "the phone number's id"},
         "the Meta app's dashboard: WhatsApp, API Setup",
-        writes=False,
+        pairing="",
+        then="at Meta, under WhatsApp, Configuration: the callback URL https://YOUR.HOST/platforms/whatsapp/webhook, "
+        "the verify token of WHATSAPP_VERIFY_TOKEN, and the field messages",
     ),
     "homeassistant": PlatformQuestions(
         HomeAssistant,
         {"token_env": "HASS_TOKEN"},
         {"url": "its address, http://homeassistant.local:8123"},
         "your profile in Home Assistant: Security, Long-lived access tokens",
+        pairing='in Developer tools, Events, fire tailrace_message with the data text: "{code}"',
     ),
 }
 
@@ -108,6 +116,10 @@ def run(args: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
+class _MissingAnswer(Exception):
+    """What is missing or cannot be, in words."""
+
+
 class _Addition:
     """One platform on its way into the config."""
 
@@ -118,6 +130,7 @@ class _Addition:
         self._home = home_directory(os.environ)
         self._asking = sys.stdin.isatty()
         self._secrets: dict[str, str] = {}  # typed here, by variable
+        self._exported: list[str] = []  # variables that were found in the environment
         self._settings: dict[str, object] = {}
 
     def run(self) -> int:
@@ -131,55 +144,71 @@ class _Addition:
             return FAILED
         try:
             self._ask(config)
-        except ValueError as mistake:
+            sender = asyncio.run(self._connect(self._trial()))
+            self._allow(sender)
+        except _MissingAnswer as mistake:
             print_error(str(mistake))
             return USAGE
-        trial = self._trial()
-        try:
-            sender = asyncio.run(self._connect(trial))
         except (PlatformError, TimeoutError) as exc:
             reason = str(exc).removeprefix(f"{self._name}: ") or "no answer in time"
             print_error(f"{self._name}: {reason}; nothing was changed")
             return FAILED
-        self._allow(sender)
         self._write()
         return DONE
 
     def _ask(self, config: Config) -> None:
-        """Raises `ValueError` in words for what is missing."""
+        """Raises `_MissingAnswer`."""
         keys = self._questions.section.__struct_fields__
         for given in self._args.set:
             key, equals, value = given.partition("=")
             if not equals or key not in keys:
-                raise ValueError(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
+                raise _MissingAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
             self._settings[key] = value
+        self._check_ids([*self._args.allow])
         if self._asking:
             sys.stderr.write(f"{self._questions.where}; docs/platforms/{self._name}.md has the steps\n")
         for key, what in self._questions.keys.items():
             if key not in self._settings:
                 self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…")
-        for key, variable in self._questions.secrets.items():
+        if self._name == "matrix":
+            self._check_ids([str(self._settings["user"])])
+        for key, variable in self._wanted_secrets(config).items():
             named = str(self._settings.get(key, variable))
             if named != variable or self._name == "matrix":
                 self._settings[key] = named
             if config.secret(named) is None:
                 self._secrets[named] = self._secret(named)
+            elif named not in read_env_file(self._home / FILE_NAME):
+                self._exported.append(named)
+
+    def _wanted_secrets(self, config: Config) -> Mapping[str, str]:
+        """The other secrets where one of them is named, or set already."""
+        for key, variable in self._questions.instead.items():
+            if key in self._settings or config.secret(variable) is not None:
+                return self._questions.instead
+        return self._questions.secrets
+
+    def _check_ids(self, users: list[str]) -> None:
+        odd, example = odd_users(self._name, users)
+        if odd:
+            raise _MissingAnswer(f"{', '.join(odd)} is no user's id on {self._name}; an id looks like {example}")
 
     def _answer(self, question: str, option: str) -> str:
         if not self._asking:
-            raise ValueError(f"{self._name} needs {option}")
+            raise _MissingAnswer(f"{self._name} needs {option}")
         sys.stderr.write(question)
         sys.stderr.flush()
         if not (answer := input().strip()):
-            raise ValueError(f"{self._name} needs {option}")
+            raise _MissingAnswer(f"{self._name} needs {option}")
         return answer
 
     def _secret(self, variable: str) -> str:
         if not self._asking:
-            raise ValueError(f"{self._name} needs {variable} in the environment")
+            others = "".join(f", or {other}," for other in self._questions.instead.values() if other != variable)
+            raise _MissingAnswer(f"{self._name} needs {variable}{others} in the environment")
         value = getpass.getpass(f"{variable} (it is not shown): ", stream=sys.stderr).strip()
         if not value or not value.isprintable():
-            raise ValueError(f"{self._name} needs {variable}")
+            raise _MissingAnswer(f"{self._name} needs {variable}")
         return value
 
     # ── trying it ────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,19 +217,28 @@ class _Addition:
     def _file(self) -> Path:
         return self._home / "config.yaml"
 
-    def _new_text(self) -> str:
+    def _new_text(self, **settings: object) -> str:
         text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
         try:
-            return with_platform(text, self._name, self._settings)
+            return with_platform(text, self._name, self._settings | settings)
         except ConfigError as exc:
             raise ConfigError(exc.message, key="platforms", file=str(self._file)) from exc
 
     def _trial(self) -> Config:
-        """The config as it will be. Raises `ConfigError` where it would not load."""
+        """The config as it will be, and whoever invites the bot to be paired is followed. Raises `ConfigError` where it
+        would not load."""
         with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / "config.yaml").write_text(self._new_text(), encoding="utf-8")
+            text = self._new_text(allow=["*"]) if self._pairs else self._new_text()
+            (Path(directory) / "config.yaml").write_text(text, encoding="utf-8")
             known = read_env_file(self._home / FILE_NAME)
-            return load({**known, **os.environ, **self._secrets}, Path(directory))
+            try:
+                return load({**known, **os.environ, **self._secrets}, Path(directory))
+            except ConfigError as exc:  # in a file that nobody has written
+                raise ConfigError(exc.message, key=exc.key) from exc
+
+    @property
+    def _pairs(self) -> bool:
+        return self._asking and bool(self._questions.pairing) and not (self._args.allow or self._args.no_pair)
 
     async def _connect(self, config: Config) -> Sender | None:
         """Raises `PlatformError` where the platform refuses."""
@@ -211,9 +249,7 @@ class _Addition:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 account = await platform.check()
             sys.stderr.write(f"✓ {self._name}: {account}\n")
-            if self._args.allow or self._args.no_pair or not self._asking or not self._questions.writes:
-                return None
-            return await _paired(platform, account)
+            return await _paired(platform, account, self._questions.pairing) if self._pairs else None
         finally:
             await platform.close()
 
@@ -221,8 +257,9 @@ class _Addition:
 
     def _allow(self, sender: Sender | None) -> None:
         allowed: list[str] = list(self._args.allow) or ([sender.id] if sender else [])
-        if not allowed and self._asking and not self._questions.writes:
+        if not allowed and self._asking and not self._questions.pairing:
             allowed = [self._answer("your own id there: ", "--allow ID")]
+            self._check_ids(allowed)
         if allowed:
             self._settings["allow"] = [int(user) if user.isdecimal() else user for user in allowed]
 
@@ -234,6 +271,9 @@ class _Addition:
             file = self._home / FILE_NAME
             write_config(file, with_variable(file.read_text("utf-8") if file.exists() else "", variable, value))
             sys.stderr.write(f"kept {variable} in {file}, which you alone may read\n")
+        for variable in self._exported:
+            kept = f"it must be there at each start, or as {variable}=… in {self._home / FILE_NAME}"
+            sys.stderr.write(f"{variable} was found in the environment: {kept}\n")
         write_config(self._file, text)
         load(os.environ)  # it must load
         sys.stderr.write(f"wrote {self._file}\n")
@@ -242,6 +282,8 @@ class _Addition:
                 "nobody is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"
             )
         sys.stderr.write(f"next: {typed('gateway')}, or {typed('serve')}\n")
+        if self._questions.then:
+            sys.stderr.write(f"then {self._questions.then}\n")
 
 
 class _PairingInbox:
@@ -259,12 +301,13 @@ class _PairingInbox:
         pass
 
 
-async def _paired(platform: Platform, account: str) -> Sender | None:
+async def _paired(platform: Platform, account: str, how: str) -> Sender | None:
     """Who sends the code to the bot; None where nobody does in time. Raises `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
     inbox = _PairingInbox(code)
-    bot = account.partition(",")[0]  # what follows are its rights
-    sys.stderr.write(f"send {code} to {bot}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
+    bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
+    told = how.format(code=code, bot=bot)
+    sys.stderr.write(f"{told}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
     listening = asyncio.get_running_loop().create_task(platform.run(inbox))
     try:
         async with asyncio.timeout(PAIRING_TIMEOUT_S):

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import platform
-import re
 import shlex
 import sqlite3
 import sys
@@ -25,6 +24,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef, without_credentials
@@ -233,22 +233,9 @@ def _secrets(config: Config) -> Iterator[Finding]:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
 
 
-# What a user's id looks like, and an example. On the other platforms names are ids.
-USER_IDS: Final = {
-    "telegram": (re.compile(r"-?\d+"), "12345"),
-    "discord": (re.compile(r"\d{15,21}"), "80351110224678912"),
-    "slack": (re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
-    "whatsapp": (re.compile(r"\+?\d+"), "491701234567"),
-    "matrix": (re.compile(r"@[^:]+:.+"), "@ada:example.org"),
-}
-
-
 def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
-    """Names where the platform gives ids: nobody would be served, and nothing would say why."""
-    if name not in USER_IDS:
-        return
-    pattern, example = USER_IDS[name]
-    if odd := [user for user in allow if user != "*" and not pattern.fullmatch(user)]:
+    odd, example = odd_users(name, allow)
+    if odd:
         shown = ", ".join(odd)
         yield Finding("broken", f"platforms.{name}.allow: {shown} is no user's id", f"an id looks like {example}")
 
@@ -357,6 +344,15 @@ def _reported_already(platform_name: str, problem: ConfigError) -> bool:
     return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
 
 
+def _doubt(error: PlatformError | TimeoutError) -> str:
+    """What to look at first; nothing where the reason says it."""
+    reason = str(error)
+    if isinstance(error, TimeoutError) or "no connection" in reason or "cannot reach" in reason:
+        return "does this machine reach it (network, DNS, proxy)? "
+    refused = error.permanent and ("token" in reason or "login" in reason)
+    return "is the token valid? " if refused else ""
+
+
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
     """Whether each enabled platform accepts the token, tried with a call that costs nothing."""
     from tailrace.platforms.runtime.registry import enabled, make_platform
@@ -373,9 +369,7 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
                 yield Finding("ok", f"{name}: {await platform_.check()}")
         except (PlatformError, TimeoutError) as exc:
             reason = str(exc).removeprefix(f"{name}: ") or "no answer in time"
-            away = isinstance(exc, TimeoutError) or "no connection" in reason
-            doubt = "does this machine reach it (network, DNS, proxy)?" if away else "is the token valid?"
-            yield Finding("broken", f"{name}: {reason}", f"{doubt} see docs/platforms/{name}.md")
+            yield Finding("broken", f"{name}: {reason}", f"{_doubt(exc)}see docs/platforms/{name}.md")
         finally:
             await platform_.close()
 

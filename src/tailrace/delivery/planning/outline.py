@@ -16,6 +16,7 @@ from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import ToolFile
+from tailrace.runs.approval_words import RUN_OVER
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
@@ -247,6 +248,13 @@ class Outline:
                     if not self._edits:
                         self._note(f"d{approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
 
+    def _close_questions(self) -> None:
+        """A run that is stopped leaves its question open in the log. In the chat it has an end: no button that does
+        nothing, and a word on what became of the command."""
+        for approval_id, slot in self._approvals.items():
+            if slot.approval.decision is None:
+                self._approval(events.ApprovalAnswered(approval_id, "deny", RUN_OVER))
+
     def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
             self.hinted = True
@@ -282,6 +290,7 @@ class Outline:
     def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text."""
         self._show_files()
+        self._close_questions()
         if finished.output:
             self._bubble().replace(finished.output)
         elif self.answer is not None:

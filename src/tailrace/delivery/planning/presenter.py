@@ -39,6 +39,7 @@ UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repea
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
+_COMMAND = re.compile(r"(?<!\S)/(?=[a-z])")
 
 
 def restart_notice() -> GatewayNotice:
@@ -59,10 +60,11 @@ class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
     `chrome` is how much is shown of tools: a line each; a line only where the tool is another than before, or failed;
-    the arguments, progress and output of each; or nothing."""
+    the arguments, progress and output of each; or nothing. `mark` is what a person types before a command's name."""
 
-    def __init__(self, chrome: Chrome = "lines") -> None:
+    def __init__(self, chrome: Chrome = "lines", *, mark: str = "/") -> None:
         self.chrome: Chrome = chrome
+        self._mark = mark
 
     def shown_tools(self, tools: Iterable[ToolSoFar], before: str) -> list[ToolSoFar]:
         """The tools that have a line. `before` is the name of the tool that was called before these."""
@@ -131,7 +133,7 @@ class Presenter:
         if self.chrome == "verbose":
             return None
         name = _plain(hint.tool_name) or "the tool"
-        return f"💡 {name} is taking a while. /verbose shows more of what tools do."
+        return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
 
     def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
         """The question with the complete command (J111), and the decision."""
@@ -143,7 +145,7 @@ class Presenter:
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
-            lines.append("Answer /approve, /approve session, /approve always or /deny.")
+            lines.append(with_mark("Answer /approve, /approve session, /approve always or /deny.", self._mark))
         return "\n".join(lines).rstrip()
 
     def outcome(self, approval: ApprovalSoFar) -> str | None:
@@ -180,6 +182,11 @@ def _arguments(args: Mapping[str, Any]) -> str:
     )
     text = "\n".join(f"{name}: {value}" for name, value in values)
     return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
+
+
+def with_mark(text: str, mark: str) -> str:
+    """A text of ours that names commands, as they are typed on a platform with another mark than "/"."""
+    return text if mark == "/" else _COMMAND.sub(mark, text)
 
 
 def preview_line(text: str, limit: int) -> str:

@@ -26,6 +26,7 @@ _WORD_END = re.compile(r"\s+|(?<=[。！？，、；：])")
 _KEPT_WHOLE = re.compile(
     r"!?\[[^\[\]\n]*(?:\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\)|$)|\]?$)|(`+)[^`\n]+\1|https?://\S+"
 )
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TABLE_LINE = re.compile(r"[ \t]*\|")
 _TABLE_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
@@ -108,7 +109,7 @@ def _fence_of(before: str) -> str:
 
 class _Places:
     """Where a window may be cut, best kind first: before a paragraph, before a line, between lines of a code block or
-    a table, between words. Of each kind only the last place counts."""
+    a table or below a heading, between words. Of each kind only the last place counts."""
 
     def __init__(self) -> None:
         self.paragraph = self.line = self.inner = self.word = 0
@@ -125,18 +126,22 @@ class _Places:
 
 def _best_cut(text: str, start: int, end: int, fence: str) -> int:
     places = _Places()
-    at, in_table = start, False
+    at, in_table, headed = start, False, False
     while (newline := text.find("\n", at, end)) >= 0:
         line = text[at:newline]
         after = newline + 1
         was_in_code, fence = bool(fence), fence_after(line, fence)
+        outside = not (was_in_code or fence)
+        headed = outside and (bool(_HEADING.match(line)) or (headed and not line.strip()))
         if was_in_code and fence:
             places.inner = after
         elif was_in_code:
             places.line = after
         elif not fence:
             was_in_table, in_table = in_table, bool(_TABLE_LINE.match(line))
-            if in_table and _TABLE_LINE.match(text, after, end):
+            if headed:
+                places.inner = after  # its text would begin the next message
+            elif in_table and _TABLE_LINE.match(text, after, end):
                 places.inner = after if was_in_table else places.inner  # not between a table's head and its rows
             else:
                 places.line = after

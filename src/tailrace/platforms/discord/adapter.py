@@ -41,6 +41,7 @@ CAPABILITIES = port.Capabilities(
     windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
 )
+_MESSAGE_CONTENT = 1 << 18 | 1 << 19  # an application's flags: the intent is enabled, for a large or a small bot
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
@@ -183,12 +184,16 @@ class DiscordPlatform(BasePlatform):
     async def check(self) -> str:
         try:
             answer = await self._rest.request("GET", "/users/@me")
+            application = await self._rest.request("GET", "/oauth2/applications/@me")
         except NO_ANSWER as exc:
             raise PlatformError(f"no connection: {exc}", platform=self.name) from exc
         if answer.status == 401:
             raise PlatformError("the token was refused", platform=self.name, permanent=True)
         if not answer.ok or (account := answer.decoded) is None:
             raise PlatformError(f"Discord answered {answer.status}", platform=self.name)
+        flags = application.decoded.flags if application.ok and application.decoded is not None else None
+        if flags is not None and not flags & _MESSAGE_CONTENT:
+            raise PlatformError(gateway.NO_MESSAGE_CONTENT, platform=self.name, permanent=True)
         return f"logged in as {account.username}"
 
     async def close(self) -> None:

@@ -103,6 +103,7 @@ class GatewayClient(discord.Client):
 
 
 # a refused login and a closed connection are `ClientException`s
+NO_MESSAGE_CONTENT = "the message content intent is not enabled for this bot (Developer Portal → Bot)"
 CONNECTION_ERRORS = (*NO_ANSWER, discord.HTTPException, discord.GatewayNotFound, discord.ClientException)
 
 
@@ -112,7 +113,7 @@ def explain(error: Exception) -> tuple[str, bool]:
         case discord.LoginFailure() | discord.ConnectionClosed(code=4004):
             return "the token was refused", True
         case discord.ConnectionClosed(code=4014):
-            return "the message content intent is not enabled for this bot (Developer Portal → Bot)", True
+            return NO_MESSAGE_CONTENT, True
         case discord.ConnectionClosed(code=4010 | 4011 | 4012 | 4013 as code):
             return f"the gateway refused us ({code})", True
         case discord.HTTPException():

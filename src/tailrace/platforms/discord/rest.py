@@ -36,6 +36,7 @@ class RestBody(msgspec.Struct):
     message: str = ""
     retry_after: float | None = None
     errors: dict[str, Any] = {}
+    flags: int | None = None
 
 
 class RestResponse(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import logging
 from collections import OrderedDict
 from typing import Any
 
@@ -29,6 +30,7 @@ CAPABILITIES = port.Capabilities(
     unit="bytes",
     edits=True,
     deletes=True,
+    command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
     windows=(port.Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
@@ -38,6 +40,7 @@ DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver ac
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 _TYPING_MS = 25_000
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
+logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 _REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
 
 
@@ -222,6 +225,9 @@ class MatrixPlatform(BasePlatform):
 
     async def _log_in_as(self, client: nio.AsyncClient) -> None:
         answer = await client.login(self._password, device_name="Tailrace")
+        if isinstance(answer, nio.LoginError) and answer.status_code == "M_LIMIT_EXCEEDED":
+            advice = "wait some minutes, or use an access token (token_env), which needs no login"
+            raise PlatformError(f"the homeserver allows few logins (M_LIMIT_EXCEEDED): {advice}", platform=self.name)
         if not isinstance(answer, nio.LoginResponse):
             raise self._refused(f"the login of {self._user}", answer)
 

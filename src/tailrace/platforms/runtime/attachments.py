@@ -30,6 +30,12 @@ def named_message(received: MessageReceived) -> Message:
     return Message("user", (*_text(received), *named))
 
 
+def shown_text(received: MessageReceived) -> str:
+    """The message as its sender saw it, with the names of its files."""
+    names = [f"[{preview_line(attachment.name or 'a file', 120)}]" for attachment in received.attachments]
+    return " ".join([*([received.text] if received.text.strip() else []), *names])
+
+
 async def message_of(platform: Platform, received: MessageReceived) -> Message:
     """The message as the model gets it. An empty message has no parts."""
     parts = _text(received)

@@ -95,6 +95,18 @@ class Pairing:
                 return waiting
         raise TailraceError(f"no such pairing code, or it has run out: {code.strip()[:20]!r}")
 
+    async def paired(self) -> list[str]:
+        """The users who were let in, as `<platform>:<id>`."""
+        return sorted(await self.users.all())
+
+    async def remove(self, user: str) -> None:
+        """No longer serves a user who was let in. Raises `TailraceError` for one who was not."""
+        if not await self.is_paired(user):
+            raise TailraceError(
+                f"no such user was let in by a code: {user[:80]!r}; tailrace gateway --paired lists them"
+            )
+        await self.users.update(user, lambda _: None)
+
 
 class _ChatsFile(Value):
     chats: dict[str, ChatSettings] = msgspec.field(default_factory=dict)

@@ -21,16 +21,16 @@ from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
-from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span
+from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision, Snapshot
 from tailrace.messages import JsonObject, Message
-from tailrace.platforms.runtime.attachments import message_of, named_message
+from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
-from tailrace.ports import Run
+from tailrace.ports import Run, RunState
 
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
@@ -157,12 +157,18 @@ class Conversations:
         if command is not None and (message.place.kind == "private" or message.addressed):
             await self._command(message, command)
             return
-        if not is_for_us(message, self._settings.respond):
+        if not is_for_us(message, self._settings.respond) and not await self._goes_on(message.place):
             return
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
         if whole is not None:
             await self._start_run(whole)
+
+    async def _goes_on(self, place: Place) -> bool:
+        """Whether the place is a thread in which we have answered before."""
+        if not self._is_thread_of_chat(place):
+            return False
+        return await self._app.journal.session(await self._session(place), TURN_KIND) is not None
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
@@ -180,7 +186,7 @@ class Conversations:
         message = named_message(received)
         if not message.parts:
             return
-        chosen = await self._chats.of(place.key)
+        chosen = await self._chosen(place)
         session = _session(place, chosen)
         requester = self._requester(received.sender)
         spec = TurnSpec(
@@ -188,9 +194,10 @@ class Conversations:
             model=chosen.model,
             requester=requester,
             reachable=True,
-            yolo=session in self._yolo,
+            yolo=await self._is_yolo(place),
             busy=self._settings.busy,
             unfetched=Unfetched(self._platform.name, msgspec.to_builtins(received)) if received.attachments else None,
+            shown=shown_text(received) if received.attachments else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
@@ -214,6 +221,27 @@ class Conversations:
     async def _session(self, place: Place) -> str:
         return _session(place, await self._chats.of(place.key))
 
+    async def _chosen(self, place: Place) -> ChatSettings:
+        """What was chosen in the conversation, else for the whole chat."""
+        chosen = await self._chats.of(place.key)
+        if not self._is_thread_of_chat(place):
+            return chosen
+        chat = await self._chats.of(replace(place, thread="").key)
+        verbose = chat.verbose if chosen.verbose is None else chosen.verbose
+        return replace(chosen, model=chosen.model or chat.model, verbose=verbose)
+
+    async def _is_yolo(self, place: Place) -> bool:
+        return not self._yolo.isdisjoint(await self._sessions_for(place))
+
+    async def _sessions_for(self, place: Place) -> list[str]:
+        """The sessions whose switches hold here: that of the conversation, and of the whole chat."""
+        places = [place, replace(place, thread="")] if self._is_thread_of_chat(place) else [place]
+        return [await self._session(one) for one in places]
+
+    def _is_thread_of_chat(self, place: Place) -> bool:
+        """Whether the thread is one of many conversations in its chat, with no conversation beside them."""
+        return bool(place.thread) and self._platform.capabilities(place).threaded
+
     # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
 
     async def _answer(
@@ -222,7 +250,7 @@ class Conversations:
         """J110: bound to the requester. The outcome is shown where the question stands."""
         found = self._deliveries.asked.get(approval_id)
         if found is None:
-            asked_elsewhere = await self._asked_elsewhere(place)
+            asked_elsewhere = await self._asked_elsewhere(place, sender)
             found = next((one for one in asked_elsewhere if one[1].approval_id == approval_id), None)
         if found is None:
             self._deliveries.say(place, "That question is not open any more.", key)
@@ -238,29 +266,37 @@ class Conversations:
         except (RunSealed, RunNotFound):
             self._deliveries.say(place, "That question is not open any more.", key)
 
-    async def _open_approval(self, place: Place) -> ApprovalAsked | None:
+    async def _open_approval(self, place: Place, sender: Sender) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
         if (asked := self._deliveries.open_approval(place)) is not None:
             return asked
-        return next((asked for _, asked in await self._asked_elsewhere(place)), None)
+        return next((asked for _, asked in await self._asked_elsewhere(place, sender)), None)
 
-    async def _asked_elsewhere(self, place: Place) -> list[tuple[str, ApprovalAsked]]:
+    async def _asked_elsewhere(self, place: Place, sender: Sender) -> list[tuple[str, ApprovalAsked]]:
         """The open questions of the place, the newest first, each with the run that asks: another process may deliver
         the run, and a webhook may call any."""
         found: list[tuple[str, ApprovalAsked]] = []
-        for run in await self._running(place):
+        for run in await self._running(place, sender):
             state = (await self._app.journal.snapshot(run.id)).event
             if isinstance(state, Snapshot):
                 found += [(run.id, one.asked) for one in reversed(state.approvals) if one.decision is None]
         return found
 
-    async def _running(self, place: Place) -> list[Run]:
-        session = await self._session(place)
-        return await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
+    async def _running(self, place: Place, sender: Sender) -> list[Run]:
+        """What runs in the conversation. Outside of the threads of a chat: what this person asked for in any."""
+        states: tuple[RunState, ...] = ("pending", "running")
+        if place.thread or not self._platform.capabilities(place).threaded:
+            session = await self._session(place)
+            return await self._app.journal.runs(session=session, kind=TURN_KIND, states=states)
+        requester, within = self._requester(sender), f"{place.key}:"
+        running = await self._app.journal.runs(kind=TURN_KIND, states=states)
+        return [
+            run for run in running if run.new.session.startswith(within) and run.new.input.get("requester") == requester
+        ]
 
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
-        running = await self._running(place)
+        running = await self._running(place, sender)
         for run in running:
             await self._app.agents.stop(run.id, by=self._requester(sender))
         return bool(running)
@@ -271,10 +307,10 @@ class Conversations:
         place, sender, key = message.place, message.sender, message.update_id
         match command.name:
             case "approve" | "deny":
-                asked = await self._open_approval(place)
+                asked = await self._open_approval(place, sender)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
-                    self._deliveries.say(place, "There is nothing to approve." if asked is None else HELP, key)
+                    self._say(place, "There is nothing to approve." if asked is None else HELP, key)
                     return
                 reason = command.argument if decision == "deny" else ""
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
@@ -293,14 +329,18 @@ class Conversations:
             case "yolo":
                 text = await self._switch_yolo(place, command.argument)
             case "status":
-                text = await self._status(place)
+                text = await self._status(place, sender)
             case "help" | "start":
                 text = HELP
-        self._deliveries.say(place, text, key)
+        self._say(place, text, key)
+
+    def _say(self, place: Place, text: str, key: str) -> None:
+        """The text names commands as they are typed here."""
+        self._deliveries.say(place, with_mark(text, self._platform.capabilities(place).command_mark), key)
 
     async def _model(self, place: Place, name: str) -> str:
         if not name:
-            choice = named(self._app.config, (await self._chats.of(place.key)).model)
+            choice = named(self._app.config, (await self._chosen(place)).model)
             return f"The model is {code_span(f'{choice.provider}/{choice.name}')}."
         try:
             self._app.models.routes(named(self._app.config, name))
@@ -310,35 +350,33 @@ class Conversations:
         return f"The model is {code_span(name)} from now on."
 
     async def _switch_verbose(self, place: Place, argument: str) -> str:
-        on = _switched(argument, now=self._chrome(await self._chats.of(place.key)) == "verbose")
+        on = _switched(argument, now=self._chrome(await self._chosen(place)) == "verbose")
         if on is None:
             return "/verbose, /verbose on or /verbose off."
         await self._chats.update(place.key, lambda known: replace(known, verbose=on))
         return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
 
     async def _switch_yolo(self, place: Place, argument: str) -> str:
-        session = await self._session(place)
-        on = _switched(argument, now=session in self._yolo)
+        on = _switched(argument, now=await self._is_yolo(place))
         if on is None:
             return "/yolo, /yolo on or /yolo off."
         if on:
-            self._yolo.add(session)
+            self._yolo.add(await self._session(place))
             return "⚠️ Everything is approved without asking in this conversation. /yolo off ends that."
-        self._yolo.discard(session)
+        self._yolo.difference_update(await self._sessions_for(place))
         return "Dangerous commands ask again."
 
-    async def _status(self, place: Place) -> str:
-        chosen = await self._chats.of(place.key)
-        session = _session(place, chosen)
-        running = await self._running(place)
+    async def _status(self, place: Place, sender: Sender) -> str:
+        chosen = await self._chosen(place)
+        running = await self._running(place, sender)
         choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",
             f"streaming: {'on' if self._showing(place).streaming else 'off'}",
-            f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
+            f"approvals: {'off' if await self._is_yolo(place) or self._app.config.yolo else 'on'}",
             f"running: {running[0].id if running else 'nothing'}",
         ]
-        if asked := await self._open_approval(place):
+        if asked := await self._open_approval(place, sender):
             lines.append(f"waiting for your approval: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
 

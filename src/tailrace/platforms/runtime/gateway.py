@@ -246,11 +246,12 @@ class PlatformRunner:
                 await self.platform.run(self)
                 reason = "the connection ended"
             except PlatformError as exc:
-                reason = str(exc)
+                reason = str(exc).removeprefix(f"{self.platform.name}: ")
                 pause_s = LONGEST_PAUSE_S if exc.permanent else pause_s
                 if exc.permanent and self.platform.stops_when_refused:
                     self._degraded[self.platform.name] = f"{reason}; it is not tried again before a restart"
-                    log.error("%s; it is not tried again before a restart", reason)  # noqa: TRY400 - one line says it
+                    told = f"{self.platform.name}: {reason}"
+                    log.error("%s; it is not tried again before a restart", told)  # noqa: TRY400 - one line says it
                     return
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)

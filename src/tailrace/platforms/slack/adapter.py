@@ -26,7 +26,7 @@ from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
-from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
+from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
 
 API_URL = "https://slack.com/api/"
@@ -37,6 +37,7 @@ STREAM = port.Capabilities(
     edits=True,
     deletes=True,
     buttons=True,
+    threaded=True,
     max_file_bytes=100 << 20,
     cards=True,
     resend="look_up",
@@ -49,6 +50,7 @@ STREAM = port.Capabilities(
 EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
+OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 PING_S = 5.0  # between checks that the socket is alive
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
@@ -72,7 +74,9 @@ class SlackPlatform(BasePlatform):
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
-        is_reply = place.thread and (place.kind == "private" or place.extra.get("user"))
+        if not place.thread:
+            return OUTSIDE
+        is_reply = place.kind == "private" or place.extra.get("user")
         return STREAM if is_reply else EDIT
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -90,6 +90,7 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
         place=_place(payload["channel_id"], "", user, payload.get("team_id")),
         sender=Sender(user, str(payload.get("user_name") or "")),
         text=asked if asked != "/" else "/help",
+        addressed=True,
     )
 
 

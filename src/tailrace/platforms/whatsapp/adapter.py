@@ -104,6 +104,7 @@ class WhatsAppPlatform(BasePlatform):
         """`base_url` is without the API's version; `answer_s` the deadline of one request."""
         self._token, self._number = token, phone_number_id
         self._app_secret, self._verify_token = app_secret, verify_token
+        self._warned: set[str] = set()
         self._base_url = (base_url or API_URL).rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
@@ -185,6 +186,7 @@ class WhatsAppPlatform(BasePlatform):
         if request.method == "GET":
             return self._verify(request)
         if not inbound.is_signed(request.body, request.headers.get(inbound.SIGNATURE_HEADER, ""), self._app_secret):
+            self._warn_once("a call of the webhook is not signed with app_secret_env: is that secret this app's?")
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
@@ -205,8 +207,15 @@ class WhatsAppPlatform(BasePlatform):
         query = request.query
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
         if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
+            self._warn_once("the webhook was asked for with another verify token than verify_token_env holds")
             return port.HookAnswer(403)
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
+
+    def _warn_once(self, text: str) -> None:
+        """Anybody can call a public address: no more than a line of each."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         media = await self._get(self._url(attachment.ref))

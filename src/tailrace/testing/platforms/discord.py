@@ -37,6 +37,7 @@ BUDGET = Budget(5, 5.0)  # of one route in one channel
 _MESSAGE_CONTENT = 1 << 15  # the intent
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
 _APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
+_MESSAGE_CONTENT = 1 << 19  # of a bot that is in few servers
 _APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
 
@@ -73,6 +74,10 @@ class FakeDiscord(LoopbackFake):
     @property
     def gateway_url(self) -> str:
         return f"{self.url.replace('http', 'ws', 1)}/gateway"
+
+    @property
+    def _flags(self) -> int:
+        return _MESSAGE_CONTENT if self.content_intent else 0
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
@@ -169,7 +174,7 @@ class FakeDiscord(LoopbackFake):
             web.get("/users/@me", self._handler("me", lambda *_: user_json(BOT_ID))),
             web.get(
                 "/oauth2/applications/@me",
-                self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1)}),
+                self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1), "flags": self._flags}),
             ),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
@@ -344,7 +349,7 @@ class FakeDiscord(LoopbackFake):
             "guilds": [{"id": str(GUILD_ID), "unavailable": True}],
             "session_id": session_id,
             "resume_gateway_url": self.gateway_url,
-            "application": {"id": str(APPLICATION_ID), "flags": 0},
+            "application": {"id": str(APPLICATION_ID), "flags": self._flags},
         }
 
     def _guild(self) -> dict[str, Any]:
