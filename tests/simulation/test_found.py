@@ -5,9 +5,26 @@ from __future__ import annotations
 import pytest
 
 from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Said, StoreFault, Watch, World
+from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
+    # A run that was begun while its process ended could not be executed any more, and its client got a bug's exception.
+    "a run that is begun by a process that ends": World(
+        noise=8836326, happenings=(Ask(at=1.6, surface="sequence"), Leave(at=1.0), Hang(at=0.3))
+    ),
+    # The people of the worlds waited for more of a run that was set aside, which real surfaces do not.
+    "a viewer of a run that is set aside": World(
+        happenings=(
+            Ask(
+                at=0.3,
+                said=(Said(faults=(Bad(at=80), Bad(kind="end", at=75), Bad(kind="overloaded", at=99))),),
+            ),
+            Watch(at=0.3),
+            Kill(at=0.1, steps=7, back_s=1.5),
+            Kill(at=2.2, back_s=1.5),
+            Kill(at=4.3),
+        ),
+    ),
     # A process that had stood still judged its provider by that silence, with the bytes waiting in its socket.
     "an answer that arrived while its process hung": World(
         happenings=(

@@ -92,6 +92,7 @@ class RunHost(ABC, Generic[E]):
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._put_off: dict[str, _PutOff] = {}
+        self._closed = False
         self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
 
     # ── for a kind of run to say ─────────────────────────────────────────────────────────────────────────────
@@ -139,6 +140,7 @@ class RunHost(ABC, Generic[E]):
     ) -> None:
         for _ in range(TICKS_TO_REPORT):
             await asyncio.sleep(0)
+        self._closed = True
         await self.give_back()
         await self._group.__aexit__(None, None, None)
 
@@ -153,9 +155,19 @@ class RunHost(ABC, Generic[E]):
         if lease is not None:
             if events:
                 self._journal.append(lease, events)
+            if self._closed:  # since it was asked for
+                await self._leave_to_others(run, lease)
+                return run
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
             self._go_on(ClaimedRun(run, lease, entries), execution)
         return run
+
+    async def _leave_to_others(self, run: Run, lease: Lease) -> None:
+        """This process ends, and began a run in the last moment: another one goes on with it at once. Raises
+        `JournalError` where none can."""
+        if run.new.durability == "memory":
+            raise JournalError(f"run {run.id} cannot be executed: this process ends")
+        await self._journal.release(lease)
 
     async def recover(
         self,
@@ -188,6 +200,9 @@ class RunHost(ABC, Generic[E]):
                 lease_s=self._lease_s,
                 on_unreadable=put_off,
             ):
+                if self._closed:
+                    await self._leave_to_others(claimed.run, claimed.lease)
+                    break
                 self._go_on(claimed)
                 found.append(claimed.run.id)
         return found
@@ -200,6 +215,9 @@ class RunHost(ABC, Generic[E]):
             if run_id in self._hosted:
                 return False
             claimed = await take_over(self._journal, run_id, self._owner, lease_s=self._lease_s)
+            if claimed is not None and self._closed:
+                await self._leave_to_others(claimed.run, claimed.lease)
+                return False
             if claimed is not None:
                 self._go_on(claimed)
             return claimed is not None

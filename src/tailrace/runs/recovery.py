@@ -169,7 +169,12 @@ async def finished(journal: Journal, run_id: str) -> RunFinished:
 
 
 async def follow(
-    journal: Journal, run_id: str, *, after: int = 0, take: Callable[[Batch], bool] | None = None
+    journal: Journal,
+    run_id: str,
+    *,
+    after: int = 0,
+    snapshot: bool = False,
+    take: Callable[[Batch], bool] | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """The entries after the cursor and those to come, for a viewer that waits for the end: where the run is set aside
     there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`. `take` may have what
@@ -178,7 +183,7 @@ async def follow(
     run = await journal.get(run_id)
     if run.parked is not None and after >= run.last_seq:
         raise _parked(run_id, run.parked)
-    viewer = journal.tail(run_id, after=after)
+    viewer = journal.tail(run_id, after=after, snapshot=snapshot)
     async for batch in viewer:
         yield batch
         last = batch[-1]  # nothing follows the notice unless the run goes on

@@ -14,14 +14,14 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
-from tailrace.errors import RunNotFound, RunSealed, TailraceError
+from tailrace.errors import RunNotFound, RunParked, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.plan import CANCEL
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text
 from tailrace.ports import Batch, Run
-from tailrace.runs.recovery import finished
+from tailrace.runs.recovery import finished, follow, follow_pages
 from tailrace.testing.simulation.model_server import question_text, step_text
 from tailrace.testing.simulation.node import REQUEST_TIMEOUT_S, Node, NodeGone
 from tailrace.testing.simulation.world import Ask, Stop, Watch, World
@@ -102,6 +102,8 @@ class People:
             work = _viewing(viewed, leaves_after)
             try:
                 await self._nodes[node % len(self._nodes)].request(work, timeout_s=None)
+            except RunParked:
+                break  # it was set aside, and the viewer was told
             except (NodeGone, TailraceError):
                 node += 1
                 await asyncio.sleep(PAUSE_S)
@@ -207,7 +209,7 @@ def _viewing(viewed: Viewed, leaves_after: int) -> Any:
             return True
 
         if viewed.watch.pages:
-            async for page in app.journal.tail_pages(viewed.run_id, after=cursor):
+            async for page in follow_pages(app.journal, viewed.run_id, after=cursor):
                 viewed.lines += [(line.seq, line.json) for line in page]
                 viewed.ended = viewed.ended or page[-1].type == b"run_finished"
                 came += len(page)
@@ -215,14 +217,12 @@ def _viewing(viewed: Viewed, leaves_after: int) -> Any:
                     return
         else:
             snapshot = viewed.watch.snapshot and not cursor
-            viewer = app.journal.tail(viewed.run_id, after=cursor, snapshot=snapshot)
-            async for batch in viewer:
+            live = take if viewed.watch.live else None
+            async for batch in follow(app.journal, viewed.run_id, after=cursor, snapshot=snapshot, take=live):
                 viewed.note(batch)
                 came += len(batch)
                 if leaves_after and came >= leaves_after:
                     return
-                if viewed.watch.live:
-                    await viewer.take_live(take)
 
     return work
 
