@@ -8,6 +8,10 @@ from tailrace.testing.simulation.simulation import simulate
 from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
+    # A viewer that came while the journal was being closed waited for ever.
+    "a viewer that comes while the journal closes": World(
+        writes_on_loop=True, happenings=(Ask(at=0.6, session=1), Watch(at=3.9), Leave(at=2.2), Hang(at=1.6))
+    ),
     # A run that was begun while its process ended could not be executed any more, and its client got a bug's exception.
     "a run that is begun by a process that ends": World(
         noise=8836326, happenings=(Ask(at=1.6, surface="sequence"), Leave(at=1.0), Hang(at=0.3))

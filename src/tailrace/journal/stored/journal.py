@@ -322,6 +322,8 @@ class StoredJournal(Database):
         if (tail := self._tails.get(run_id)) is not None:
             return tail
         run = await self.get(run_id)
+        if self._closed:  # a tail that begins now would never be woken
+            raise JournalError("the journal is closed")
         tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
         self._look_at(run_id)  # a commit between `get` and here has woken no viewer of this tail
         return tail
