@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -92,6 +93,18 @@ def test_a_plain_head_says_where_its_body_is() -> None:
 )
 def test_what_could_be_read_in_another_way_is_not_plain(data: bytes) -> None:
     assert parse_plain_head(data, TARGETS) is None
+
+
+@pytest.mark.parametrize("value", [b" ", b"a ", b"\t a"])
+def test_L140_time_is_linear_in_a_value_that_is_no_value(value: bytes) -> None:
+    def seconds(count: int) -> float:
+        data = request_bytes(fields=b"X-A:%b\0\r\n" % (value * (count // len(value))))
+        start = time.thread_time()
+        assert parse_plain_head(data, TARGETS) is None
+        return time.thread_time() - start
+
+    small = min(seconds(250) for _ in range(5))
+    assert min(seconds(7_500) for _ in range(3)) < 200 * small  # a quadratic reader takes 900 times as long
 
 
 pieces = st.sampled_from([b"X-A", b"Host", b"Content-Length", b":", b" ", b"\t", b"\r\n", b"\n", b"7", b"\xff", b"\0"])
