@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from server.http_server import RunningServer, raw, running_server
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.plain.connection import MAX_WAITING_BYTES, REST_S, PlainConnection
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, parse_plain_head
 from tailrace.server.http.request_body import read_body
@@ -312,3 +312,16 @@ async def test_an_answer_that_cannot_be_sent_closes_the_connection(
     async with running_server(tmp_path, extra=(broken_routes,)) as server:
         assert await raw(server.port(), request_bytes()) == b""
     assert "an answer cannot be sent" in caplog.text
+
+
+@pytest.mark.parametrize("fields", [b"", b"TE: a\r\n"])
+async def test_an_error_that_says_that_the_connection_closes_closes_it(tmp_path: Path, fields: bytes) -> None:
+    def stopping_routes(_: RequestPipeline) -> Sequence[Route]:
+        async def refuse(_: web.Request) -> web.Response:
+            raise stopping()
+
+        return [Route("POST", "/echo", refuse, "any", "Refuses.", plain=True)]
+
+    async with running_server(tmp_path, extra=(stopping_routes,)) as server, asyncio.timeout(10):
+        answer = await raw(server.port(), request_bytes(fields=fields) * 2)
+    assert answer.count(b"HTTP/1.1 503") == 1
