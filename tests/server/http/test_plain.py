@@ -67,6 +67,7 @@ def test_a_plain_head_says_where_its_body_is() -> None:
         request_bytes(fields=b"Expect: 100-continue\r\n"),
         request_bytes(fields=b"Connection: Upgrade\r\n"),
         request_bytes(fields=b"Upgrade: websocket\r\n"),
+        request_bytes(fields=b"Proxy-Connection: close\r\n"),
         request_bytes(fields=b"Host: b\r\n"),
         request_bytes(fields=b"content-LENGTH: 7\r\n"),
         request_bytes(fields=b"X-A : b\r\n"),

@@ -26,7 +26,9 @@ _FIELD: Final = re.compile(
 )
 _LENGTH: Final = re.compile(r"[0-9]{1,6}")
 _NEEDED: Final = frozenset({"host", "content-length"})  # RFC 9112, 3.2: a request without a Host is refused
-_NOT_PLAIN: Final = frozenset({"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer", "te"})
+_NOT_PLAIN: Final = frozenset(
+    {"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer", "te", "proxy-connection"}
+)
 _KEPT: Final = {None: True, "keep-alive": True, "close": False}
 
 
