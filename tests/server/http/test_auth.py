@@ -320,6 +320,13 @@ async def test_an_allowed_origin_gets_its_preflight_without_a_key_and_the_answer
             assert response.headers["Access-Control-Allow-Origin"] == page  # so that the page can read why
 
 
+def test_an_origin_that_no_header_of_the_answer_can_repeat_is_refused() -> None:
+    origins = Origins(hosts=(), origins=("*",), any_host=True)
+    with pytest.raises(ApiError) as caught:
+        origins.check(["anything"], [b"https://\xff.example".decode("utf-8", "surrogateescape")])
+    assert (caught.value.status, caught.value.code) == (403, "origin_not_allowed")
+
+
 def test_everybody_may_be_let_in_but_a_page_without_an_origin() -> None:
     origins = Origins(hosts=(), origins=("*",), any_host=True)
     origins.check(["anything"], ["https://a.example"])

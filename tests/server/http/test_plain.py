@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from server.http_server import RunningServer, raw, running_server
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.plain.connection import MAX_WAITING_BYTES, REST_S, PlainConnection
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, parse_plain_head
 from tailrace.server.http.request_body import read_body
@@ -66,6 +67,7 @@ def test_a_plain_head_says_where_its_body_is() -> None:
         request_bytes(fields=b"Expect: 100-continue\r\n"),
         request_bytes(fields=b"Connection: Upgrade\r\n"),
         request_bytes(fields=b"Upgrade: websocket\r\n"),
+        request_bytes(fields=b"Proxy-Connection: close\r\n"),
         request_bytes(fields=b"Host: b\r\n"),
         request_bytes(fields=b"content-LENGTH: 7\r\n"),
         request_bytes(fields=b"X-A : b\r\n"),
@@ -84,6 +86,7 @@ def test_a_plain_head_says_where_its_body_is() -> None:
         LINE + b"\r\n" + HOST + "Content-Length: ٧\r\n\r\n1234567".encode(),
         LINE + b"\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1),
         LINE + b"\r\n" + HOST + b"Content-Length: 7\r\n",
+        request_bytes().replace(HOST, b""),
         LINE + b"\r\n\r\n",
         LINE,
         b"\r\n" + request_bytes(),
@@ -94,12 +97,39 @@ def test_what_could_be_read_in_another_way_is_not_plain(data: bytes) -> None:
     assert parse_plain_head(data, TARGETS) is None
 
 
-pieces = st.sampled_from([b"X-A", b"Host", b"Content-Length", b":", b" ", b"\t", b"\r\n", b"\n", b"7", b"\xff", b"\0"])
+@pytest.mark.parametrize("value", [b" ", b"a ", b"\t a"])
+def test_L140_time_is_linear_in_a_value_that_is_no_value(value: bytes) -> None:
+    def seconds(count: int) -> float:
+        data = request_bytes(fields=b"X-A:%b\0\r\n" % (value * (count // len(value))))
+        start = time.thread_time()
+        assert parse_plain_head(data, TARGETS) is None
+        return time.thread_time() - start
+
+    small = min(seconds(250) for _ in range(5))
+    assert min(seconds(7_500) for _ in range(3)) < 200 * small  # a quadratic reader takes 900 times as long
 
 
-@given(st.lists(st.one_of(pieces, st.binary(max_size=4)), max_size=12).map(b"".join))
-def test_a_head_that_is_plain_is_what_the_library_reads(between: bytes) -> None:
-    data = LINE + b"\r\n" + HOST + between + b"\r\nContent-Length: 3\r\n\r\nabc"
+pieces = st.sampled_from(
+    [
+        b"X-A: 7\r\n",
+        b"X-B:\t 7 \r\n",
+        b"X-A",
+        b"Host",
+        b"Content-Length",
+        b":",
+        b" ",
+        b"\r\n",
+        b"\n",
+        b"7",
+        b"\xff",
+        b"\0",
+    ]
+)
+
+
+@given(st.sampled_from([HOST, b""]), st.lists(st.one_of(pieces, st.binary(max_size=4)), max_size=12).map(b"".join))
+def test_a_head_that_is_plain_is_what_the_library_reads(host: bytes, between: bytes) -> None:
+    data = LINE + b"\r\n" + host + between + b"Content-Length: 3\r\n\r\nabc"
     head = parse_plain_head(data, TARGETS)
     if head is None:
         return
@@ -299,3 +329,16 @@ async def test_an_answer_that_cannot_be_sent_closes_the_connection(
     async with running_server(tmp_path, extra=(broken_routes,)) as server:
         assert await raw(server.port(), request_bytes()) == b""
     assert "an answer cannot be sent" in caplog.text
+
+
+@pytest.mark.parametrize("fields", [b"", b"TE: a\r\n"])
+async def test_an_error_that_says_that_the_connection_closes_closes_it(tmp_path: Path, fields: bytes) -> None:
+    def stopping_routes(_: RequestPipeline) -> Sequence[Route]:
+        async def refuse(_: web.Request) -> web.Response:
+            raise stopping()
+
+        return [Route("POST", "/echo", refuse, "any", "Refuses.", plain=True)]
+
+    async with running_server(tmp_path, extra=(stopping_routes,)) as server, asyncio.timeout(10):
+        answer = await raw(server.port(), request_bytes(fields=fields) * 2)
+    assert answer.count(b"HTTP/1.1 503") == 1

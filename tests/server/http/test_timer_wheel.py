@@ -87,3 +87,24 @@ def test_what_has_left_is_not_called() -> None:
         wheel.close()
         loop.run_timers()
         assert len(stays.called) == 1
+
+
+def test_one_that_fails_keeps_no_other_from_its_deadline() -> None:
+    class Broken(Thing):
+        def on_deadline(self, now: float) -> float | None:
+            super().on_deadline(now)
+            raise ValueError("broken")
+
+    reported: list[BaseException] = []
+    for loop in driven():
+        wheel = TimerWheel(loop, tick_s=TICK_S)
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        broken = [Broken(loop, []) for _ in range(3)]
+        others = [Thing(loop, [1.0]) for _ in range(3)]
+        later = Thing(loop, [])
+        for thing in (*broken, *others):
+            wheel.add(thing, 101.0)
+        wheel.add(later, 103.0)
+        loop.run_timers()
+        assert [len(thing.called) for thing in (*broken, *others, later)] == [1, 1, 1, 2, 2, 2, 1]
+    assert [str(error) for error in reported] == ["broken"] * 3

@@ -104,10 +104,15 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
 
 
 def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.Response:
+    """Where the error's headers say that the connection closes, it does (RFC 9112, 9.6)."""
     if shape == "text":
-        return web.Response(status=error.status, text=str(error), headers=error.headers)
-    body = msgspec.json.encode(error_object(error, shape, request_id))
-    return web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
+        response = web.Response(status=error.status, text=str(error), headers=error.headers)
+    else:
+        body = msgspec.json.encode(error_object(error, shape, request_id))
+        response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
+    if error.headers.get("Connection") == "close":
+        response.force_close()
+    return response
 
 
 def error_frame(error: ApiError, shape: Shape, request_id: str = "") -> bytes:

@@ -196,7 +196,9 @@ class Origins:
             log.warning(message, *refused)
 
     def allows(self, origin: str) -> bool:
-        """Whether CORS headers let this page read the answer."""
+        """Whether CORS headers let this page read the answer. They repeat the origin, which is ASCII (Fetch, 3.2)."""
+        if not origin.isascii():
+            return False
         return origin.lower() in self._origins or ("*" in self._origins and origin != "null")
 
     @staticmethod

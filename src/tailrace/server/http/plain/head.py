@@ -1,8 +1,9 @@
 """The head of a plain request: one that can be read in one way only.
 
 Owns what plain means. A request line that is known to the letter, HTTP/1.1, each header once and within the grammar of
-RFC 9110 (5.1, 5.5), a body of a given length that is neither encoded nor announced, nothing that changes the protocol.
-Anything else is no mistake: the HTTP library reads it, and refuses what is wrong. Knows no socket.
+RFC 9110 (5.1, 5.5), the host among them, a body of a given length that is neither encoded nor announced, nothing that
+changes the protocol. Anything else is no mistake: the HTTP library reads it, and refuses what is wrong. Knows no
+socket.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ T = TypeVar("T")
 MAX_HEAD_BYTES: Final = 8_192
 MAX_FIELDS: Final = 64
 MAX_BODY_BYTES: Final = FREE_BYTES  # of bodies that the budget does not count
+# `*+` never gives a space back: the value's pattern takes spaces too, and each way to share them would be tried (L140).
 _FIELD: Final = re.compile(
-    r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*((?:[^\x00-\x08\x0a-\x1f\x7f]*[^\x00-\x20\x7f])?)[ \t]*\r\n", re.MULTILINE
+    r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+((?:[^\x00-\x08\x0a-\x1f\x7f]*[^\x00-\x20\x7f])?)[ \t]*\r\n", re.MULTILINE
 )
 _LENGTH: Final = re.compile(r"[0-9]{1,6}")
-_NOT_PLAIN: Final = frozenset({"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer", "te"})
+_NEEDED: Final = frozenset({"host", "content-length"})  # RFC 9112, 3.2: a request without a Host is refused
+_NOT_PLAIN: Final = frozenset(
+    {"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer", "te", "proxy-connection"}
+)
 _KEPT: Final = {None: True, "keep-alive": True, "close": False}
 
 
@@ -49,10 +54,10 @@ def parse_plain_head(data: bytes, targets: Mapping[bytes, T]) -> PlainHead[T] | 
     if len(fields) != text.count("\n") or len(fields) > MAX_FIELDS:
         return None  # a line is no field
     names = {name.lower() for name, _ in fields}
-    if len(names) != len(fields) or not names.isdisjoint(_NOT_PLAIN):
+    if len(names) != len(fields) or not names.isdisjoint(_NOT_PLAIN) or not names >= _NEEDED:
         return None
     headers = CIMultiDict(fields)
-    length, connection = headers.get("Content-Length", ""), headers.get("Connection")
+    length, connection = headers["Content-Length"], headers.get("Connection")
     kept = _KEPT.get(connection if connection is None else connection.lower())
     if kept is None or _LENGTH.fullmatch(length) is None or (body_bytes := int(length)) > MAX_BODY_BYTES:
         return None
