@@ -16,6 +16,7 @@ import pytest
 from cli.screen.vt import VirtualTerminal
 from flows.stages import ask, step
 from tailrace.cli.main import main
+from tailrace.journal.open_journal import open_journal
 from tailrace.messages import JsonObject
 from tailrace.providers.local.weights import SMOLLM2
 from tailrace.testing.provider import REPLIES, FaultyProvider, reply
@@ -106,6 +107,13 @@ async def test_without_streaming_the_last_output_is_the_answer(tmp_path: Path) -
     async with FaultyProvider() as server:
         code, out, _ = await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), server=server))
     assert (code, out) == (0, REPLIES["ok"].reply.text + "\n")
+
+
+async def test_what_a_sequence_uses_is_counted_for_the_terminal(tmp_path: Path) -> None:
+    async with FaultyProvider() as server:
+        await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), server=server))
+    async with open_journal("sqlite:///tailrace.db", tmp_path / "home" / "tailrace.db") as journal:
+        assert {name.split("\t")[2] for name in await journal.counters("usage\t")} == {"terminal"}
 
 
 async def test_json_prints_the_events_of_the_stream(tmp_path: Path) -> None:

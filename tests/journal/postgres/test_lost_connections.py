@@ -189,6 +189,25 @@ async def test_the_log_says_once_that_the_database_is_away_and_once_that_it_is_b
     assert re.search(r"is back after \d+\.\d s$", ended)
 
 
+async def test_the_log_says_the_same_where_nothing_is_written(
+    journal: PostgresJournal, proxy: TcpProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    await proxy.refuse()
+    async with asyncio.timeout(60):
+        PATIENCE_S.set(0.05)
+        for _ in range(3):
+            with pytest.raises(StorageFailed) as caught:
+                await journal.orphans()
+            assert caught.value.announced
+        await proxy.accept()
+        PATIENCE_S.set(None)
+        for _ in range(2):
+            await journal.orphans()
+    begun, ended = [record.message for record in caplog.records if "PostgreSQL" in record.message]
+    assert "cannot be reached: " in begun
+    assert re.search(r"is back after \d+\.\d s$", ended)
+
+
 async def test_I102_a_run_that_could_not_be_given_back_is_when_the_database_is_back(
     journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

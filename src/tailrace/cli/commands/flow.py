@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace.cli.argument_types import whole_number
+from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE, FAILED, add_log_level, print_error
 from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
@@ -176,7 +177,9 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
     definition = source.definition()
     check_required(definition, given, args.file)
     try:
-        return await app.flows.start(definition, given, dry_run=args.dry_run, idempotency_key=args.key)
+        return await app.flows.start(
+            definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER
+        )
     except DefinitionError as exc:
         raise source.located(exc) from exc
 
@@ -184,7 +187,7 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
 async def _retried(app: App, args: argparse.Namespace) -> Run:
     from tailrace.cli.run_names import find_instance
 
-    return await app.flows.retry((await find_instance(app.journal, args.instance)).id)
+    return await app.flows.retry((await find_instance(app.journal, args.instance)).id, requester=REQUESTER)
 
 
 async def _resumed(app: App, args: argparse.Namespace) -> Run:

@@ -12,28 +12,45 @@ log = logging.getLogger("tailrace.journal")
 
 
 class Outage:
-    """As the connection that writes sees it."""
+    """As the connection that writes sees it. In a process that writes nothing, readers may see it first, or alone."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._loop = asyncio.get_running_loop()
         self._why: Exception = ConnectionError("the connection was lost")
         self.since: float | None = None  # by the loop's clock; None while the database is there
+        self._told_at: float | None = None  # when the log said that it is away; None once it has said that it is back
 
     def begin(self, why: Exception) -> None:
         """The connection was lost, or could not be made again."""
         self._why = why
         if self.since is None:
             self.since = self._loop.time()
-            log.warning("%s; trying again", self.failure)
+            self._tell(why)
 
     def end(self) -> bool:
         """Something was written. Returns whether the database was away before."""
         if self.since is None:
             return False
-        log.warning("PostgreSQL at %s is back after %.1f s", self._address.shown, self._loop.time() - self.since)
         self.since = None
+        self.note_read()
         return True
+
+    def note_unread(self, why: Exception) -> StorageFailed:
+        """A reader has given up. Returns what it raises."""
+        self._tell(why)
+        return away(self._address, why, announced=True)
+
+    def note_read(self) -> None:
+        """Something was read. While writing fails the database is not back."""
+        if self._told_at is not None and self.since is None:
+            log.warning("PostgreSQL at %s is back after %.1f s", self._address.shown, self._loop.time() - self._told_at)
+            self._told_at = None
+
+    def _tell(self, why: Exception) -> None:
+        if self._told_at is None:
+            self._told_at = self._loop.time()
+            log.warning("%s; trying again", away(self._address, why))
 
     def lasts(self, seconds: float) -> bool:
         """Whether it has lasted for longer than this."""

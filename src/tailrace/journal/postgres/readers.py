@@ -48,11 +48,14 @@ class Readers:
         while True:
             try:
                 with translated(self._address):
-                    return await self._attempt(work, give_up_at)
+                    result = await self._attempt(work, give_up_at)
             except _Again as again:
                 if self._closed or loop.time() + pause_s > give_up_at:
-                    announced = self._outage.since is not None
-                    raise away(self._address, again.why, announced=announced) from again.why
+                    lost = away(self._address, again.why) if self._closed else self._outage.note_unread(again.why)
+                    raise lost from again.why
+            else:
+                self._outage.note_read()
+                return result
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
