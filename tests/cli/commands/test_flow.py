@@ -165,7 +165,7 @@ async def test_a_failed_instance_goes_on_where_it_failed(tmp_path: Path) -> None
     async with FaultyProvider(script=["ok", "status-401", "ok"]) as server:
         code, _, err = await ended(await flow(tmp_path / "home", "run", file, server=server))
         assert code == 1
-        command = err.splitlines()[-1].split()[1:4]
+        command = err.splitlines()[-1].partition(" tailrace ")[2].split()[:3]
         assert command[:2] == ["flow", "retry"]
         assert err.endswith(" goes on from step two\n")
         code, out, err = await ended(await flow(tmp_path / "home", *command[1:], server=server))
