@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from certificates import trust_nobody
+from certificates import read_one_authority
 from long_tests import dealt
 from postgres_server import PostgresServer, running
 
@@ -17,7 +17,7 @@ settings.load_profile("tailrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-trust_nobody()
+read_one_authority()
 
 
 @pytest.hookimpl(wrapper=True)
