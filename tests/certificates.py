@@ -1,7 +1,8 @@
-"""Which authorities the tests and the processes they start trust: none.
+"""Which file of authorities the tests and the processes they start read: one with a single authority.
 
 No test speaks TLS to the world. A client that reads the machine's authorities takes 50 ms for it, and each process that
-a test starts has two of them: with `nobodys_authority.pem` they read one, whose key was thrown away.
+a test starts has two of them: with `nobodys_authority.pem` they read one, whose key was thrown away. The machine's
+directory of authorities stays as it is: OpenSSL reads of it what a connection asks for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NOBODYS = str(Path(__file__).with_name("nobodys_authority.pem"))
 _MACHINES = "TESTS_SSL_CERT_FILE"  # the workers of a run inherit what its first process has set
 
 
-def trust_nobody() -> None:
+def read_one_authority() -> None:
     os.environ.setdefault(_MACHINES, os.environ.get("SSL_CERT_FILE", ""))
     os.environ["SSL_CERT_FILE"] = NOBODYS
     os.environ.pop("NODE_EXTRA_CA_CERTS", None)

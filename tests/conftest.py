@@ -3,12 +3,12 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
-from certificates import trust_nobody
+from certificates import read_one_authority
 from long_tests import dealt
 from postgres_server import PostgresServer, running
 
@@ -17,8 +17,20 @@ settings.load_profile("tailrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-trust_nobody()
-gc.disable()  # until every test module is imported: nothing of them is garbage
+read_one_authority()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing of what is imported here is garbage: a worker holds ten thousand tests and every library they import, and
+    no collection need look at those again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -26,13 +38,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers > 1:
         items[:] = dealt(items, workers)
-
-
-def pytest_collection_finish() -> None:
-    """A worker holds ten thousand tests and every library they import: no collection need look at those again."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,7 @@ class RelayedCall:
         self._told_usage = options.get("include_usage") is True
         adds_usage = bool(body.get("stream")) and not self._told_usage
         self._ours = {"stream_options": {**options, "include_usage": True}} if adds_usage else {}
+        # Of the attempt under way.
         self._usage: Usage | None = None  # as the provider has counted it
         self._answered_chars = 0
         self._has_answer = False
@@ -107,6 +108,7 @@ class RelayedCall:
             del error  # this frame is in its traceback
 
     async def _attempt(self) -> dict[str, msgspec.Raw] | None:
+        self._usage, self._answered_chars, self._has_answer = None, 0, False
         route = self._route
         tokens = len(msgspec.json.encode(self._body)) // _BYTES_PER_TOKEN
         deadlines = deadlines_of(route.policy, purpose="turn", context_tokens=tokens, local=route.local)
@@ -137,8 +139,9 @@ class RelayedCall:
         return True
 
     def _spent(self) -> Usage:
-        if self._usage is not None or not self._has_answer:
-            return self._usage or Usage()
+        usage = self._usage or Usage()
+        if usage.input_tokens or usage.output_tokens or not self._has_answer:
+            return usage
         asked = sum(prompt_tokens(self._body.get(name)) for name in ("prompt", "suffix", "input"))
         answered = self._answered_chars // CHARS_PER_TOKEN
         return Usage(asked, answered, estimated_tokens=asked + answered)

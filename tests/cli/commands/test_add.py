@@ -105,6 +105,12 @@ async def test_a_key_that_cannot_be_is_named_without_a_file_that_nobody_wrote(tm
     assert said.startswith("error: platforms.homeassistant.url: expected an http:// or https:// address")
 
 
+async def test_a_password_that_is_named_is_wanted_although_a_token_is_set(tmp_path: Path) -> None:
+    keys = ("--set", "homeserver=http://x", "--set", "user=@b:x", "--set", "password_env=BOT_PASSWORD")
+    code, said = await add(tmp_path, "matrix", *keys, MATRIX_TOKEN="x")
+    assert (code, said) == (2, "error: matrix needs BOT_PASSWORD in the environment\n")
+
+
 async def test_a_token_of_the_environment_is_said_to_be_kept_nowhere(tmp_path: Path) -> None:
     async with FakeTelegram() as telegram:
         args = ("telegram", "--set", f"base_url={telegram.url}", "--allow", "7")

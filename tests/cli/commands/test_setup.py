@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,14 +16,17 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
 from cli.screen.vt import VirtualTerminal
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.main import COMMANDS
-from tailrace.cli.setup.candidates import SUGGESTED_MODELS, ollama_url
-from tailrace.cli.setup.doctor import Finding, findings, models_url
+from tailrace.cli.setup.candidates import SUGGESTED_MODELS, Candidate, ollama_url
+from tailrace.cli.setup.doctor import Finding, _refusal, findings, models_url
+from tailrace.cli.setup.init import _answered
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
@@ -75,7 +80,7 @@ def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path
     assert done.returncode == 0, "without a terminal nobody is called"
     assert load({}, tmp_path).model.provider == "anthropic"
     done = tailrace(tmp_path, "init", "--provider", "vllm", "--force")
-    assert (done.returncode, done.stderr) == (2, "error: which model of vllm? name it with --model\n")
+    assert (done.returncode, done.stderr) == (2, "error: which model of vllm? name it as vllm/MODEL, or with --model\n")
     (tmp_path / "config.yaml").unlink()
     done = tailrace(tmp_path, "init", "--provider", "openai", "--model", "some: model")
     assert (done.returncode, done.stderr.splitlines()[1]) == (0, f"next: export OPENAI_API_KEY=…, then {PROGRAM}")
@@ -219,6 +224,13 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert "no such provider" in second.what
     patient.setenv("OPENAI_API_KEY", "sk-1")
     assert len(await patient.broken()) == 1
+
+
+def test_a_model_that_is_named_is_the_one_of_the_provider_that_is_chosen() -> None:
+    candidates = [Candidate("openai", "gpt-5-mini", "OPENAI_API_KEY is set"), Candidate("local", "smollm2-135m", "")]
+    assert _answered("1", candidates, "gpt-5").model == "gpt-5"
+    assert _answered("1", candidates, "").model == "gpt-5-mini"
+    assert _answered("openai", candidates, "gpt-5").model == "gpt-5"
 
 
 def test_the_suggested_claude_is_not_about_to_end() -> None:
@@ -437,6 +449,18 @@ async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(pa
         patient.write(platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": telegram.url}})
         [wrong] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
     assert wrong.advice.startswith("is the token valid?")
+
+
+def test_a_host_without_an_address_is_not_told_by_a_number_of_the_system() -> None:
+    """`getaddrinfo` has numbers of its own; on macOS 8 is "no such name", and the system's 8 another error."""
+    key = ConnectionKey(
+        "nowhere.example", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=0
+    )
+    unknown = aiohttp.ClientConnectorDNSError(key, socket.gaierror(8, "nodename nor servname provided"))
+    assert "nodename nor servname provided" in _refusal(unknown)
+    assert (
+        _refusal(aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "no"))) == "port 443: Connection refused"
+    )
 
 
 async def test_doctor_doubts_no_token_where_the_reason_is_another(patient: Patient) -> None:

@@ -18,6 +18,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
+from tailrace.system.own_program import typed
 
 GOES = {"name": "goes", "blocks": [step("a", {"x": "hello"}, "do"), step("b", {"x": 2}, "do")]}
 WAITS = {"name": "waits", "blocks": [step("w", {"signal": "go"}, "wait_signal")]}
@@ -79,7 +80,7 @@ def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.
     assert [line.split()[:3] for line in err.splitlines()[-3:-1]] == [["a", "finished", "1"], ["b", "finished", "1"]]
     assert main(["flow", "show", "last"]) == 0
     *_, error, then = capsys.readouterr().err.splitlines()
-    assert (error, then.strip()) == ("error: b: there is no input.y", "tailrace flow run FILE --input y=… gives it")
+    assert (error, then.strip()) == ("error: b: there is no input.y", f"{typed('flow run FILE --input y=…')} gives it")
     assert main(["flow", "show", goes.id, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["id"], told["state"], told["outputs"]) == (
@@ -94,7 +95,7 @@ def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.
 def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (waits,) = instances(home, WAITS)
     assert main(["flow", "show", "last"]) == 0
-    assert capsys.readouterr().err.endswith(f"\nit waits for tailrace flow signal {public_id(waits)} go\n")
+    assert capsys.readouterr().err.endswith(f"\nit waits for {typed(f'flow signal {public_id(waits)} go')}\n")
 
 
 def test_a_signal_that_no_step_waits_for_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +122,7 @@ def test_signals_reach_the_process_that_executes_the_instance(home: Path, capsys
             run = await _come_to_rest(flows, journal, WAITS)
             name = public_id(run)
             assert await asyncio.to_thread(main, ["flow", "pause", "last"]) == 0
-            assert capsys.readouterr().err == f"{name}: paused; tailrace flow resume {name} goes on\n"
+            assert capsys.readouterr().err == f"{name}: paused; {typed(f'flow resume {name}')} goes on\n"
             assert await asyncio.to_thread(main, ["flow", "ls"]) == 0
             assert " paused " in capsys.readouterr().out
             await flows.signal(name, "resume")

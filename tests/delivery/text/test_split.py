@@ -120,6 +120,9 @@ def test_a_heading_stands_in_the_message_of_its_text() -> None:
         shown = chain(text, limit)
         assert len(shown) > 5
         assert [part for part in shown if part.rstrip().splitlines()[-1].startswith("## ")] == []
+    for words in range(5, 60):
+        long = chain(f"{'word ' * words}\n\n## Part\n\n{'more ' * 200}", 300)
+        assert [part for part in long if part.rstrip().endswith("## Part")] == []
     titles = "".join(f"# {number}\n" for number in range(200))
     assert all(part.startswith("# ") for part in chain(titles, 200)), "headings alone are cut between lines"
 

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
+from tailrace.agent.session import TURN_KIND
+from tailrace.app import open_app
+from tailrace.platforms.runtime.gateway import Gateway
+from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.slack import FakeSlack
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
@@ -99,6 +103,45 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
         assert not any(text.endswith("word59") for text in general.texts)
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: any("/tailrace stop stops the answer" in text for text in general.texts))
+
+
+@driven
+async def test_a_command_outside_of_threads_finds_an_answer_behind_many_of_others(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.5)
+    async with FakeSlack() as slack, FaultyProvider([slow]) as provider:
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app) as gateway:
+            general = slack.channel("C1")
+            await slack.write(general, "<@U0BOT> hello")
+            await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
+            for _ in range(RUNS_LIMIT + 1):
+                await app.journal.start(NewRun(TURN_KIND, session="elsewhere"), "another", lease_s=3600)
+            await slack.command(general, "/tailrace", "stop")
+            await slack.until(lambda: "⏹ Stopped." in general.texts)
+            gateway.take_no_more()
+
+
+@driven
+async def test_the_slash_command_for_a_new_conversation_ends_no_other(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.2)
+    async with served(tmp_path, slow, reply("Anew.")) as (slack, _):
+        general = slack.channel("C1")
+        first = await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
+        await slack.command(general, "/tailrace", "new")
+        await slack.until(lambda: "Here every question begins a conversation of its own." in general.texts)
+        await slack.command(general, "/tailrace", "yolo")
+        everywhere = (
+            "⚠️ Everything is approved without asking in every conversation of this chat. /tailrace yolo off ends that."
+        )
+        await slack.until(lambda: everywhere in general.texts)
+        await slack.until(
+            lambda: TEXT in general.texts and not any(answer.state.streaming for answer in general.answers)
+        )
+        await slack.write(general, "<@U0BOT> /new", thread=first)
+        await slack.until(lambda: "A new conversation begins." in general.texts)
+        await slack.write(general, "and now?", thread=first)
+        await slack.until(lambda: "Anew." in general.texts)
 
 
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(tmp_path: Path) -> None:

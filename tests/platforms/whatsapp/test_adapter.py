@@ -257,8 +257,8 @@ def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once(caplog: pyt
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
     assert [record.getMessage() for record in caplog.records] == [
-        "a call of the webhook is not signed with app_secret_env: is that secret this app's?",
-        "the webhook was asked for with another verify token than verify_token_env holds",
+        "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?",
+        "WhatsApp's webhook was asked for with another verify token than verify_token_env holds",
     ]
 
 

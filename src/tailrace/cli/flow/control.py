@@ -37,6 +37,7 @@ from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it
 UNFINISHED: tuple[RunState, ...] = ("pending", "running", "parked")
@@ -61,7 +62,7 @@ async def unfinished(journal: Journal) -> Run:
     """The latest instance that has not ended. Raises `RunNotFound`."""
     for run in await journal.runs(kind=SEQUENCE, states=UNFINISHED, limit=1):
         return run
-    raise RunNotFound("there is no unfinished instance; tailrace flow ls lists all")
+    raise RunNotFound(f"there is no unfinished instance; {typed('flow ls')} lists all")
 
 
 async def _list(journal: Journal, args: Namespace, config: Config) -> int:
@@ -135,7 +136,7 @@ async def _pause(journal: Journal, args: Namespace, _config: Config) -> int:
     except TimeoutError:
         print_note(f"{public_id(run)}: will pause when a step in flight has ended, or a process goes on with it")
         return DONE
-    return await _told(journal, run, f"tailrace flow resume {public_id(run)} goes on")
+    return await _told(journal, run, f"{typed(f'flow resume {public_id(run)}')} goes on")
 
 
 async def _cancel(journal: Journal, args: Namespace, _config: Config) -> int:
@@ -159,7 +160,7 @@ async def _signal(journal: Journal, args: Namespace, config: Config) -> int:
         case "cancel":
             return await _cancel(journal, args, config)
         case "resume":
-            raise TailraceError(f"use: tailrace flow resume {args.instance}")
+            raise TailraceError(f"use: {typed(f'flow resume {args.instance}')}")
         case _:
             pass
     payload = json_or_text(args.payload) if args.payload else {}

@@ -35,6 +35,7 @@ from tailrace.runs.recovery import follow
 from tailrace.runs.run_overview import overview_of
 from tailrace.runs.signals import run_beside
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
     from tailrace.app import App
@@ -132,15 +133,15 @@ async def print_summary(journal: Journal, run: Run, config: Config) -> None:
         sys.stderr.write(f"it waits for {told}\n")
     if run.parked is not None:
         print_error(f"it is set aside: {run.parked.message}")
-        sys.stderr.write(f"       tailrace flow resume {public_id(run)} lets it go on\n")
+        sys.stderr.write(f"       {typed(f'flow resume {public_id(run)}')} lets it go on\n")
     if progress.error is not None:
         print_error(progress.error.message)
     if missing := _MISSING_INPUT.search(progress.error.message if progress.error is not None else ""):
-        sys.stderr.write(f"       tailrace flow run FILE --input {missing[1]}=… gives it\n")
+        sys.stderr.write(f"       {typed(f'flow run FILE --input {missing[1]}=…')} gives it\n")
     elif progress.state == "failed":
         failed = next((step for step in reversed(progress.steps.values()) if step.state == "failed"), None)
         where = f" from step {sanitized_line(failed.block_id)}" if failed is not None else ""
-        sys.stderr.write(f"       tailrace flow retry {public_id(run)} goes on{where}\n")
+        sys.stderr.write(f"       {typed(f'flow retry {public_id(run)}')} goes on{where}\n")
 
 
 # ── three views ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +206,7 @@ class Waits:
         """Empty where no step waits for a signal whose name is known."""
         waiting = [step.block_id.rpartition(".")[2] for step in progress.steps.values() if step.state == "running"]
         names = sorted({self._signals[block] for block in waiting if block in self._signals})
-        return " or ".join(f"tailrace flow signal {self._id} {quote(name)}" for name in names)
+        return " or ".join(typed(f"flow signal {self._id} {quote(name)}") for name in names)
 
 
 class PlainLines:

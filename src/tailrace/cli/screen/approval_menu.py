@@ -89,10 +89,8 @@ class ApprovalMenu:
         if word == WHY_KEY:
             self.gives_reason = True
             return "why"
-        if (
-            decision := _BY_KEY.get(word)
-        ) is None:  # a word that is typed without looking: its other letters mean nothing
-            self._astray = True
+        if (decision := _BY_KEY.get(word)) is None:
+            self._astray = True  # a word that is typed without looking: its other letters mean nothing
             self.key_was_pressed()
             return "nothing"
         self.decision, self._rest = decision, f"{decision[1:]}\r"

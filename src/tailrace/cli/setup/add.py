@@ -182,7 +182,9 @@ class _Addition:
                 self._exported.append(named)
 
     def _wanted_secrets(self, config: Config) -> Mapping[str, str]:
-        """The other secrets where one of them is named, or set already."""
+        """The other secrets where one of them is named, or set already and none of the first are named."""
+        if any(key in self._settings for key in self._questions.secrets):
+            return self._questions.secrets
         for key, variable in self._questions.instead.items():
             if key in self._settings or config.secret(variable) is not None:
                 return self._questions.instead
@@ -204,7 +206,8 @@ class _Addition:
 
     def _secret(self, variable: str) -> str:
         if not self._asking:
-            others = "".join(f", or {other}," for other in self._questions.instead.values() if other != variable)
+            by_default = variable in self._questions.secrets.values()
+            others = "".join(f", or {other}," for other in self._questions.instead.values() if by_default)
             raise _MissingAnswer(f"{self._name} needs {variable}{others} in the environment")
         value = getpass.getpass(f"{variable} (it is not shown): ", stream=sys.stderr).strip()
         if not value or not value.isprintable():

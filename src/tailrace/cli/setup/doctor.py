@@ -10,6 +10,7 @@ import asyncio
 import os
 import platform
 import shlex
+import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -335,7 +336,9 @@ def _refusal(exc: Exception) -> str:
     if isinstance(exc, aiohttp.ClientSSLError) or not isinstance(exc, aiohttp.ClientConnectorError):
         return str(exc)
     number = exc.os_error.errno
-    return f"port {exc.port}: {os.strerror(number)}" if number is not None and number > 0 else str(exc)
+    if number is None or number < 0 or isinstance(exc.os_error, socket.gaierror):  # whose numbers are its own
+        return str(exc)
+    return f"port {exc.port}: {os.strerror(number)}"
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:

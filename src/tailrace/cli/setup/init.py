@@ -102,7 +102,8 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
     if answer.isdecimal():
         if not 1 <= int(answer) <= len(candidates):
             raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
-        return candidates[int(answer) - 1]
+        found = candidates[int(answer) - 1]
+        return found._replace(model=model) if model else found
     provider, _, named = answer.partition("/")
     return _named(provider, model or named)
 
@@ -111,7 +112,7 @@ def _named(provider: str, model: str) -> Candidate:
     if provider != LOCAL and provider not in PRESETS:
         raise ValueError(f"no provider {provider!r}; there are {LOCAL}, {', '.join(PRESETS)}")
     if not (model := model or SUGGESTED_MODELS.get(provider, "")):
-        raise ValueError(f"which model of {provider}? name it with --model")
+        raise ValueError(f"which model of {provider}? name it as {provider}/MODEL, or with --model")
     return Candidate(provider, model, "")
 
 

@@ -109,19 +109,19 @@ def _fence_of(before: str) -> str:
 
 class _Places:
     """Where a window may be cut, best kind first: before a paragraph, before a line, between lines of a code block or
-    a table or below a heading, between words. Of each kind only the last place counts."""
+    a table, between words, below a heading. Of each kind only the last place counts."""
 
     def __init__(self) -> None:
-        self.paragraph = self.line = self.inner = self.word = 0
+        self.paragraph = self.line = self.inner = self.word = self.below_heading = 0
 
     def best(self, start: int, end: int) -> int:
         """A better kind of place wins unless it would leave the message half empty."""
         for share in (2, 4):
             least = start + (end - start) // share
-            for place in (self.paragraph, self.line, self.inner, self.word):
+            for place in (self.paragraph, self.line, self.inner, self.word, self.below_heading):
                 if place > least:
                     return place
-        return next((place for place in (self.line, self.inner, self.word) if place > start), 0)
+        return next((place for place in (self.line, self.inner, self.word, self.below_heading) if place > start), 0)
 
 
 def _best_cut(text: str, start: int, end: int, fence: str) -> int:
@@ -140,14 +140,14 @@ def _best_cut(text: str, start: int, end: int, fence: str) -> int:
         elif not fence:
             was_in_table, in_table = in_table, bool(_TABLE_LINE.match(line))
             if headed:
-                places.inner = after  # its text would begin the next message
+                places.below_heading = after  # its text would begin the next message
             elif in_table and _TABLE_LINE.match(text, after, end):
                 places.inner = after if was_in_table else places.inner  # not between a table's head and its rows
             else:
                 places.line = after
                 places.paragraph = after if not line.strip() else places.paragraph
         at = after
-    if not fence:
+    if not fence and (at == start or not _HEADING.match(text, at, end)):  # a heading stays whole
         places.word = _last_word_end(text, at, end)
     return places.best(start, end) or _whole_character(text, start, end)
 

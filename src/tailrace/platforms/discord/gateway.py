@@ -102,8 +102,8 @@ class GatewayClient(discord.Client):
         return self.ws
 
 
-# a refused login and a closed connection are `ClientException`s
 NO_MESSAGE_CONTENT = "the message content intent is not enabled for this bot (Developer Portal → Bot)"
+# a refused login and a closed connection are `ClientException`s
 CONNECTION_ERRORS = (*NO_ANSWER, discord.HTTPException, discord.GatewayNotFound, discord.ClientException)
 
 

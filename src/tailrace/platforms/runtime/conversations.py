@@ -34,6 +34,7 @@ from tailrace.ports import Run, RunState
 
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
+_UNFINISHED: tuple[RunState, ...] = ("pending", "running")
 HELP = """\
 /new begins a new conversation
 /stop stops the answer under way
@@ -165,10 +166,11 @@ class Conversations:
             await self._start_run(whole)
 
     async def _goes_on(self, place: Place) -> bool:
-        """Whether the place is a thread in which we have answered before."""
+        """Whether the place is a thread in which we have answered before, or were told to begin anew."""
         if not self._is_thread_of_chat(place):
             return False
-        return await self._app.journal.session(await self._session(place), TURN_KIND) is not None
+        chosen = await self._chats.of(place.key)
+        return chosen.generation > 0 or await self._app.journal.session(_session(place, chosen), TURN_KIND) is not None
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
@@ -242,6 +244,10 @@ class Conversations:
         """Whether the thread is one of many conversations in its chat, with no conversation beside them."""
         return bool(place.thread) and self._platform.capabilities(place).threaded
 
+    def _is_whole_chat(self, place: Place) -> bool:
+        """Whether the place is outside of such threads: a command there is about all of them."""
+        return not place.thread and self._platform.capabilities(place).threaded
+
     # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
 
     async def _answer(
@@ -284,15 +290,20 @@ class Conversations:
 
     async def _running(self, place: Place, sender: Sender) -> list[Run]:
         """What runs in the conversation. Outside of the threads of a chat: what this person asked for in any."""
-        states: tuple[RunState, ...] = ("pending", "running")
-        if place.thread or not self._platform.capabilities(place).threaded:
+        if not self._is_whole_chat(place):
             session = await self._session(place)
-            return await self._app.journal.runs(session=session, kind=TURN_KIND, states=states)
+            return await self._app.journal.runs(session=session, kind=TURN_KIND, states=_UNFINISHED)
         requester, within = self._requester(sender), f"{place.key}:"
-        running = await self._app.journal.runs(kind=TURN_KIND, states=states)
-        return [
-            run for run in running if run.new.session.startswith(within) and run.new.input.get("requester") == requester
-        ]
+        found: list[Run] = []
+        before: str | None = None
+        while page := await self._app.journal.runs(kind=TURN_KIND, states=_UNFINISHED, before=before):
+            before = page[-1].id
+            found += [
+                run
+                for run in page
+                if run.new.session.startswith(within) and run.new.input.get("requester") == requester
+            ]
+        return found
 
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
@@ -317,6 +328,8 @@ class Conversations:
                 return
             case "stop":
                 text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
+            case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
+                text = "Here every question begins a conversation of its own."
             case "new":
                 await self._stop(place, sender)
                 self._yolo.discard(await self._session(place))
@@ -362,7 +375,8 @@ class Conversations:
             return "/yolo, /yolo on or /yolo off."
         if on:
             self._yolo.add(await self._session(place))
-            return "⚠️ Everything is approved without asking in this conversation. /yolo off ends that."
+            where = "every conversation of this chat" if self._is_whole_chat(place) else "this conversation"
+            return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
         self._yolo.difference_update(await self._sessions_for(place))
         return "Dangerous commands ask again."
 

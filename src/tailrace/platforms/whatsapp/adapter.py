@@ -186,7 +186,9 @@ class WhatsAppPlatform(BasePlatform):
         if request.method == "GET":
             return self._verify(request)
         if not inbound.is_signed(request.body, request.headers.get(inbound.SIGNATURE_HEADER, ""), self._app_secret):
-            self._warn_once("a call of the webhook is not signed with app_secret_env: is that secret this app's?")
+            self._warn_once(
+                "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
+            )
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
@@ -207,7 +209,7 @@ class WhatsAppPlatform(BasePlatform):
         query = request.query
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
         if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
-            self._warn_once("the webhook was asked for with another verify token than verify_token_env holds")
+            self._warn_once("WhatsApp's webhook was asked for with another verify token than verify_token_env holds")
             return port.HookAnswer(403)
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 

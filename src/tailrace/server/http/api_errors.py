@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from tailrace.config.sections import ProviderSettings
 from tailrace.errors import (
     ConfigError,
     CursorAhead,
@@ -189,9 +190,11 @@ def _of_http(exc: web.HTTPException) -> ApiError:
 def _of_config(exc: ConfigError) -> ApiError:
     """A model that this server cannot ask is refused as a mistake of the request: clients try a 5xx again, some of them
     for minutes and without a word, and Codex a 404 too, although only the operator can change this."""
-    if exc.key == "model" or (exc.key.startswith("providers.") and exc.key.count(".") == 1):
+    of_provider = exc.key.startswith("providers.")  # whose name may have dots in it: clients choose it
+    is_setting = exc.key.rpartition(".")[2] in ProviderSettings.__struct_fields__
+    if exc.key == "model" or (of_provider and not is_setting):
         return ApiError(404, str(exc), code="model_not_found", param="model")
-    if exc.key.startswith("providers."):
+    if of_provider:
         message = f"this server is not set up for that model: {exc}"
         return ApiError(400, message, code="not_configured", param="model")
     return ApiError(503, str(exc), code="not_configured", headers={"x-should-retry": "false"})
