@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from types import FunctionType
 
@@ -57,8 +58,10 @@ def test_one_call_more_per_token_is_growth(counts: list[Count]) -> None:
     with counted_server("tests.speed.one_call_more", module, class_name, method) as server:
         counted = _count_tokens(server)
     line = growth(counted, Ceiling(token.value, slack=0.5), token.profile)
-    assert line.startswith(f"token: {token.value + 1:.1f} calls per token of a raw chat stream, the ceiling is ")
-    assert line.splitlines()[1] == "    +1.0 tests/speed/one_call_more:with_a_frame_more"
+    found = re.match(r"token: ([\d.]+) calls per token of a raw chat stream, the ceiling is ", line)
+    assert found is not None, line
+    assert float(found[1]) == pytest.approx(token.value + 1, abs=0.3)  # a server does other things now and then
+    assert "    +1.0 tests/speed/one_call_more:with_a_frame_more" in line.splitlines()
 
 
 def _count_tokens(server: Counted) -> Count:
