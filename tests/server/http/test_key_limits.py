@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import anthropic
@@ -10,6 +11,7 @@ import openai
 import pytest
 
 from server.http_server import RunningServer, running_server
+from tailrace.app.usage.limits import KeyLimits
 from tailrace.server.http.key_limits import COUNTED
 
 CONFIG = """
@@ -22,6 +24,14 @@ server:
 """
 ENV = {name: f"{name.lower()}-secret" for name in ("NARROW_KEY", "SLOW_KEY", "POOR_KEY", "OPS_KEY")}
 RAW = "faulty/ok"
+
+
+@pytest.fixture(autouse=True)
+def _one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No minute ends in the middle of a test."""
+    began, defaults = time.time(), KeyLimits.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "clock", lambda: began)
 
 
 def bearer(key: str) -> dict[str, str]:
