@@ -1,8 +1,10 @@
-"""The order of the tests in a run with several workers: those that take long come first.
+"""The order of the tests in a run with several workers: those that take long come first, or in the middle.
 
-A long test that is begun last is all that a run waits for. Within a file of `LONG` tests are dealt to the workers one
-by one, or all to one worker where they share what a fixture of their module has started. Tests that share something
-dear for the whole session, as those of Matrix do with a homeserver, stand elsewhere: each worker would start its own.
+A long test that is begun last is all that a run waits for. Long tests mostly wait, and short ones compute: one half of
+the workers has its long ones first and the other half in the middle, so that both kinds share the cores. Within a file
+of `LONG` tests are dealt to the workers one by one, or all to one worker where they share what a fixture of their
+module has started. Tests that share something dear for the whole session, as those of Matrix do with a homeserver,
+stand elsewhere: each worker would start its own.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     order: list[pytest.Item] = []
     for number, hand in enumerate(hands):
         room = (len(items) - len(order)) // (workers - number) - len(hand)
-        order += hand + rest[: max(0, room)]
-        rest = rest[max(0, room) :]
+        short, rest = rest[: max(0, room)], rest[max(0, room) :]
+        before = len(short) // 2 if number % 2 else 0
+        order += short[:before] + hand + short[before:]
     return order
