@@ -35,9 +35,9 @@ from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, jso
 APPLICATION_ID = 43
 BUDGET = Budget(5, 5.0)  # of one route in one channel
 _MESSAGE_CONTENT = 1 << 15  # the intent
+_CONTENT_ENABLED = 1 << 19  # an application's flag: the intent is enabled, for a bot in few servers
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
 _APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
-_MESSAGE_CONTENT = 1 << 19  # of a bot that is in few servers
 _APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
 
@@ -77,7 +77,7 @@ class FakeDiscord(LoopbackFake):
 
     @property
     def _flags(self) -> int:
-        return _MESSAGE_CONTENT if self.content_intent else 0
+        return _CONTENT_ENABLED if self.content_intent else 0
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
