@@ -113,7 +113,8 @@ async def _resume(call: SlashCall) -> None:
     earlier = session.turns - (unfinished is not None) - PAST_TURNS
     call.surface.notify(f"session {session.id}" + (f" · {earlier} earlier turns not shown" if earlier > 0 else ""))
     for run in await call.conversation.turns(PAST_TURNS):
-        await call.surface.replay(run)
+        if unfinished is None or run.id != unfinished.id:  # it may have ended meanwhile, and is shown below
+            await call.surface.replay(run)
     if unfinished is not None:
         await call.surface.watch(unfinished)
 
