@@ -85,17 +85,18 @@ async def test_no_writer_waits_for_a_reader_that_stays(tmp_path: Path) -> None:
 
 
 async def test_the_log_stays_small_under_short_runs_of_two_processes(tmp_path: Path) -> None:
-    """Each commit writes a page at least: the log has started over several times."""
+    """Each commit writes a page at least: the log has started over several times. Where a busy machine keeps the
+    checkpoints back, they wait for their turn at the longer length."""
     path = tmp_path / "runs.db"
     journals = [await SqliteJournal.open(path), await SqliteJournal.open(path)]
     most = 0
-    for number in range(150):
+    for number in range(300):
         journal = journals[number % 2]
         _, lease = await started(journal)
         most = max(most, await write(journal, lease, path, 8))
         await journal.seal(lease, RunFinished("completed", CHUNK.text * 8))
-    assert most <= 2 * WAL_BYTES
-    assert 2 * most < 150 * 8 * 4096
+    assert most <= WAL_BYTES_LONG
+    assert 2 * most < 300 * 8 * 4096
     for journal in journals:
         await journal.close()
 
