@@ -81,6 +81,24 @@ def test_text_that_grows_a_question_and_what_was_just_shown_need_no_such_note() 
     assert not any("Still working" in text for text in busy.chat.texts)
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_I102_a_run_that_is_set_aside_is_not_said_to_go_on(streaming: bool) -> None:
+    stage, log = stage_of(EDITING, [*BEGUN, GatewayNotice("parked", "It died 3 times.")], streaming=streaming)
+    stage.run_until(stage.now + 10)
+    shown, before = stage.chat.texts, len(stage.actions)
+    assert "It died 3 times." in shown[-1]
+    stage.run_until(stage.now + 10 * LONG_RUN_S)
+    assert (stage.chat.texts, stage.actions[before:]) == (shown, [])
+    stage.planner.suspend()
+    stage.run_until(stage.now + 10)
+    assert stage.chat.texts == shown, "nothing of it goes on after a restart"
+    restarted, log = stage_of(EDITING, [*BEGUN, GatewayNotice("parked", "It died 3 times.")], streaming=streaming)
+    restarted.run_until(restarted.now + 10)
+    restarted.feed(log[3:])
+    restarted.finish()
+    assert restarted.chat.texts[-1] == "Done."
+
+
 @pytest.mark.parametrize("capabilities", [EDITING, WHOLE], ids=["edits", "cannot edit"])
 def test_a_drain_that_cuts_an_answer_is_said_and_so_is_the_return(capabilities: Capabilities) -> None:
     stage, log = stage_of(capabilities, BEGUN)

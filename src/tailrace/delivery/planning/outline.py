@@ -124,6 +124,7 @@ class Outline:
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
         self.finished: events.RunFinished | None = None
+        self.parked = False  # the run was set aside: nothing happens in it until a person ends it
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
@@ -156,6 +157,7 @@ class Outline:
             self._apply(event, entry)
 
     def _apply(self, event: AnyEvent, entry: Entry) -> None:
+        self.parked = isinstance(event, events.GatewayNotice) and event.kind == "parked"
         match event:
             case events.MessageStop(final=False):
                 self._close_bubble()

@@ -110,7 +110,7 @@ class Planner:
         if self.outline.finished is not None or self._suspended:
             return
         self._suspended = True
-        if not self._visibly_grows():
+        if not self._visibly_grows() and not self.outline.parked:
             self._notes.suspend()
 
     def try_again(self) -> None:
@@ -192,8 +192,7 @@ class Planner:
             self.state.show_preview("")  # about to vanish while the answer stalls: it is sent again
             fades_at = float("inf")
         if not self._suspended:
-            idle = self.outline.finished is None and self.outline.open_approval is None
-            fades_at = min(fades_at, self._notes.due(now, idle=idle and not self._visibly_grows()))
+            fades_at = min(fades_at, self._notes.due(now, idle=self._goes_on_unseen()))
         until, pending = fades_at, False
         for flight in self._due(now):
             if flight.at <= now:
@@ -231,6 +230,12 @@ class Planner:
         self._pace.begin(now)
         return flight.action
 
+    def _goes_on_unseen(self) -> bool:
+        """Whether the chat waits for the run and shows nothing that grows."""
+        outline = self.outline
+        waits = outline.finished is None and not outline.parked and outline.open_approval is None
+        return waits and not self._visibly_grows()
+
     def _draft_fades_at(self) -> float:
         """When the preview must be sent again although its text has not changed."""
         life = self._capabilities.draft_lifetime_s
@@ -241,7 +246,7 @@ class Planner:
     def _typing_due(self, now: float) -> float | None:
         """When the typing indicator is due; None while the answer visibly grows."""
         life = self._capabilities.typing_s
-        if life is None or self._ends:
+        if life is None or self._ends or self.outline.parked:
             return None
         if self._visibly_grows() or (self.state.preview.text and self.outline.answer is not None):
             return None
