@@ -209,20 +209,23 @@ def _viewing(viewed: Viewed, leaves_after: int) -> Any:
             return True
 
         if viewed.watch.pages:
-            async for page in follow_pages(app.journal, viewed.run_id, after=cursor):
-                viewed.lines += [(line.seq, line.json) for line in page]
-                viewed.ended = viewed.ended or page[-1].type == b"run_finished"
-                came += len(page)
-                if leaves_after and came >= leaves_after:
-                    return
+            async with contextlib.aclosing(follow_pages(app.journal, viewed.run_id, after=cursor)) as pages:
+                async for page in pages:
+                    viewed.lines += [(line.seq, line.json) for line in page]
+                    viewed.ended = viewed.ended or page[-1].type == b"run_finished"
+                    came += len(page)
+                    if leaves_after and came >= leaves_after:
+                        return
         else:
             snapshot = viewed.watch.snapshot and not cursor
             live = take if viewed.watch.live else None
-            async for batch in follow(app.journal, viewed.run_id, after=cursor, snapshot=snapshot, take=live):
-                viewed.note(batch)
-                came += len(batch)
-                if leaves_after and came >= leaves_after:
-                    return
+            following = follow(app.journal, viewed.run_id, after=cursor, snapshot=snapshot, take=live)
+            async with contextlib.aclosing(following) as batches:
+                async for batch in batches:
+                    viewed.note(batch)
+                    came += len(batch)
+                    if leaves_after and came >= leaves_after:
+                        return
 
     return work
 

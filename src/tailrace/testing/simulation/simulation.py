@@ -149,7 +149,7 @@ class Simulation:
             return False
         if any(update.update_id not in self.chat.acknowledged for update in self.chat.updates):
             return False
-        return self.store.unfinished() == 0
+        return not self.store.has_unfinished()
 
     async def _until_settled(self) -> None:
         quiet = 0

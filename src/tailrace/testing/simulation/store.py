@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.events import Entry
+from tailrace.journal.fold import DELIVERY
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.commits import SLOW_PAUSE_S, Commits
@@ -172,11 +173,17 @@ class SimulatedStore:
     def log(self, run_id: str) -> list[Entry]:
         return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
 
-    def unfinished(self) -> int:
-        (count,) = self.connection.execute(
-            "SELECT count(*) FROM heads WHERE ended_at IS NULL AND state != 'parked'"
-        ).fetchone()
-        return int(count)
+    def has_unfinished(self) -> bool:
+        """Whether something is still to happen. A run that is set aside waits for a person, and so does its delivery."""
+        query = "SELECT 1 FROM heads WHERE ended_at IS NULL AND state {} 'parked' LIMIT 1"
+        if self.connection.execute(query.format("!=")).fetchone() is None:
+            return False
+        if self.connection.execute(query.format("=")).fetchone() is None:
+            return True
+        runs = self.runs()
+        parked = {run.id for run in runs if run.state == "parked"}
+        unfinished = [run for run in runs if run.finished is None and run.id not in parked]
+        return any(run.new.kind != DELIVERY or run.new.input["run_id"] not in parked for run in unfinished)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         for table in _TABLES[:3] + _TABLES[4:]:
@@ -278,9 +285,13 @@ class _SimulatedReaders(Readers):
     def __init__(self, store: SimulatedStore) -> None:
         self._path = PATH
         self._store = store
+        self._in_flight: set[asyncio.Future[Any]] = set()
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        return self._store.loop.run_in_executor(None, self._query, work)
+        query = self._store.loop.run_in_executor(None, self._query, work)
+        self._in_flight.add(query)
+        query.add_done_callback(self._in_flight.discard)
+        return query
 
     def _query(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -291,14 +302,24 @@ class _SimulatedReaders(Readers):
     def close(self) -> None:
         """It has no thread."""
 
+    async def until_idle(self) -> None:
+        """Returns when the queries in flight have, which is what closing the threads waits for."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+
 
 class _SimulatedJournal(SqliteJournal):
     def __init__(self, store: SimulatedStore, pipe: SimulatedPipe) -> None:
         self._store = store
+        self._simulated_readers = _SimulatedReaders(store)
         super().__init__(PATH, pipe, store.connection, store.loop.wall_time)
 
+    async def close(self) -> None:
+        await super().close()
+        await self._simulated_readers.until_idle()
+
     def _open_readers(self) -> Readers:
-        return _SimulatedReaders(self._store)
+        return self._simulated_readers
 
     def _open_commits(self, on_lag: OnLag | None) -> Commits:
         return _SimulatedCommits(
