@@ -174,7 +174,7 @@ class SimulatedStore:
         return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
 
     def has_unfinished(self) -> bool:
-        """Whether something is still to happen. A run that is set aside waits for a person, and so does its delivery."""
+        """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery."""
         query = "SELECT 1 FROM heads WHERE ended_at IS NULL AND state {} 'parked' LIMIT 1"
         if self.connection.execute(query.format("!=")).fetchone() is None:
             return False
