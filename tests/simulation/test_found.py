@@ -8,6 +8,50 @@ from tailrace.testing.simulation.simulation import simulate
 from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
+    # The chat was told every minute that a run goes on which was set aside.
+    "a chat that waits for a run that is set aside": World(
+        happenings=(
+            Ask(
+                at=1.0,
+                surface="chat",
+                said=(Said(faults=(Bad(kind="503", at=73), Bad(at=91), Bad(kind="overloaded", at=45))),),
+            ),
+            Ask(
+                at=0.3,
+                surface="chat",
+                session=1,
+                said=(
+                    Said(tool="push", faults=(Bad(kind="end", at=33), Bad(kind="cut", at=47))),
+                    Said(faults=(Bad(kind="end", at=66),)),
+                ),
+            ),
+            Kill(at=2.6, back_s=0.5),
+            Kill(at=1.5, steps=57, back_s=0.5),
+            Kill(at=3.9),
+        ),
+    ),
+    # A journal was closed while one of its readers read, which real threads are waited for.
+    "a page that is read while the journal closes": World(
+        noise=442010766,
+        writes_on_loop=True,
+        lease_s=6.0,
+        happenings=(
+            Ask(
+                at=0.191,
+                session=1,
+                said=(Said(words=1, tool="launch", faults=(Bad(kind="overloaded", at=90),)), Said()),
+            ),
+            Watch(at=4.016, live=True, leaves_after=4, away_s=3.0),
+            Leave(at=2.782, back_s=1.5),
+            Hang(at=0.594, for_s=4.0),
+        ),
+    ),
+    # A process that ended did not wait for the answer to a request that it had taken, as a server does.
+    "a request that comes as the process ends": World(
+        noise=360924814,
+        writes_on_loop=True,
+        happenings=(Ask(at=2.0, surface="sequence"), Ask(at=0.5, surface="sequence"), Hang(at=0.2), Leave(at=0.8)),
+    ),
     # A viewer that came while the journal was being closed waited for ever.
     "a viewer that comes while the journal closes": World(
         writes_on_loop=True, happenings=(Ask(at=0.6, session=1), Watch(at=3.9), Leave(at=2.2), Hang(at=1.6))

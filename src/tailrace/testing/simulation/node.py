@@ -41,6 +41,8 @@ HOME = Path("/simulated")
 MAX_ATTEMPTS = 3
 RESTART_S = 1.5  # after a process has ended: at the latest then it is started again
 REQUEST_TIMEOUT_S = 20.0
+REQUEST = "request"  # the name of its task
+LAST_REQUESTS_S = 1.0  # for those that came as the process ended to have their answer, as a server lets them
 
 
 class NodeGone(Exception):
@@ -170,6 +172,8 @@ class Node:
             if group.split(TailraceError)[1] is not None:
                 raise
             around.trace(f"{process.name} ends: {type(group.exceptions[0]).__name__}")
+        if requests := [task for task in process.tasks if task.get_name() == REQUEST and not task.done()]:
+            await asyncio.wait(requests, timeout=LAST_REQUESTS_S)
         if not process.dead:
             around.trace(f"end {process.name}")
         self._exit(process)
@@ -225,7 +229,7 @@ class Node:
         if app is None or process is None or process.dead:
             raise NodeGone
         answer: asyncio.Future[T] = loop.create_future()
-        task = process.start(loop, work(app), "request")
+        task = process.start(loop, work(app), REQUEST)
 
         def settle(_task: asyncio.Task[T]) -> None:
             if task.cancelled():
