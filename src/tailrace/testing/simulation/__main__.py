@@ -76,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="keep how far the run is; a stopped run goes on from there"
     )
+    parser.add_argument(
+        "--mended",
+        action="store_true",
+        help="the code has changed since the checkpoint: run the worlds that failed again, and go on from there",
+    )
     parser.add_argument("--fingerprint", action="store_true", help="say by which name a report knows this code")
     return parser
 
@@ -103,9 +108,13 @@ def _begun(args: argparse.Namespace) -> Progress:
     if args.checkpoint is None or not args.checkpoint.exists():
         return new
     known = Progress.load(args.checkpoint)
-    if (known.first, known.seeds, known.code) != (new.first, new.seeds, new.code):
-        what = f"{known.seeds} seeds from {known.first} with the code {known.code}"
-        raise ValueError(f"it is of {what}, and the code is {new.code} now; remove it to begin anew")
+    if (known.first, known.seeds) != (new.first, new.seeds):
+        raise ValueError(f"it is of {known.seeds} seeds from {known.first}; remove it to begin anew")
+    if known.code != new.code:
+        if not args.mended:
+            ways = "remove it to begin anew, or go on with --mended"
+            raise ValueError(f"it is of the code {known.code}, and the code is {new.code} now; {ways}")
+        known.change_code(new.code, [seed for seed in known.failed if simulate(world_of(seed)).broken])
     return known
 
 

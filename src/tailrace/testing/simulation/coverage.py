@@ -79,22 +79,39 @@ class Coverage(msgspec.Struct):
         return dict(sorted(met.items()))
 
 
+class Stretch(msgspec.Struct, frozen=True):
+    """Worlds that were run before the code was changed."""
+
+    code: str
+    worlds: int
+    digest: str
+    mended: tuple[int, ...]  # the seeds of worlds that broke a rule then and keep it now
+
+
 class Progress(msgspec.Struct):
     """How far a run over many seeds is. It is what a checkpoint holds."""
 
     first: int
     seeds: int
-    code: str  # the fingerprint of the code that has run them
+    code: str  # the fingerprint of the code that runs them
     coverage: Coverage = msgspec.field(default_factory=Coverage)
-    digest: str = ""
+    digest: str = ""  # of the worlds that this code has run
     failed: list[int] = []
     ran_s: float = 0.0
+    earlier: list[Stretch] = []
 
     def add(self, coverage: Coverage, digests: bytes, failed: list[int]) -> None:
         """The next seeds, in their order."""
         self.coverage.join(coverage)
         self.digest = hashlib.blake2b(self.digest.encode() + digests, digest_size=16).hexdigest()
         self.failed += failed
+
+    def change_code(self, code: str, still_failed: list[int]) -> None:
+        """Goes on with other code, with which the worlds that had failed were run again."""
+        worlds = self.coverage.worlds - sum(stretch.worlds for stretch in self.earlier)
+        mended = tuple(seed for seed in self.failed if seed not in still_failed)
+        self.earlier.append(Stretch(self.code, worlds, self.digest, mended))
+        self.code, self.digest, self.failed = code, "", still_failed
 
     @property
     def rate(self) -> float:
@@ -129,6 +146,23 @@ def table(head: tuple[str, str], rows: Iterable[tuple[str, int]]) -> str:
     return "\n".join([*lines, *(f"| {name} | {count:,} |" for name, count in rows)])
 
 
+def _changes(progress: Progress) -> str:
+    """What the report says of the code before it was changed."""
+    if not progress.earlier:
+        return ""
+    lines = ["| code | worlds | digest | broke a rule, and no longer do |", "|---|---:|---|---|"]
+    for stretch in progress.earlier:
+        seeds = ", ".join(map(str, stretch.mended)) or "–"
+        lines.append(f"| `{stretch.code}` | {stretch.worlds:,} | `{stretch.digest}` | {seeds} |")
+    rows = "\n".join(lines)
+    return f"""
+The code was changed on the way. Worlds that had broken a rule were run again with the new code, and the run went on
+with it; the digest above is of the worlds since.
+
+{rows}
+"""
+
+
 def report(progress: Progress) -> str:
     """The page that a long run leaves behind."""
     coverage, first = progress.coverage, progress.first
@@ -146,7 +180,7 @@ Made by `make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulati
 (`python -m tailrace.testing.simulation --fingerprint`), and the digest of all worlds is `{progress.digest}`: the same
 code and the same seeds give the same one on every machine. What a world is, which rules it must keep, how to read one
 that fails and which planted mistakes are found: [reliability](reliability.md#simulation).
-
+{_changes(progress)}
 {table(("processes at once", "worlds"), ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
 
 Together they ran for {coverage.seconds / 3600:,.0f} hours of their own time, in {coverage.steps:,} steps.
