@@ -71,21 +71,17 @@ def test_a_long_run_goes_on_with_mended_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(command, "CHUNK", 5)
-    page, run = tmp_path / "page.md", ["--seeds", "40", "--jobs", "1", "--checkpoint", str(tmp_path / "far")]
+    monkeypatch.setattr(command, "explain", lambda _seed: None)
+    page, run = tmp_path / "page.md", ["--seeds", "15", "--jobs", "1", "--checkpoint", str(tmp_path / "far")]
     with MISTAKES["a run has two last entries"].plant():
         assert main(run) == 1
-    done = capsys.readouterr().err.count(" of 40 worlds")
-    assert main([*run, "--go-on", "--report", str(page)]) == 1, "a world that failed stays one with the same code"
-    capsys.readouterr()
+    failed = capsys.readouterr().out.rpartition("seeds that failed: ")[2].strip("[]\n")
     monkeypatch.setattr(command, "fingerprint", lambda: "other code")
     assert main(run) == 2
     assert "go on with --mended" in capsys.readouterr().err
     assert main([*run, "--mended", "--report", str(page)]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("40 worlds, 0 broke a rule")
-    assert 0 < done <= 8
-    assert "40 worlds, seeds 0 to 39: 0 broke a rule." in page.read_text()
-    assert "| 40 |" in page.read_text()
+    assert "15 worlds, seeds 0 to 14: 0 broke a rule." in page.read_text()
+    assert f"| {failed} |" in page.read_text()
 
 
 def test_one_seed_is_shown_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
