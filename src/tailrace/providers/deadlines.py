@@ -23,6 +23,7 @@ LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prom
 _LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of context
 _USUAL_CONTEXT_TOKENS = _LARGE_CONTEXT_S[-1][0]
 TURN_IDLE_S = 180.0
+LAST_LOOKS = 8  # passes of the loop between a deadline and its verdict, in which what the socket holds is read
 STOOD_STILL_S = 1.0  # a timer that fires so late fires in a process that was stopped, or in a machine that slept
 
 
@@ -140,7 +141,7 @@ class DeadlineWatch:
         self._provider = provider
         self.begun = deadlines.first_token_s is None
         self._is_open = self.begun
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._fires_at = 0.0
         self._excused_bytes_at = -1.0
 
@@ -222,7 +223,7 @@ class DeadlineWatch:
         ):
             self._arm()
 
-    def _check(self) -> None:
+    def _check(self, looks: int = LAST_LOOKS) -> None:
         self._timer = None
         if self._stood_still():
             self._fires_at = self._time() + STOOD_STILL_S
@@ -232,6 +233,9 @@ class DeadlineWatch:
             if self.lengthened is not None:
                 self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
             elif not self._excused(due[1]):
+                if looks and due[1] != "total":
+                    self._timer = self._loop.call_soon(self._check, looks - 1)
+                    return
                 self.expired = due[1]
                 self._task.cancel()
                 return
