@@ -8,6 +8,31 @@ from tailrace.testing.simulation.simulation import simulate
 from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
+    # A process that came back right after a deadline did not read what had come meanwhile.
+    "an answer that arrived while its process hung, right at a deadline": World(
+        noise=58370195,
+        dialect="anthropic",
+        happenings=(
+            Ask(
+                at=1.8,
+                surface="sequence",
+                said=(
+                    Said(words=1, faults=(Bad(kind="end", at=88),)),
+                    Said(words=12, faults=(Bad(kind="end", at=19), Bad(kind="end", at=48))),
+                ),
+            ),
+            Hang(at=4.2, for_s=4.0),
+        ),
+    ),
+    # The client of a call in memory took it that storage would have a record, which it had refused.
+    "a call in memory whose record is refused": World(
+        happenings=(
+            Ask(at=0.2, surface="raw", in_memory=True),
+            Ask(at=0.9, surface="raw", in_memory=True),
+            StoreFault(at=0.8),
+            StoreFault(at=0.1, kind="slow"),
+        ),
+    ),
     # The chat was told every minute that a run goes on which was set aside.
     "a chat that waits for a run that is set aside": World(
         happenings=(

@@ -23,7 +23,7 @@ from tailrace.testing.scripted.failures import FAILURES, error_events
 from tailrace.testing.scripted.render import frame
 from tailrace.testing.scripted.reply import Block, Reply, call, say, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
-from tailrace.testing.simulation.loop import PROCESS, Process, SimulatedLoop, never
+from tailrace.testing.simulation.loop import PROCESS, SimulatedLoop, never
 from tailrace.testing.simulation.world import Bad, Said, World
 
 QUESTION = re.compile(r"\[q(\d+)(?:\.(\d+))?\]")
@@ -155,7 +155,8 @@ class SimulatedProvider:
             self.broken.append(f"question {place.question}: asked to go on from {place.partial!r}, of {text!r}")
             place = place._replace(partial="")
         self._trace(f"request q{place.question}.{place.step} +{len(place.partial)} {dialect} {fault.kind}@{fault.at}")
-        await asyncio.sleep(0.02 + self._rng.random() * 0.05)
+        comes_at = self._loop.time() + 0.02 + self._rng.random() * 0.05
+        await self.until(comes_at)
         if fault.kind == "refused":
             self._serve(place, fault, Usage())
             raise Unavailable("cannot connect: connection refused", code=CANNOT_CONNECT)
@@ -164,11 +165,12 @@ class SimulatedProvider:
             await asyncio.sleep(connect_timeout_s)
             raise TimedOut(f"no connection within {connect_timeout_s:g} s", deadline="connect")
         if fault.kind == "late":
-            await asyncio.sleep(2.0)
+            comes_at += 2.0
+            await self.until(comes_at)
         request = scripted_request(dialect, read)
         answer = self._answer(place, said, text, fault)
         self._serve(place, fault, answer.counted)
-        return self._reply(answer, fault, dialect, request)
+        return self._reply(answer, fault, dialect, request, comes_at)
 
     async def get(self, url: str, **_options: Any) -> HttpReply:  # noqa: ARG002 - the port's
         raise Unavailable("the simulated provider has this one route")
@@ -192,21 +194,25 @@ class SimulatedProvider:
             blocks.append(call(said.tool, arguments, f"call_{place.question}_{place.step}"))
         return Reply(tuple(blocks))
 
-    def _reply(self, answer: Reply, fault: Bad, dialect: Dialect, request: ScriptedRequest) -> SimulatedReply:
+    def _reply(
+        self, answer: Reply, fault: Bad, dialect: Dialect, request: ScriptedRequest, comes_at: float
+    ) -> SimulatedReply:
         kind = fault.kind
         status = Status(_STATUSES[kind], "2" if kind == "429" else "") if kind in _STATUSES else None
         instead: Any = {"html": "html", "garbage": "garbage", "whole": "json", "no-streaming": "no-streaming"}.get(kind)
         scenario = Scenario(reply=answer, status=status, instead=instead)
         response = compose(scenario, dialect, request)
-        reply = SimulatedReply(self, response, fault, dialect, request, PROCESS.get())
+        pieces = _pieces(response, fault, dialect, request)
+        reply = SimulatedReply(self, response, fault, pieces, keep_alive=KEEP_ALIVE[dialect], comes_at=comes_at)
         self.open.append(reply)
         return reply
 
     def pace_s(self, fault: Bad) -> float:
         return 0.5 if fault.kind == "slow" else float(self._rng.random()) * 0.05
 
-    def silence(self, dialect: Dialect) -> bytes:
-        return KEEP_ALIVE[dialect]
+    async def until(self, at: float) -> None:
+        """Returns when the world is so far: at once where the process hung meanwhile, which held nobody else up."""
+        await asyncio.sleep(max(0.0, at - self._loop.time()))
 
 
 class SimulatedReply(HttpReply):
@@ -217,17 +223,19 @@ class SimulatedReply(HttpReply):
         provider: SimulatedProvider,
         response: Response,
         fault: Bad,
-        dialect: Dialect,
-        request: ScriptedRequest,
-        process: Process | None,
+        pieces: list[bytes],
+        *,
+        keep_alive: bytes,
+        comes_at: float,
     ) -> None:
         self._status = response.status
         self._headers: Mapping[str, str] = {"content-type": response.content_type, **response.headers}
-        self.process = process
+        self.process = PROCESS.get()
         self._provider = provider
         self._fault = fault
-        self._dialect: Dialect = dialect
-        self._pieces = _pieces(response, fault, dialect, request)
+        self._pieces = pieces
+        self._keep_alive = keep_alive
+        self._comes_at = comes_at  # the piece before
         self._closed = False
         self._at_end = False
 
@@ -247,7 +255,8 @@ class SimulatedReply(HttpReply):
         if self._closed:
             raise StreamCut("the connection was closed")
         if self._pieces:
-            await asyncio.sleep(self._provider.pace_s(self._fault))
+            self._comes_at += self._provider.pace_s(self._fault)
+            await self._provider.until(self._comes_at)
             return self._pieces.pop(0)
         match self._fault.kind:
             case "cut":
@@ -257,7 +266,7 @@ class SimulatedReply(HttpReply):
                 await never()
             case "pings":
                 await asyncio.sleep(PING_S)
-                return self._provider.silence(self._dialect)
+                return self._keep_alive
             case _:
                 pass
         self._at_end = True

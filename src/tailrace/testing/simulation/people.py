@@ -14,7 +14,7 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
-from tailrace.errors import RunNotFound, RunParked, RunSealed, TailraceError
+from tailrace.errors import JournalError, RunNotFound, RunParked, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.plan import CANCEL
@@ -175,7 +175,10 @@ def _raw(number: int, ask: Ask) -> Any:
         durability: Any = "memory" if ask.in_memory else "fsync" if ask.fsync else "committed"
         run = await app.calls.submit(CallSpec(body), model="sim/m", session="", durability=durability)
         if ask.in_memory:
-            await finished(app.journal, run.id)
+            try:
+                await finished(app.journal, run.id)
+            except RunNotFound as exc:
+                raise JournalError("the call has ended, and storage refused the record of it") from exc
         return run
 
     return work
