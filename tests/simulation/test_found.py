@@ -8,6 +8,16 @@ from tailrace.testing.simulation.simulation import simulate
 from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
+    # A person answered the question of another chat, whose text had come in between.
+    "two chats that ask at once": World(
+        mode="whole",
+        limit=120,
+        approval_s=5.0,
+        happenings=(
+            Ask(at=1.915, surface="chat", session=2, said=(Said(words=0, tool="launch"), Said(words=1))),
+            Ask(at=1.727, surface="chat", session=1, said=(Said(words=0, tool="launch", decision="deny"), Said())),
+        ),
+    ),
     # A process that came back right after a deadline did not read what had come meanwhile.
     "an answer that arrived while its process hung, right at a deadline": World(
         noise=58370195,

@@ -157,7 +157,8 @@ class ChatService:
         for approval in sorted(asked):
             self._decided.add(approval)
             # A long question is split, and its buttons are below the last part.
-            decision = self._world.decision(" ".join([one.text for one in self.messages.values()] + [text]))
+            before = [message.text for message in self.messages.values() if message.chat == chat]
+            decision = self._world.decision(" ".join([*before, text]))
             if decision != "never":
                 self._loop.call_later(PRESSED_AFTER_S, self.press, chat, f"{approval}:{decision}")
 
