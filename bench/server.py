@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,7 +128,8 @@ async def prototype(base: str) -> None:
     app.router.add_post(PATH, handle)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
-    server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, backlog=2048)  # type: ignore[arg-type]
+    assert runner.server is not None
+    server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, backlog=2048)
     await reporting(server.sockets[0].getsockname()[1])
     await session.close()
     await runner.cleanup()
@@ -366,8 +368,8 @@ async def measure() -> list[Table]:
         ):
             slow, fast = await alternating(
                 rounds,
-                lambda m=model, s=streams, t=tokens: per_core(bare, m, s, t),  # type: ignore[misc]
-                lambda m=model, s=streams, t=tokens: per_core(full, m, s, t),  # type: ignore[misc]
+                partial(per_core, bare, model, streams, tokens),
+                partial(per_core, full, model, streams, tokens),
             )
             rates.row(name, streams, slow, fast, f"{fast / slow:.0%}")
         direct = statistics.median(await first_token_ms(upstream.url, "short"))

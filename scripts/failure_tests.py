@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -41,13 +42,21 @@ def shown_by() -> dict[str, list[str]]:
         text = module.read_text(encoding="utf-8")
         tree, lines = ast.parse(text), text.splitlines()
         of_all = _ID.findall(ast.get_docstring(tree) or "")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                own = _ID.findall("\n".join(lines[first - 1 : node.end_lineno]))
-                for failure in {*own, *of_all}:
-                    tests[failure].append(f"{module.relative_to(ROOT)}::{node.name}")
+        for node in _tests_in(tree):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            own = _ID.findall("\n".join(lines[first - 1 : node.end_lineno]))
+            for failure in {*own, *of_all}:
+                tests[failure].append(f"{module.relative_to(ROOT)}::{node.name}")
     return tests
+
+
+def _tests_in(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Where pytest looks for them: at the top of a module, and in its classes."""
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _tests_in(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node
 
 
 def rows(page: str) -> dict[str, str]:

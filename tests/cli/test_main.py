@@ -70,6 +70,19 @@ def test_help_costs_little_more_than_python_itself() -> None:
     assert len(modules) < 75, "argparse and what it needs are about fifty"
 
 
+def test_a_chat_in_the_terminal_imports_no_aiohttp() -> None:
+    """It would take a quarter of the time in which the command starts."""
+    code = (
+        "import sys, tailrace.app.app, tailrace.cli.chat.line_chat, tailrace.cli.chat.oneshot\n"
+        "import tailrace.cli.flow.watch, tailrace.cli.runs.commands\n"
+        "from tailrace.tools.toolbox import BUILTIN, builtin_tools\n"
+        "builtin_tools(BUILTIN, environment={})\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert {name for name in done.stdout.split() if name.partition(".")[0] == "aiohttp"} == set()
+
+
 def test_a_server_without_a_chat_platform_imports_nothing_of_one() -> None:
     code = (
         "import sys, tailrace.app.app, tailrace.cli.commands.serve\n"

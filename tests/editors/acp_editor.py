@@ -31,6 +31,8 @@ from acp.schema import (
     WriteTextFileResponse,
 )
 
+from tailrace.testing.provider import FaultyProvider, RecordedRequest
+
 PROVIDER = "test"
 LONGEST_S = 90.0
 
@@ -45,6 +47,18 @@ def write_config(home: Path, base_url: str, **sections: Any) -> None:
         **sections,
     }
     (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def model_calls(provider: FaultyProvider) -> list[RecordedRequest]:
+    """What the model was asked. The list of models may be asked for at any time beside it."""
+    return [request for request in provider.requests if request.method == "POST"]
+
+
+async def next_model_call(provider: FaultyProvider, after: int) -> RecordedRequest:
+    """The first call of the model after as many requests of any kind, as soon as it has come."""
+    while (request := await provider.request(after)).method != "POST":
+        after += 1
+    return request
 
 
 class _Terminal:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from editors.acp_editor import write_config
+from editors.acp_editor import model_calls, write_config
 from editors.editor_in_process import EditorChannel, RefusedRequest, agent_in_process, result_of
 from tailrace.acp.serve import serve_channel
 from tailrace.agent.service import ForkRequest, TurnSpec
@@ -34,7 +34,7 @@ async def test_a_cancel_takes_no_time_of_ours(tmp_path: Path) -> None:
         session = await agent.session("long+stall@50%")
         turn = agent.prompt(1, session)
         await agent.channel.until("session/update", "word9")
-        request = provider.requests[-1]
+        request = model_calls(provider)[-1]
         loop = asyncio.get_running_loop()
         began = loop.time()
         agent.channel.notify("session/cancel", sessionId=session)
@@ -61,7 +61,7 @@ async def test_two_prompts_come_one_after_the_other_and_one_can_be_taken_back(tm
         agent.channel.notify("$/cancel_request", requestId=1)
         assert result_of(await first)["stopReason"] == "cancelled"
         assert result_of(await third)["stopReason"] == "end_turn"
-        questions = [each["content"] for each in provider.requests[-1].json()["messages"] if each["role"] == "user"]
+        questions = [each["content"] for each in model_calls(provider)[-1].json()["messages"] if each["role"] == "user"]
         assert questions == ["Go on.", "The third."]
 
 

@@ -25,7 +25,7 @@ from acp.schema import (
     TextResourceContents,
 )
 
-from editors.acp_editor import LONGEST_S, AgentProcess, tailrace_acp, write_config
+from editors.acp_editor import LONGEST_S, AgentProcess, model_calls, next_model_call, tailrace_acp, write_config
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
@@ -118,7 +118,7 @@ async def test_several_turns_with_a_tool(room: Room) -> None:
     assert editor.of("user_message_chunk") == []  # the editor shows its user's words itself
     await agent.agent.set_config_option(config_id="model", session_id=session, value="test/ok")
     await agent.prompt(session, "And now?")
-    said = [message for message in room.provider.requests[-1].json()["messages"] if message["role"] == "user"]
+    said = [message for message in model_calls(room.provider)[-1].json()["messages"] if message["role"] == "user"]
     assert [message["content"] for message in said] == ["What do the notes say?", "And now?"]
 
 
@@ -201,7 +201,7 @@ async def test_cancel_in_the_middle_of_a_stream(room: Room) -> None:
     already = len(room.provider.requests)
     turn = asyncio.create_task(agent.prompt(session))
     await editor.until(lambda _: "word9" in editor.text(session))
-    request = await room.provider.request(already)
+    request = await next_model_call(room.provider, already)
     await agent.agent.cancel(session_id=session)
     assert (await turn).stop_reason == "cancelled"
     await asyncio.wait_for(request.over.wait(), LONGEST_S)
@@ -243,10 +243,10 @@ async def test_a_cancel_while_a_server_of_the_editor_does_not_answer(room: Room)
     session = await agent.session("ok", mcp_servers=[deaf])
     turn = asyncio.create_task(agent.prompt(session))
     await agent.editor.until(lambda _: agent.editor.of("session_info_update", session))
-    asked = len(room.provider.requests)
+    asked = len(model_calls(room.provider))
     await agent.agent.cancel(session_id=session)
     assert (await turn).stop_reason == "cancelled"
-    assert len(room.provider.requests) == asked
+    assert len(model_calls(room.provider)) == asked
     await agent.agent.close_session(session_id=session)
 
 
@@ -288,7 +288,7 @@ async def test_a_prompt_with_an_image_a_file_and_links(room: Room) -> None:
             ResourceContentBlock(type="resource_link", name="The page", uri="https://example.org/a"),
         ],
     )
-    (content,) = [m["content"] for m in room.provider.requests[-1].json()["messages"] if m["role"] == "user"]
+    (content,) = [m["content"] for m in model_calls(room.provider)[-1].json()["messages"] if m["role"] == "user"]
     assert [part for part in content if part["type"] != "text"] == [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
     ]
@@ -384,7 +384,7 @@ async def test_a_session_of_the_terminal_goes_on_in_the_editor(room: Room) -> No
     assert editor.text("ses_chat", "user_message_chunk") == "From the terminal."
     assert editor.text("ses_chat")
     await agent.prompt("ses_chat", "From the editor.")
-    said = [message for message in room.provider.requests[-1].json()["messages"] if message["role"] == "user"]
+    said = [message for message in model_calls(room.provider)[-1].json()["messages"] if message["role"] == "user"]
     assert [message["content"] for message in said] == ["From the terminal.", "From the editor."]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from editors.acp_editor import AgentProcess, tailrace_acp, write_config
+from editors.acp_editor import AgentProcess, model_calls, tailrace_acp, write_config
 from tailrace.testing.provider import FaultyProvider, call, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -55,7 +55,7 @@ async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
 
 
 def results(room: Room) -> list[str]:
-    return [m["content"] for m in room.provider.requests[-1].json()["messages"] if m["role"] == "tool"]
+    return [m["content"] for m in model_calls(room.provider)[-1].json()["messages"] if m["role"] == "tool"]
 
 
 async def test_an_unsaved_buffer_is_read_and_the_disk_where_there_is_none(room: Room) -> None:

@@ -17,7 +17,7 @@ from tailrace.tools.mcp.servers import McpServers
 from tailrace.tools.mcp.tools import offered_name
 from tailrace.tools.search import search_files
 from tailrace.tools.toolbox import BUILTIN
-from tailrace.tools.web import web_fetch
+from tailrace.tools.web import page_fetch, web_fetch
 from tools.tool_context import Workplace
 
 TEXT = (Path(__file__).parents[2] / "docs/tools.md").read_text(encoding="utf-8")
@@ -58,4 +58,4 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"The latest {SnapshotLimits().keep} to {SnapshotLimits().keep + 10} checkpoints",
     ):
         assert said in words, said
-    assert (process.GRACE_S, web_fetch.MAX_REDIRECTS) == (1.0, 5)
+    assert (process.GRACE_S, page_fetch.MAX_REDIRECTS) == (1.0, 5)

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from tailrace.app.app import App, open_app
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailrace.app.app import App, open_app
 
 __all__ = ["App", "open_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when first asked for: a command that only reads the journal needs nothing that runs an agent."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("tailrace.app.app"), name)

@@ -46,6 +46,38 @@ _UNTIL = """new Promise((resolve) => {
   const all = { subtree: true, childList: true, characterData: true, attributes: true };
   if (!look()) observer.observe(document, all);
 })"""
+# Resolves with the middle of the element once it stands there in two frames and is what a click would hit; with nothing
+# once it is gone. A press that lands elsewhere reaches no one: `pressMissed` says that it did.
+_STANDING = """async function () {
+  const own = [this, ...(this.labels ?? [])];
+  const events = ["mousedown", "mouseup", "click"];
+  const guard = (event) => {
+    if (!event.isTrusted) return;
+    if (event.type === "click") events.forEach((name) => removeEventListener(name, guard, true));
+    if (!this.isConnected || own.some((node) => event.composedPath().includes(node))) return;
+    globalThis.pressMissed = true;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  const frame = () => new Promise((next) => { requestAnimationFrame(next); setTimeout(next, 100); });
+  this.scrollIntoViewIfNeeded();
+  for (let before = [];;) {
+    await frame();
+    if (!this.isConnected) return null;
+    const box = this.getClientRects()[0];
+    const now = box ? [box.left + box.width / 2, box.top + box.height / 2] : [];
+    if (now.length && now[0] === before[0] && now[1] === before[1]) {
+      const hit = this.getRootNode().elementFromPoint(...now);
+      if (own.some((node) => node.contains(hit))) {
+        globalThis.pressMissed = false;
+        events.forEach((name) => addEventListener(name, guard, true));
+        return now;
+      }
+      if (!hit) this.scrollIntoViewIfNeeded();
+    }
+    before = now;
+  }
+}"""
 
 
 @contextmanager
@@ -236,13 +268,31 @@ class Tab:
         return number
 
     async def press(self, name: str, role: str = "button") -> None:
-        """A click of the mouse in the middle of a button, wherever it is on the screen."""
-        node = await self.find(role, name)
-        await self.call("DOM.scrollIntoViewIfNeeded", backendNodeId=node)
-        corners = (await self.call("DOM.getContentQuads", backendNodeId=node))["quads"][0]
-        where = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2}
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
+        """A click of the mouse in the middle of a button, wherever it is on the screen, once it stands still. Another
+        one where it has moved away under the mouse."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await self._pressed(await self.find(role, name)):
+                    pass
+        except TimeoutError:
+            raise AssertionError(f"the {role} {name!r} never stands still where the mouse can reach it") from None
+
+    async def _pressed(self, node: int) -> bool:
+        try:
+            element = (await self.call("DOM.resolveNode", backendNodeId=node))["object"]["objectId"]
+        except RuntimeError:  # it is gone
+            return False
+        standing = {"functionDeclaration": _STANDING, "awaitPromise": True, "returnByValue": True}
+        place = (await self.call("Runtime.callFunctionOn", objectId=element, **standing))["result"].get("value")
+        if place is None:
+            return False
+        click = {"button": "left", "clickCount": 1, "x": place[0], "y": place[1]}
+        kinds = ("mousePressed", "mouseReleased")  # one right after the other: the page may be growing
+        await asyncio.gather(*(self.call("Input.dispatchMouseEvent", type=kind, **click) for kind in kinds))
+        try:
+            return not await self.value("globalThis.pressMissed")
+        except RuntimeError:  # it led to another page
+            return True
 
     async def write(self, name: str, text: str) -> None:
         """Types into the text box of this name."""

@@ -16,8 +16,9 @@ import pytest
 from aiohttp import web
 
 from tailrace.ports import Effect, ToolOutcome
-from tailrace.tools.web import web_fetch
-from tailrace.tools.web.web_fetch import WebFetch, decoded
+from tailrace.tools.web import page_fetch, web_fetch
+from tailrace.tools.web.page_fetch import decoded
+from tailrace.tools.web.web_fetch import WebFetch
 from tools.tool_context import Workplace
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -324,7 +325,7 @@ async def test_J116_a_name_that_changes_after_the_check_changes_nothing(here: Wo
 
 
 def test_J116_the_gate_makes_no_socket_for_what_was_not_checked() -> None:
-    gate = web_fetch._gate(["93.184.216.34", "2606:4700::1"])
+    gate = page_fetch._gate(["93.184.216.34", "2606:4700::1"])
     with pytest.raises(PermissionError):
         gate((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80)))
     gate((socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2606:4700:0::1", 80, 0, 0))).close()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import aiohttp
 import msgspec
 from msgspec import Meta
 
 from tailrace import __version__
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.messages import JsonObject
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -54,6 +56,8 @@ class HttpStep(Handler[HttpParams]):
         yield from super().mistakes(params)
 
     async def run(self, params: HttpParams, step: StepContext) -> Any:
+        import aiohttp
+
         headers = {"user-agent": f"tailrace/{__version__}", **params.headers}
         if params.method not in ("GET", "HEAD", "OPTIONS") and "idempotency-key" not in map(str.lower, headers):
             headers["idempotency-key"] = f"{step.key}/{step.number}"

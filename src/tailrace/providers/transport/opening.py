@@ -7,12 +7,15 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from tailrace.config.sections import TransportSettings
-from tailrace.providers.transport.aiohttp_transport import AiohttpTransport
 from tailrace.providers.transport.http1_transport import Http1Transport
 from tailrace.providers.transport.port import Transport
 from tailrace.providers.transport.proxies import ProxyRules
+
+if TYPE_CHECKING:
+    from tailrace.providers.transport.aiohttp_transport import AiohttpTransport
 
 _DEFAULT = TransportSettings()
 
@@ -37,5 +40,7 @@ def _new_transport(
     settings: TransportSettings, proxies: ProxyRules, tls: ssl.SSLContext | None
 ) -> Http1Transport | AiohttpTransport:
     if settings.client == "aiohttp":
+        from tailrace.providers.transport.aiohttp_transport import AiohttpTransport
+
         return AiohttpTransport(proxies, tls)
     return Http1Transport(proxies, tls)
