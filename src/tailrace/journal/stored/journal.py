@@ -277,7 +277,8 @@ class StoredJournal(Database):
 
     async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
         """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
-        results = await asyncio.gather(*(self.record(*each) for each in ended), return_exceptions=True)
+        storing = (self.record(each.run, each.entries, each.times) for each in ended)
+        results = await asyncio.gather(*storing, return_exceptions=True)
         return [_recording_error(result) for result in results]
 
     # ── signals ──
