@@ -145,6 +145,8 @@ class StoredJournal(Database):
         self._sessions.begun(new.session)
         lease = Lease(run.id, run.claims, owner)
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
+        tail = self._tails.setdefault(run.id, Tail())
+        tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
         self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
         return run, lease
 
