@@ -257,3 +257,31 @@ async def test_I102_a_follower_is_told_that_the_run_was_parked(journal: Journal)
     assert seqs == []
     ended = await finished_run(journal)
     assert [batch async for batch in follow(journal, ended.id)]
+
+
+async def test_I102_a_follower_that_has_the_run_from_before_it_was_parked_is_told_too(journal: Journal) -> None:
+    run, lease = await started(journal)
+    await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+    with pytest.raises(RunParked, match="it kept crashing"):
+        async for _ in follow(journal, run.id, run=run):
+            pass
+
+
+async def test_a_follower_of_a_run_that_began_here_asks_storage_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("storage was asked")
+
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    monkeypatch.setattr(journal, "get", refuse)
+    monkeypatch.setattr(journal, "page", refuse)
+    following = follow(journal, run.id, run=run)
+    seen = [entry.seq for entry in await anext(following)]
+    await written(journal, lease, [MessageChunk("Hello.")])
+    seen += [entry.seq for entry in await anext(following)]
+    await journal.seal(lease, RunFinished("completed", "Hello."))
+    seen += [entry.seq async for batch in following for entry in batch]
+    assert seen == [1, 2, 3]
+    await journal.close()

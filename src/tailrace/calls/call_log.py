@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from tailrace.calls.raw_model import not_told
 from tailrace.errors import JournalError, ProviderError
@@ -57,7 +59,7 @@ FLUSH_EVERY_S: Final = 1.0
 REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
 
 
-class RoutedRequest(NamedTuple):
+class RoutedRequest(msgspec.Struct, frozen=True):
     """A client's request and where it can go."""
 
     request: ClientRequest | None
@@ -101,7 +103,8 @@ class CallLog(DeltaLog):
             journal.append(lease, events, attempt=attempt)
 
         super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
-        self.usage = usage if usage is not None else Usage()
+        if usage is not None:
+            self.usage = usage
         self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
@@ -122,7 +125,7 @@ class CallLog(DeltaLog):
         super().attempt_started(number, provider, model)
 
     def started(self, provider: str, model: str) -> AttemptStarted:
-        request, routes = self._routed
+        request, routes = self._routed.request, self._routed.routes
         self._route = None
         for route in routes:
             if route.provider.name == provider and route.model == model:

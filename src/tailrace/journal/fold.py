@@ -97,7 +97,7 @@ class Fold:
         self._usage = Usage()
         self._spent: dict[tuple[str, str], Usage] = {}  # by provider and model, in the order of their first use
         self._error: events.RunFailure | None = None
-        self._steps = defaultdict[str, _Step](_Step)  # by block id, in the order of their first entry
+        self._steps: defaultdict[str, _Step] = defaultdict(_Step)  # by block id, in the order of their first entry
         self._state: events.InstanceState | None = None
 
     @property

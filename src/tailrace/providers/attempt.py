@@ -302,7 +302,7 @@ class Attempt:
         """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
         end of the answer, and once for a token: nothing here is done that has been done before."""
         keeper, sink, has_seam = self._keeper, self._sink, self._seam is not None
-        now = asyncio.get_running_loop().time
+        now = watch.loop_time
 
         def take(deltas: list[AnyDelta]) -> None:
             if keeper is not None and not self._kept_id:

@@ -123,7 +123,6 @@ class DeadlineWatch:
         "_provider",
         "_started_at",
         "_task",
-        "_time",
         "_timer",
         "advanced_at",
         "begun",
@@ -131,6 +130,7 @@ class DeadlineWatch:
         "expired",
         "is_thinking",
         "lengthened",
+        "loop_time",
     )
 
     def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "") -> None:
@@ -151,8 +151,8 @@ class DeadlineWatch:
             raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._time = self._loop.time
-        self._started_at = self.bytes_at = self.advanced_at = self._time()
+        self.loop_time = self._loop.time
+        self._started_at = self.bytes_at = self.advanced_at = self.loop_time()
         self._arm()
         return self
 
@@ -170,13 +170,13 @@ class DeadlineWatch:
 
     def note_open(self) -> None:
         """The head of the response is there: from now on silence is idleness."""
-        self.bytes_at = self._time()
+        self.bytes_at = self.loop_time()
         self._is_open = True
         self._arm_after_a_step()
 
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
-        self.bytes_at = now = self._time()
+        self.bytes_at = now = self.loop_time()
         if advanced:
             self.advanced_at = now
             if not self.begun:
@@ -185,7 +185,7 @@ class DeadlineWatch:
 
     def silent_s(self) -> float:
         """Seconds since the last piece of an answer."""
-        return self._time() - self.advanced_at
+        return self.loop_time() - self.advanced_at
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
@@ -226,10 +226,10 @@ class DeadlineWatch:
     def _check(self, looks: int = LAST_LOOKS) -> None:
         self._timer = None
         if self._stood_still():
-            self._fires_at = self._time() + STOOD_STILL_S
+            self._fires_at = self.loop_time() + STOOD_STILL_S
             self._timer = self._loop.call_at(self._fires_at, self._check)
             return
-        while (due := self._next()) is not None and due[0] <= self._time():
+        while (due := self._next()) is not None and due[0] <= self.loop_time():
             if self.lengthened is not None:
                 self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
             elif not self._excused(due[1]):
@@ -243,7 +243,7 @@ class DeadlineWatch:
 
     def _stood_still(self) -> bool:
         """Whether the timer is so late that bytes may wait in the socket: said once for each silence."""
-        if self._time() - self._fires_at < STOOD_STILL_S or self._excused_bytes_at == self.bytes_at:
+        if self.loop_time() - self._fires_at < STOOD_STILL_S or self._excused_bytes_at == self.bytes_at:
             return False
         self._excused_bytes_at = self.bytes_at
         return True

@@ -175,12 +175,14 @@ async def follow(
     after: int = 0,
     snapshot: bool = False,
     take: Callable[[Batch], bool] | None = None,
+    run: Run | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """The entries after the cursor and those to come, for a viewer that waits for the end: where the run is set aside
     there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`. `take` may have what
     is committed while the run goes on, as `LogViewer.take_live` says; what it refuses, notices and the end are among
-    the batches."""
-    run = await journal.get(run_id)
+    the batches. `run`: as it has just been begun or read, where the caller has it."""
+    if run is None:
+        run = await journal.get(run_id)
     if run.parked is not None and after >= run.last_seq:
         raise _parked(run_id, run.parked)
     viewer = journal.tail(run_id, after=after, snapshot=snapshot)

@@ -16,8 +16,8 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite import statements
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Journal, NewRun, Run
-from tailrace.testing.conformance.journal import JournalConformance, finished_sequence
+from tailrace.ports import Journal, NewRun, Run, Signal
+from tailrace.testing.conformance.journal import JournalConformance, finished_sequence, started
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
@@ -110,4 +110,47 @@ async def test_a_sequence_of_the_second_format_is_read_as_it_was_stored(tmp_path
     assert await journal.read("run_1") == tuple(entries)
     await journal.compact("run_1")
     assert (await journal.read("run_1"))[-1] == entries[-1]
+    await journal.close()
+
+
+@pytest.mark.parametrize("sender", ["itself", "another process", "another process, of which it has heard"])
+async def test_a_signal_that_comes_while_its_run_is_begun_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sender: str
+) -> None:
+    journal, other = [await SqliteJournal.open(tmp_path / "runs.db") for _ in range(2)]
+    insert_run = journal._insert_run
+
+    async def insert_and_signal(new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
+        inserted = await insert_run(new, owner, lease_s)
+        await (journal if sender == "itself" else other).signal(inserted[0].id, Signal("stop"))
+        if sender.endswith("heard"):
+            await journal._look_for_signals()
+        return inserted
+
+    monkeypatch.setattr(journal, "_insert_run", insert_and_signal)
+    _, lease = await started(journal)
+    assert [signal.name for signal in await journal.signals(lease)] == ["stop"]
+    await journal.close()
+    await other.close()
+
+
+async def test_storage_is_not_asked_for_the_signals_of_a_run_that_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    asked: list[str] = []
+    signals_after = journal._signals_after
+
+    async def counted(run_id: str, after: int) -> list[Signal]:
+        asked.append(run_id)
+        return await signals_after(run_id, after)
+
+    monkeypatch.setattr(journal, "_signals_after", counted)
+    run, lease = await started(journal)
+    listening = asyncio.ensure_future(journal.signals(lease))
+    await asyncio.sleep(0)
+    assert asked == []
+    await journal.signal(run.id, Signal("stop"))
+    assert [signal.name for signal in await listening] == ["stop"]
+    assert asked == [run.id]
     await journal.close()

@@ -290,9 +290,10 @@ class PostgresJournal(StoredJournal):
         if wakeup.sender == self._commits.token:
             return
         self._following.look_at(None if ANY in wakeup.grown else wakeup.grown)
+        if wakeup.signalled:
+            self._told_of_signals += 1  # there may be one for a run that is being begun
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
-            if (log := self._logs.get(run_id)) is not None:
-                log.signalled.wake()
+            self._tell_of_signal(run_id)
         if wakeup.begun:
             self._sessions.marked(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:

@@ -35,7 +35,7 @@ class EncodedRun(NamedTuple):
 
 def encoded_run(ended: EndedRun, ended_at: float) -> EncodedRun:
     """A run without an idempotency key. Raises `JournalError` for one that cannot be written as JSON."""
-    run, entries, times = ended
+    run, entries, times = ended.run, ended.entries, ended.times
     new, last = run.new, entries[-1]
     if not isinstance(last.event, RunFinished):
         raise TypeError(last)

@@ -299,14 +299,14 @@ class SqliteJournal(StoredJournal):
         self._woken.set()
 
     async def _look_for_signals(self) -> None:
+        self._told_of_signals += 1  # there may be one for a run that is being begun
         if not self._logs:
             return
         with contextlib.suppress(JournalError):  # reads and writes under the lease will raise it
             new = await self._readers.query(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
-                if (log := self._logs.get(run_id)) is not None:
-                    log.signalled.wake()
+                self._tell_of_signal(run_id)
 
     async def _look_for_runs(self) -> None:
         """Of the sessions that are waited for: one read for all of them, once in so long."""

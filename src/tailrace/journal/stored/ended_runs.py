@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from tailrace.errors import JournalError
 from tailrace.events import Entry
@@ -18,7 +20,7 @@ from tailrace.ports import Run
 INTERVAL_S: Final = 0.05
 
 
-class EndedRun(NamedTuple):
+class EndedRun(msgspec.Struct, frozen=True):
     """All of a run that has ended."""
 
     run: Run
@@ -45,13 +47,13 @@ class EndedRuns:
     def add(self, ended: EndedRun, then: Recorded, *, at_once: bool) -> None:
         """Stores the run soon, and then calls `then`, which must not raise. `at_once`: somebody waits for it."""
         self._waiting.append((ended, then))
-        loop = asyncio.get_running_loop()
-        if self._sent_soon:
+        if self._sent_soon or (self._timer is not None and not at_once):
             return
+        loop = asyncio.get_running_loop()
         if at_once or loop.time() >= self._not_before:
             self._sent_soon = True
             loop.call_soon(self._send)
-        elif self._timer is None:
+        else:
             self._timer = loop.call_at(self._not_before, self._send)
 
     def _send(self) -> None:

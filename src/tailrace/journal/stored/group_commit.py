@@ -30,7 +30,18 @@ BoundRow: TypeAlias = tuple[int | float | bytes | None, ...]  # run, the fields 
 class StoredLog(OpenLog):
     """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
 
-    __slots__ = ("failure", "fsync", "gap", "num", "owner", "progress", "signalled", "tail", "written_seq")
+    __slots__ = (
+        "failure",
+        "fsync",
+        "gap",
+        "num",
+        "owner",
+        "progress",
+        "signalled",
+        "tail",
+        "unsignalled",
+        "written_seq",
+    )
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
         super().__init__(lease.run_id, lease.epoch, fold)
@@ -43,6 +54,7 @@ class StoredLog(OpenLog):
         self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either
         self.progress = Waiters()
         self.signalled = Waiters()
+        self.unsignalled = False  # storage has no signal for it: nobody need look
 
     def refuse(self, error: JournalError) -> None:
         self.refusal = error

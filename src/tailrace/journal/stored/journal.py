@@ -129,6 +129,7 @@ class StoredJournal(Database):
         self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
         self._sealing: set[asyncio.Task[Entry]] = set()
+        self._told_of_signals = 0  # how often: of a signal to any run, or that there may be one
         self._closed = False
 
     # ── a run's life ──
@@ -139,13 +140,17 @@ class StoredJournal(Database):
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+        told = self._told_of_signals
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
             return run, None
         self._sessions.begun(new.session)
         lease = Lease(run.id, run.claims, owner)
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
+        tail = self._tails.setdefault(run.id, Tail())
+        tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
         self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
+        self._logs[run.id].unsignalled = told == self._told_of_signals
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
@@ -277,22 +282,30 @@ class StoredJournal(Database):
 
     async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
         """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
-        results = await asyncio.gather(*(self.record(*each) for each in ended), return_exceptions=True)
+        storing = (self.record(each.run, each.entries, each.times) for each in ended)
+        results = await asyncio.gather(*storing, return_exceptions=True)
         return [_recording_error(result) for result in results]
 
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
         sent = await self._insert_signal(run_id, signal)
-        if (log := self._logs.get(run_id)) is not None:
-            log.signalled.wake()
+        self._tell_of_signal(run_id)
         return sent
+
+    def _tell_of_signal(self, run_id: str) -> None:
+        """Storage has a signal for this run, or may have one. Where it is not held yet, whoever begins it is told by
+        the count."""
+        self._told_of_signals += 1
+        if (log := self._logs.get(run_id)) is not None:
+            log.unsignalled = False
+            log.signalled.wake()
 
     async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
         while True:
-            signalled = self._held(lease).signalled.next_time()
-            found = await self._signals_after(lease.run_id, after)
-            if found:
+            log = self._held(lease)
+            signalled = log.signalled.next_time()
+            if not log.unsignalled and (found := await self._signals_after(lease.run_id, after)):
                 self._held(lease)
                 return found
             await signalled.wait()

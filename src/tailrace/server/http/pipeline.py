@@ -67,6 +67,7 @@ class RequestPipeline:
     ) -> None:
         self.app = app
         self.metrics = metrics if metrics is not None else Metrics()
+        self._counted, self._viewers = self.metrics.in_flight.cells_of(), self.metrics.viewers.cells_of()
         self._draining = asyncio.Event()
         self._authoriser = authoriser
         self._limits = key_limits(app)
@@ -111,7 +112,7 @@ class RequestPipeline:
         stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
-        self.metrics.viewers.inc()
+        self._viewers[0] += 1
         request_values(request)[STREAM] = stream
         return stream
 
@@ -200,9 +201,9 @@ class RequestPipeline:
         values = request_values(request)
         values[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
         claim = values[BODY_CLAIM] = self.body_budget.claim()
-        task = _current_task()
+        task = _current_task(self._loop)
         self._in_flight.add(task)
-        self.metrics.in_flight.inc()
+        self._counted[0] += 1
         self._idle.clear()
         started = self._loop.time()
         response: web.StreamResponse | None = None
@@ -230,10 +231,10 @@ class RequestPipeline:
             if (stream := values.pop(STREAM, None)) is not None:
                 stream.close()
                 self._streams.discard(stream)
-                self.metrics.viewers.dec()
+                self._viewers[0] -= 1
             claim.release()
             self._in_flight.discard(task)
-            self.metrics.in_flight.dec()
+            self._counted[0] -= 1
             if not self._in_flight:
                 self._idle.set()
             self._record_request(request, route, response, self._loop.time() - started)
@@ -262,7 +263,7 @@ class RequestPipeline:
         if access == "open":
             return identity
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
-        if self.draining:
+        if self._draining.is_set():
             raise stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
@@ -349,8 +350,8 @@ def stopping() -> ApiError:
     return ApiError(503, "the server is stopping; retry in a few seconds", code="server_stopping", headers=headers)
 
 
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
+def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any]:
+    task = asyncio.current_task(loop)
     if task is None:
         raise RuntimeError("no task handles this request")
     return task

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -40,14 +41,16 @@ async def read_body(
     """The raw body. Raises `ApiError` 408, 413, 503 where the bodies of all requests together have no more room, and
     400 for JSON that is nested too deeply or has too many values."""
     limit = min(request.client_max_size or sys.maxsize, max_bytes or sys.maxsize)
+    if (given := take_whole_body(request)) is not None:  # it is as long as was announced
+        if len(given) > limit:
+            raise _too_large(limit)
+        if as_json and (problem := small_problem(given)):
+            raise ApiError(400, problem)
+        return given
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    if (given := take_whole_body(request)) is not None and len(given) > limit:
-        raise _too_large(limit)
     try:
-        if given is not None:
-            body = given
-        elif request.content.is_eof():  # all of it is here: nothing to wait for
+        if request.content.is_eof():  # all of it is here: nothing to wait for
             body = await _arrived(request, limit)
         else:
             async with asyncio.timeout(timeout_s):
@@ -111,9 +114,9 @@ def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
     return decoder
 
 
-async def read_object(request: web.Request, *, max_bytes: int | None = None) -> JsonObject:
+def read_object(request: web.Request, *, max_bytes: int | None = None) -> Coroutine[Any, Any, JsonObject]:
     """The JSON object that the body is, opaque."""
-    return await read_as(request, JsonObject, max_bytes=max_bytes)
+    return read_as(request, JsonObject, max_bytes=max_bytes)
 
 
 def query_of(request: web.Request, kind: type[S]) -> S:

@@ -54,7 +54,11 @@ class ResponseHeads:
         second = int(time.time())
         if second != self._second:
             self._make_constant(second)
+        kept = self._kept if request.keep_alive else self._closed
+        constant = kept if request.version >= HttpVersion11 else self._old
         fields = self._own_headers(request)
+        if extra is None and len(fields) == 1 and (request_id := fields.get("X-Request-Id", "\n")).isprintable():
+            return b"%bX-Request-Id: %b\r\n\r\n" % (constant, request_id.encode())  # nearly every model's answer
         if "Access-Control-Allow-Origin" in fields:
             fields["Vary"] = "Origin"
         if extra:
@@ -62,8 +66,6 @@ class ResponseHeads:
         rest = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
         if rest.count("\r") != len(fields) or rest.count("\n") != len(fields) or "\0" in rest:
             raise ValueError("a header of the answer holds a line end")
-        kept = self._kept if request.keep_alive else self._closed
-        constant = kept if request.version >= HttpVersion11 else self._old
         return b"%b%b\r\n" % (constant, rest.encode())
 
     def _make_constant(self, second: int) -> None:

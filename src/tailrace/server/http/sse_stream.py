@@ -76,6 +76,7 @@ class EventStream:
         "_request",
         "_taken",
         "_transport",
+        "_waiting",
         "_written",
         "tick",
     )
@@ -97,6 +98,7 @@ class EventStream:
         self._loop = loop
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
+        self._waiting = b""  # first events that leave with those after them
         self._written = 0
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
@@ -110,8 +112,8 @@ class EventStream:
 
     @property
     def begun(self) -> bool:
-        """The head is sent: an error can no longer be a status."""
-        return self._transport is not None
+        """The head is sent, or about to be: an error can no longer be a status."""
+        return self._transport is not None or bool(self._waiting)
 
     @property
     def gone(self) -> bool:
@@ -121,7 +123,9 @@ class EventStream:
 
     def begin(self) -> None:
         """Sends the head now; a no-op once it is sent."""
-        if (head := self._take_head()) and self._transport is not None:
+        if self._waiting:
+            self._send_first(b"")
+        elif (head := self._take_head()) and self._transport is not None:
             self._transport.write(head)
 
     def _take_head(self) -> bytes:
@@ -154,8 +158,23 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
+    def send_with_next(self, data: bytes) -> None:
+        """As `send`, for an answer whose end is about to come: where these are the first events, they leave together
+        with what is sent next, at the latest at the end of this tick of the loop. A short answer is then one write."""
+        if self._transport is not None or not data:
+            self.send(data)
+            return
+        if not self._waiting:
+            self._loop.call_soon(self._send_waiting)
+        self._waiting += data
+
+    def _send_waiting(self) -> None:
+        if self._waiting:
+            self._send_first(b"")
+
     def _send_first(self, data: bytes) -> None:
         """The head and these events in one write."""
+        data, self._waiting = self._waiting + data, b""
         head = self._take_head()
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -226,7 +245,10 @@ class EventStream:
 
     def _send_last(self, data: bytes) -> None:
         """Sends these events and the end of the body in one write, with the head where it is not sent."""
-        head = self._take_head() if self._transport is None else b""
+        head = b""
+        if self._transport is None:
+            data, self._waiting = self._waiting + data, b""
+            head = self._take_head()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -266,6 +288,7 @@ class EventStream:
     def _drop(self) -> None:
         """Aborts the connection and discards its buffer; the handler is then cancelled."""
         self._maker.stream_wheel.discard(self)
+        self._waiting = b""
         if self._transport is not None:
             self._transport.abort()
 
@@ -273,6 +296,7 @@ class EventStream:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
         self._maker.stream_wheel.discard(self)
         self._error_frame = None
+        self._waiting = b""  # the client has gone: what it is sent has left with the end
 
 
 class _LastChunk:

@@ -49,7 +49,7 @@ class _AgentAnswer:
         run = await self._start_run()
         log_to_deltas = self._reader_of(run)
         try:
-            async for batch in follow(self._app.journal, run.id):
+            async for batch in follow(self._app.journal, run.id, run=run):
                 for entry in batch:
                     log_to_deltas.take_entry(entry)
         except asyncio.CancelledError:
@@ -88,7 +88,7 @@ class _AgentAnswer:
             return True
 
         try:
-            async for batch in follow(self._app.journal, run.id, take=take):
+            async for batch in follow(self._app.journal, run.id, take=take, run=run):
                 if data := encoded(batch):
                     await stream.send_pieces(data)
                 await stream.caught_up()

@@ -239,7 +239,7 @@ class Responses:
 
     async def _whole(self, run: Run) -> web.Response:
         response = StoredResponse(run)
-        async for batch in follow(self._journal, run.id):
+        async for batch in follow(self._journal, run.id, run=run):
             response.events(batch)
         response.raise_failure()
         return json_response(response.body)
@@ -260,7 +260,7 @@ class Responses:
             stream.send(response.events(batch))
             return True
 
-        async for batch in follow(self._journal, run.id, take=None if at_once else take):
+        async for batch in follow(self._journal, run.id, take=None if at_once else take, run=run):
             held.append(response.events(batch))
             if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 await stream.send_pieces(b"".join(held))

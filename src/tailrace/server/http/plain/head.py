@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
+import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tailrace.server.http.body_budget import FREE_BYTES
@@ -32,7 +33,7 @@ _NOT_PLAIN: Final = frozenset(
 _KEPT: Final = {None: True, "keep-alive": True, "close": False}
 
 
-class PlainHead(NamedTuple, Generic[T]):
+class PlainHead(msgspec.Struct, Generic[T], frozen=True):
     """`target`: what the request line stands for. The request is the bytes to `end`, its body those from `body_at`."""
 
     target: T
