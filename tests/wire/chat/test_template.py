@@ -125,6 +125,13 @@ def test_the_bulk_of_a_steady_stream_takes_the_short_way(name: str, monkeypatch:
     same(b"".join(blocks) + DONE)
 
 
+def test_an_event_with_fields_behind_its_data_is_no_template() -> None:
+    """Its block begins as that of a plain event does, and is not JSON."""
+    blocks = [chunk({"role": "assistant", "content": f"{i}"})[:-1] + b"id: %d\n\n" % i for i in range(6)]
+    same(b"".join(blocks) + DONE)
+    assert decoded([*blocks, DONE]).text == "012345"
+
+
 def test_a_stream_whose_every_chunk_differs_is_not_learnt_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     lessons: list[bytes] = []
 
