@@ -439,13 +439,16 @@ async def test_a_watch_without_deadlines_never_interrupts() -> None:
 async def test_what_lengthens_a_deadline_is_asked_once_when_it_is_about_to_pass() -> None:
     began, asked = asyncio.get_running_loop().time(), list[float]()
 
-    def lengthened(deadlines: AttemptDeadlines) -> AttemptDeadlines:
-        asked.append(asyncio.get_running_loop().time() - began)
-        return AttemptDeadlines(first_token_s=300, total_s=deadlines.total_s)
+    class LargeContext:
+        def is_thinking(self) -> bool:
+            return False
+
+        def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
+            asked.append(asyncio.get_running_loop().time() - began)
+            return AttemptDeadlines(first_token_s=300, total_s=deadlines.total_s)
 
     async def wait_for_a_token() -> None:
-        with DeadlineWatch(AttemptDeadlines(first_token_s=120, total_s=1800)) as watch:
-            watch.lengthened = lengthened
+        with DeadlineWatch(AttemptDeadlines(first_token_s=120, total_s=1800), leniency=LargeContext()):
             await asyncio.sleep(1000)
 
     with pytest.raises(TimedOut, match="no first token within 300 s"):

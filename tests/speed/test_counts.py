@@ -37,7 +37,7 @@ CEILINGS = {
     "committed": Ceiling(129.3, slack=12.9),  # calls per token of a stored response, committed
     "agent token": Ceiling(152.0, slack=15.2),  # calls per token of an agent turn with a viewer
     "viewer": Ceiling(12.0, slack=1.2),  # calls per further viewer and token
-    "idle": Ceiling(303.6, slack=30.4),  # blocks held per open stream
+    "idle": Ceiling(224.0, slack=22.4),  # blocks held per open stream
 }
 
 

@@ -26,6 +26,7 @@ SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 DELIVERY = "delivery"  # the kind of the runs that say what became of an answer in a chat
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _NO_TEXT = events.TextSoFar()
+_NO_USAGE = Usage()
 _NO_STEP = events.StepSoFar("")
 
 
@@ -94,7 +95,7 @@ class Fold:
         self._calls: dict[int, events.CallSoFar] = {}  # that the model is writing, without their arguments
         self._arguments: dict[int, list[str]] = {}
         self._approvals: dict[str, events.ApprovalSoFar] = {}
-        self._usage = Usage()
+        self._usage = _NO_USAGE
         self._spent: dict[tuple[str, str], Usage] = {}  # by provider and model, in the order of their first use
         self._error: events.RunFailure | None = None
         self._steps: defaultdict[str, _Step] = defaultdict(_Step)  # by block id, in the order of their first entry

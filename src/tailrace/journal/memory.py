@@ -25,7 +25,7 @@ from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import timed_stretches
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
-from tailrace.journal.stored.memory_run import MemoryRun
+from tailrace.journal.stored.memory_run import NO_CLAIMS, MemoryRun
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,
@@ -107,7 +107,7 @@ class MemoryJournal:
         self._publish()
         run = known.run
         if run.state == "running" and run.owner != owner:
-            known.suspected = frozenset() if known.has_progress() else known.suspected | {run.claims}
+            known.suspected = NO_CLAIMS if known.has_progress() else known.suspected | {run.claims}
         known.claimed_seq = known.shown[-1].seq
         known.set(state="running", owner=owner, claims=run.claims + 1, kills=len(known.suspected))
         known.lease_until = self._clock() + lease_s
@@ -123,7 +123,7 @@ class MemoryJournal:
         if known.log.epoch == lease.epoch and known.run.state == "running":
             self._publish()
             known.log.epoch = -1
-            known.suspected = frozenset()
+            known.suspected = NO_CLAIMS
             known.set(state="pending", owner="", kills=0)
             known.signalled.wake()
         elif lease.epoch in known.suspected and known.run.state not in ENDED:
@@ -146,7 +146,7 @@ class MemoryJournal:
     async def unpark(self, run_id: str) -> Run:
         known = self._run(run_id)
         if known.run.state == "parked":
-            known.suspected = frozenset()
+            known.suspected = NO_CLAIMS
             known.set(state="pending", parked=None, kills=0)
         return known.run
 

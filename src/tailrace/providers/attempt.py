@@ -113,6 +113,7 @@ class Attempt:
         "_has_shown",
         "_keeper",
         "_kept_id",
+        "_loop",
         "_purpose",
         "_reattachment",
         "_reports",
@@ -121,6 +122,7 @@ class Attempt:
         "_seam",
         "_shown",
         "_sink",
+        "_watch",
         "silent_s",
         "streamed",
     )
@@ -141,6 +143,8 @@ class Attempt:
         self._seam = Overlap(shown) if shown else None
         self._reports = reports
         self._sink = reports.deltas
+        self._loop = asyncio.get_running_loop()
+        self._watch: DeadlineWatch  # of the connection that is read
         self._answer: AnswerStream | None = None
         self._done: Completion | None = None
         self._has_deltas = False
@@ -165,12 +169,11 @@ class Attempt:
             place = route.provider.name, route.model
             if (known := memory.holds(*place)) or memory.is_suspect(*place, is_last=is_last):
                 return await self._run_whole_instead(deadlines.total_s, memory, known=known)
-        now = asyncio.get_running_loop().time
-        started_at = now()
+        started_at = self._loop.time()
         try:
-            completion = await self._run_streamed(deadlines, now)
+            completion = await self._run_streamed(deadlines)
         except ProviderError as exc:
-            left_s = deadlines.total_s - (now() - started_at) if deadlines.total_s is not None else None
+            left_s = deadlines.total_s - (self._loop.time() - started_at) if deadlines.total_s is not None else None
             return await self._after_failed_stream(exc, left_s, memory)
         if memory.routes:
             memory.forget(route.provider.name, route.model)
@@ -242,9 +245,9 @@ class Attempt:
         """The provider itself ended the answer that it kept."""
         return self.was_kept and self._answer is not None and not self.kept_id
 
-    async def _run_streamed(self, deadlines: AttemptDeadlines, now: Callable[[], float]) -> Completion:
+    async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
         """Each connection has its own deadlines; the total one is the attempt's."""
-        ends_at = now() + deadlines.total_s if deadlines.total_s is not None else float("inf")
+        ends_at = self._loop.time() + deadlines.total_s if deadlines.total_s is not None else float("inf")
         provider, keeper = self._route.provider, self._keeper
         opening = provider.stream(self._request)
         if keeper is not None and self._asked_before:
@@ -259,7 +262,7 @@ class Attempt:
                     self._note_kept(keeper, self._answer)
                     queued = keeper.is_queued(self._answer)
                 wait_s = self._wait_to_reattach_s(exc, queued=queued)
-                if keeper is None or wait_s is None or now() + wait_s >= ends_at:
+                if keeper is None or wait_s is None or self._loop.time() + wait_s >= ends_at:
                     self._give_up_reading()
                     if broken_by is not None and isinstance(exc, Permanent) and not self.was_ended:
                         raise broken_by from exc  # the provider has lost the answer; the request itself is not at fault
@@ -271,22 +274,21 @@ class Attempt:
                 raise
             await asyncio.sleep(wait_s)
             if deadlines.total_s is not None:
-                deadlines = msgspec.structs.replace(deadlines, total_s=ends_at - now())
+                deadlines = msgspec.structs.replace(deadlines, total_s=ends_at - self._loop.time())
             opening = keeper.read_on(self._request, self._kept_id, self._answer)
 
     async def _read(
         self, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
     ) -> Completion:
         """What one connection brings, to the end of the answer."""
-        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
-        watch.is_thinking, watch.lengthened = self._is_thinking, self._lengthened
+        watch = self._watch = DeadlineWatch(deadlines, provider=self._route.provider.name, leniency=self)
         with watch:
             try:
                 async with opening as answer:
                     self._answer = answer
                     if deadlines.idle_from_opening:
                         watch.note_open()
-                    await answer.pump(self._taker(answer, watch))
+                    await answer.pump(self._take_read)
             except BaseException:
                 self.silent_s = watch.silent_s()
                 raise
@@ -298,33 +300,28 @@ class Attempt:
             self._come_whole(self._done)
         return self._done
 
-    def _taker(self, answer: AnswerStream, watch: DeadlineWatch) -> Callable[[list[AnyDelta]], None]:
-        """What takes the deltas of each read. It is called as the bytes arrive, outside of the task that waits for the
-        end of the answer, and once for a token: nothing here is done that has been done before."""
-        keeper, sink, has_seam = self._keeper, self._sink, self._seam is not None
-        now = watch.loop_time
-
-        def take(deltas: list[AnyDelta]) -> None:
-            if keeper is not None and not self._kept_id:
-                self._note_kept(keeper, answer)
-            for delta in deltas:
-                if delta.__class__ is not EventDelta:
-                    if watch.begun:
-                        watch.bytes_at = watch.advanced_at = now()
-                    else:
-                        watch.note_bytes(advanced=True)
-                    break
-            else:
-                watch.note_bytes(advanced=False)
-                if deltas and (stop := self._take(deltas, advanced=False)) is not None:
-                    _stop(stop)
-                return
-            is_plain = self._has_shown and keeper is None and not has_seam
-            stop = sink(deltas) if is_plain else self._take(deltas, advanced=True)
-            if stop is not None:
+    def _take_read(self, deltas: list[AnyDelta]) -> None:
+        """Takes the deltas of one read. It is called as the bytes arrive, outside of the task that waits for the end of
+        the answer, and once for a token: nothing here is done that has been done before."""
+        keeper, watch = self._keeper, self._watch
+        if keeper is not None and not self._kept_id and self._answer is not None:
+            self._note_kept(keeper, self._answer)
+        for delta in deltas:
+            if delta.__class__ is not EventDelta:
+                if watch.begun:
+                    watch.bytes_at = watch.advanced_at = self._loop.time()
+                else:
+                    watch.note_bytes(advanced=True)
+                break
+        else:
+            watch.note_bytes(advanced=False)
+            if deltas and (stop := self._take(deltas, advanced=False)) is not None:
                 _stop(stop)
-
-        return take
+            return
+        is_plain = self._has_shown and keeper is None and self._seam is None
+        stop = self._sink(deltas) if is_plain else self._take(deltas, advanced=True)
+        if stop is not None:
+            _stop(stop)
 
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:
@@ -338,7 +335,7 @@ class Attempt:
                     break
         return self._sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
 
-    def _lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
+    def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
         """By the size of the context, which is measured only where one of the shorter deadlines is about to pass."""
         route, tokens = self._route, request_tokens(self._request)
         longer = deadlines_of(route.policy, purpose=self._purpose, context_tokens=tokens, local=route.local)
@@ -403,7 +400,7 @@ class Attempt:
         if text and (stop := self._sink([TextDelta(text)])) is not None:
             _stop(stop)
 
-    def _is_thinking(self) -> bool:
+    def is_thinking(self) -> bool:
         """The last thing the model did was to open a thought: keep-alives are all one hears of it (C47)."""
         received = self.received()
         return received is not None and isinstance((received.message.parts or (None,))[-1], Reasoning)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -150,13 +150,16 @@ class Caller:
 class _AttemptReports:
     """From one attempt to the listener."""
 
-    __slots__ = ("_listener", "_provider", "answer_kept", "deltas")
+    __slots__ = ("_listener", "_provider", "deltas")
 
     def __init__(self, listener: CallListener, provider: str) -> None:
         self.deltas = listener.deltas
-        self.answer_kept = listener.answer_kept
         self._listener = listener
         self._provider = provider
+
+    @property
+    def answer_kept(self) -> Callable[[str], None]:
+        return self._listener.answer_kept
 
     def reattaching(self, error: ProviderError, silent_s: float) -> None:
         log_reattaching(self._provider, error)
@@ -202,18 +205,18 @@ class _CallInProgress:
         self._silent_s = 0.0
 
     async def run(self, purpose: Purpose, budget_s: float | None) -> CallResult:
-        now = asyncio.get_running_loop().time
-        ends_at = now() + budget_s if budget_s is not None else float("inf")
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + budget_s if budget_s is not None else float("inf")
         try:
-            while (leg := self._route_order.next(now())) is not None:
+            while (leg := self._route_order.next(loop.time())) is not None:
                 index, wait_s = leg
                 if self._outcomes:
-                    if now() + wait_s >= ends_at:
+                    if loop.time() + wait_s >= ends_at:
                         break
                     self._announce(self._routes[index], wait_s)
                 if wait_s:
                     await asyncio.sleep(wait_s)
-                left_s = ends_at - now() if budget_s is not None else None
+                left_s = ends_at - loop.time() if budget_s is not None else None
                 result = await self._attempt(self._routes[index], purpose, left_s)
                 if result is not None:
                     return result

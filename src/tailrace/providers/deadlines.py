@@ -8,9 +8,8 @@ connecting belongs to the transport, which alone knows when it is connected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -97,6 +96,16 @@ def _large_context_s(context_tokens: int) -> float:
     return next(seconds for past, seconds in _LARGE_CONTEXT_S if context_tokens > past)
 
 
+class Leniency(Protocol):
+    """What a watch asks when a deadline is about to pass, and only then."""
+
+    def is_thinking(self) -> bool:
+        """Whether the model is in the middle of a hidden thought (C47)."""
+
+    def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
+        """What becomes of the deadlines by what is costly to know. Asked once."""
+
+
 class DeadlineWatch:
     """Interrupts its block with `TimedOut` when one of the deadlines passes.
 
@@ -105,9 +114,7 @@ class DeadlineWatch:
     from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only when it
     fires, or for a deadline that is nearer.
 
-    `is_thinking` and `lengthened` are asked only when a deadline is about to pass: whether the model is in the middle
-    of a hidden thought (C47), and once, what becomes of the deadlines by what is costly to know. A process that was
-    suspended reads what came meanwhile before it judges the provider by its own silence (L146).
+    A process that was suspended reads what came meanwhile before it judges the provider by its own silence (L146).
 
     Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
     whoever takes tokens may do so itself.
@@ -118,7 +125,9 @@ class DeadlineWatch:
         "_deadlines",
         "_excused_bytes_at",
         "_fires_at",
+        "_is_lengthened",
         "_is_open",
+        "_leniency",
         "_loop",
         "_provider",
         "_started_at",
@@ -128,14 +137,11 @@ class DeadlineWatch:
         "begun",
         "bytes_at",
         "expired",
-        "is_thinking",
-        "lengthened",
-        "loop_time",
     )
 
-    def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "") -> None:
-        self.is_thinking: Callable[[], bool] | None = None
-        self.lengthened: Callable[[AttemptDeadlines], AttemptDeadlines] | None = None
+    def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "", leniency: Leniency | None = None) -> None:
+        self._leniency = leniency
+        self._is_lengthened = False
         self.expired: Deadline | None = None
         self._deadlines = deadlines
         self._provider = provider
@@ -151,8 +157,7 @@ class DeadlineWatch:
             raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self.loop_time = self._loop.time
-        self._started_at = self.bytes_at = self.advanced_at = self.loop_time()
+        self._started_at = self.bytes_at = self.advanced_at = self._loop.time()
         self._arm()
         return self
 
@@ -162,6 +167,7 @@ class DeadlineWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._leniency = None  # it may hold this watch
         if self.expired is None:
             return
         # Swallowed only if nothing else cancelled the task meanwhile, as in `asyncio.timeout`.
@@ -170,13 +176,13 @@ class DeadlineWatch:
 
     def note_open(self) -> None:
         """The head of the response is there: from now on silence is idleness."""
-        self.bytes_at = self.loop_time()
+        self.bytes_at = self._loop.time()
         self._is_open = True
         self._arm_after_a_step()
 
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
-        self.bytes_at = now = self.loop_time()
+        self.bytes_at = now = self._loop.time()
         if advanced:
             self.advanced_at = now
             if not self.begun:
@@ -185,7 +191,7 @@ class DeadlineWatch:
 
     def silent_s(self) -> float:
         """Seconds since the last piece of an answer."""
-        return self.loop_time() - self.advanced_at
+        return self._loop.time() - self.advanced_at
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
@@ -226,12 +232,12 @@ class DeadlineWatch:
     def _check(self, looks: int = LAST_LOOKS) -> None:
         self._timer = None
         if self._stood_still():
-            self._fires_at = self.loop_time() + STOOD_STILL_S
+            self._fires_at = self._loop.time() + STOOD_STILL_S
             self._timer = self._loop.call_at(self._fires_at, self._check)
             return
-        while (due := self._next()) is not None and due[0] <= self.loop_time():
-            if self.lengthened is not None:
-                self._deadlines, self.lengthened = self.lengthened(self._deadlines), None
+        while (due := self._next()) is not None and due[0] <= self._loop.time():
+            if self._leniency is not None and not self._is_lengthened:
+                self._deadlines, self._is_lengthened = self._leniency.lengthened(self._deadlines), True
             elif not self._excused(due[1]):
                 if looks and due[1] != "total":
                     self._timer = self._loop.call_soon(self._check, looks - 1)
@@ -243,7 +249,7 @@ class DeadlineWatch:
 
     def _stood_still(self) -> bool:
         """Whether the timer is so late that bytes may wait in the socket: said once for each silence."""
-        if self.loop_time() - self._fires_at < STOOD_STILL_S or self._excused_bytes_at == self.bytes_at:
+        if self._loop.time() - self._fires_at < STOOD_STILL_S or self._excused_bytes_at == self.bytes_at:
             return False
         self._excused_bytes_at = self.bytes_at
         return True
@@ -252,7 +258,7 @@ class DeadlineWatch:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
         if deadline not in ("first_token", "progress") or self.bytes_at <= self.advanced_at:
             return False
-        if self.is_thinking is None or not self.is_thinking():
+        if self._leniency is None or not self._leniency.is_thinking():
             return False
         self.begun = self._is_open = True
         self.advanced_at = self.bytes_at

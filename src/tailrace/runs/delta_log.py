@@ -55,7 +55,7 @@ class DeltaLog(CallListener):
         "_failure",
         "_flush_at",
         "_flush_every_s",
-        "_now",
+        "_loop",
         "_pending",
         "_reasoning_to_skip",
         "_resumes",
@@ -93,7 +93,7 @@ class DeltaLog(CallListener):
         self._block_id = block_id
         self._flush_every_s = flush_every_s
         self._flush_at = 0.0
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
         self._pending: list[AnyDelta] = []
         self._unwritten: list[AnyEvent] = []  # facts that are written together with those that follow
         self._shown = AttemptText(shown, [(attempts if kept is not None else 0, len(shown))] if shown else None)
@@ -213,7 +213,7 @@ class DeltaLog(CallListener):
             self._pending.append(deltas[1])
         else:
             self._pending += [delta for delta in deltas if delta.__class__ not in _EVENTS]
-        if (now := self._now()) >= self._flush_at:
+        if (now := self._loop.time()) >= self._flush_at:
             self._flush_at = now + self._flush_every_s
             self.flush()
 

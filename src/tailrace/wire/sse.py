@@ -34,6 +34,11 @@ class SseDecoder:
     kept, and its searched bytes are not searched again.
     """
 
+    __slots__ = (
+        *("_after_cr", "_at_start", "_buffer", "_max"),
+        *("error", "is_between", "last_event_id", "retry_ms"),
+    )
+
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes
         self._buffer = bytearray()  # the unfinished block, line ends already LF

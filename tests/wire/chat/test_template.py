@@ -112,17 +112,24 @@ def test_the_bulk_of_a_steady_stream_takes_the_short_way(name: str, monkeypatch:
     blocks, kind = STEADY[name]
     long_way: list[bytes] = []
     decoder = ChatDecoder()
-    take = decoder._decode_block
+    take = ChatDecoder._decode_block
 
-    def counted(block: bytes, out: list[AnyDelta]) -> None:
+    def counted(self: ChatDecoder, block: bytes, out: list[AnyDelta]) -> bool:
         long_way.append(block)
-        take(block, out)
+        return take(self, block, out)
 
-    monkeypatch.setattr(decoder, "_decode_block", counted)
+    monkeypatch.setattr(ChatDecoder, "_decode_block", counted)
     said = [delta for block in blocks for delta in decoder.feed(block)]
     assert len(long_way) <= 3
     assert sum(isinstance(delta, kind) for delta in said) >= 50
     same(b"".join(blocks) + DONE)
+
+
+def test_an_event_with_fields_behind_its_data_is_no_template() -> None:
+    """Its block begins as that of a plain event does, and is not JSON."""
+    blocks = [chunk({"role": "assistant", "content": f"{i}"})[:-1] + b"id: %d\n\n" % i for i in range(6)]
+    same(b"".join(blocks) + DONE)
+    assert decoded([*blocks, DONE]).text == "012345"
 
 
 def test_a_stream_whose_every_chunk_differs_is_not_learnt_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Never awaits and knows no storage.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,8 @@ from tailrace.journal.live_tail import PAGE_LINES, Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.commit_times import TickTimes
 from tailrace.ports import ENDED, Batch, NewRun, Run, RunFilter, Signal
+
+NO_CLAIMS: Final[frozenset[int]] = frozenset()  # one for all: an empty frozenset is 216 bytes
 
 
 class MemoryRun:
@@ -35,7 +38,7 @@ class MemoryRun:
         self.times = TickTimes()
         self.lease_until = 0.0
         self.claimed_seq = 1  # the last entry before the newest claim
-        self.suspected: frozenset[int] = frozenset()  # the claims whose owners count as dead: `kills` is how many
+        self.suspected = NO_CLAIMS  # those whose owners count as dead: `kills` is how many
         self.ended_at = 0.0
         self.signals: list[Signal] = []
         self.signalled = Waiters()

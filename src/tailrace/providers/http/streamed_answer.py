@@ -26,6 +26,8 @@ _KEPT_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,255}")  # what may
 class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
+    __slots__ = ("_decoder", "_failed", "_failure", "_head", "_left", "_reply", "_take", "_wire")
+
     def __init__(
         self,
         wire: Wire,
@@ -41,6 +43,7 @@ class StreamedAnswer(AnswerStream):
         self._failed = failed
         self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
+        self._take: Callable[[list[AnyDelta]], None] = _nobody  # of the `pump` under way
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
@@ -65,25 +68,30 @@ class StreamedAnswer(AnswerStream):
         if self._failure is not None:
             self._raise_error()
         decoder = self._decoder
-
-        def sink(data: bytes) -> bool:
-            self._left -= len(data)
-            if self._left < 0:
-                raise _too_long()
-            deltas = decoder.feed(data)
-            if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
-                take(self._up_to(deltas, last))
-                self._raise_error()
-            take(deltas)
-            return decoder.complete
-
         head, self._head = self._head, b""
-        if not decoder.complete and not (head and sink(head)):
-            await self._reply.pump(sink)
-            if not decoder.complete:
-                self._take_the_end(take)
+        self._take = take
+        try:
+            if not decoder.complete and not (head and self._sink(head)):
+                await self._reply.pump(self._sink)
+                if not decoder.complete:
+                    self._take_the_end(take)
+        finally:
+            self._take = _nobody  # whoever takes may hold this answer
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
+
+    def _sink(self, data: bytes) -> bool:
+        """Takes a read of the body. Whether the answer has ended."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_long()
+        decoder = self._decoder
+        deltas = decoder.feed(data)
+        if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
+            self._take(self._up_to(deltas, last))
+            self._raise_error()
+        self._take(deltas)
+        return decoder.complete
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
@@ -149,6 +157,8 @@ class StreamedAnswer(AnswerStream):
 class KeptAnswerStream(StreamedAnswer):
     """An answer that the provider keeps. It can be read on from another connection, after the last event that came.
     `kept_id`: where the id is known before the first event."""
+
+    __slots__ = ("_known_id", "_polled", "_whole")
 
     def __init__(
         self,
@@ -238,6 +248,10 @@ class WholeAnswer(AnswerStream):
 
     def completion(self) -> Completion:
         return self._completion
+
+
+def _nobody(_deltas: list[AnyDelta]) -> None:
+    """Takes what comes when nobody reads."""
 
 
 def _too_long() -> PeerError:

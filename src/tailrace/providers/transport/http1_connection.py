@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping
-from contextvars import copy_context
+from collections.abc import Mapping
+from contextvars import Context, copy_context
 from copy import copy
-from functools import partial
 from typing import Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -49,12 +48,13 @@ class Http1Reply:
     __slots__ = (
         "_buffered",
         "_connection",
+        "_context",
         "_decompressor",
         "_ended",
         "_error",
-        "_give",
         "_has_body",
         "_headers",
+        "_sink",
         "_size",
         "_waiter",
         "content_type",
@@ -79,7 +79,8 @@ class Http1Reply:
         self._ended = False
         self._error: ProviderError | None = None
         self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
-        self._give: BodySink | None = None  # the sink, in its reader's context
+        self._sink: BodySink | None = None
+        self._context: Context  # of the sink's reader
 
     # ── for the reader ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,13 +128,12 @@ class Http1Reply:
             if self._ended:
                 break
             self._waiter = waiter = get_running_loop().create_future()
-            run: Callable[..., bool] = copy_context().run
-            self._give = partial(run, sink)
+            self._sink, self._context = sink, copy_context()
             try:
                 if await waiter:
                     return
             finally:
-                self._waiter = self._give = None
+                self._waiter = self._sink = None
         if self._error is not None:
             self._raise_error()
 
@@ -190,18 +190,18 @@ class Http1Reply:
                 return
             if not data:
                 return
-        give, waiter = self._give, self._waiter
-        if give is None or waiter is None or waiter.done():
+        sink, waiter = self._sink, self._waiter
+        if sink is None or waiter is None or waiter.done():
             self._keep(data)
             return
         try:
-            enough = give(data)
+            enough = self._context.run(sink, data)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to the reader
-            self._give = None
+            self._sink = None
             waiter.set_exception(exc)
         else:
             if enough:
-                self._give = None
+                self._sink = None
                 self.wake(enough=True)
 
     def finish(self, error: ProviderError | None = None) -> None:
@@ -355,8 +355,11 @@ class Http1Connection(asyncio.Protocol):
         if self._complete:
             del self._pieces[self._own_pieces :]
         if pieces := self._pieces:
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
+            body = pieces.pop()
+            if pieces:  # a read of one piece is a token
+                pieces.append(body)
+                body = b"".join(pieces)
+                pieces.clear()
             self._framing_bytes = 0
             reply.receive(body)
         elif not self._complete:

@@ -6,6 +6,7 @@ field, known or not, has its last value that is not null.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tailrace.messages import (
@@ -31,32 +32,46 @@ _CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason"
 GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
 _DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
 _NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # fully covered by the neutral deltas
+_THOUGHTS = frozenset({*TEXT_FIELDS, DETAILS})
 _PLAIN_CHOICE_FIELDS = frozenset({"index", "delta", "finish_reason", "logprobs"})
 
 
 class ChoiceState:
-    """Everything that came for one choice so far."""
+    """Everything that came for one choice so far. What most answers have none of is made when it first comes: streams
+    that are open are many."""
+
+    __slots__ = (
+        *("_audio", "_began", "_cumulative", "_fields", "_function_call", "_has_logprobs", "_logprobs", "_message"),
+        *("_reasoning_field", "_refusal", "_role", "_shown", "content", "finish_reason", "index", "reasoning"),
+        *("_name_in_pieces", "told_reason", "told_role", "tool_calls"),
+    )
 
     def __init__(self, index: int, quirks: WireQuirks) -> None:
         self.index = index
         self.finish_reason: str | None = None
         self.content = Content()
-        self.reasoning = ReasoningState()
-        self.tool_calls = ToolCalls(choice=index, name_in_pieces=quirks.name_in_pieces)
+        self.reasoning: ReasoningState | None = None
+        self.tool_calls: ToolCalls | None = None
+        self._name_in_pieces = quirks.name_in_pieces
         self._cumulative = quirks.cumulative_text
         self._shown = ""  # the text so far, kept only for a provider that repeats it
         self._role = ""
         self._reasoning_field = USUAL_FIELD
-        self._refusal: list[str] = []
+        self._refusal: list[str] | None = None
         self._function_call: GrowingCall | None = None
-        self._audio: JsonObject = {}
-        self._audio_pieces: dict[str, list[str]] = {}
+        self._audio: _Audio | None = None
+        self._has_logprobs = False  # the field came, though it be null
         self._logprobs: JsonObject | None = None
-        self._message: JsonObject = {}  # the message's other fields, and nulls where the delta had them
-        self._fields: JsonObject = {}  # the choice's other fields
+        self._message: JsonObject | None = None  # the message's other fields, and nulls where the delta had them
+        self._fields: JsonObject | None = None  # the choice's other fields
         self._began = False
         self.told_role = False  # of the provider's own chunks: the client has the role, and this finish reason
         self.told_reason = ""
+
+    @property
+    def calls(self) -> Sequence[GrowingCall]:
+        """Its tool calls."""
+        return self.tool_calls.calls if self.tool_calls is not None else ()
 
     def add(self, choice: JsonObject, deltas: list[AnyDelta]) -> None:
         """Takes in one element of a chunk's `choices`."""
@@ -74,7 +89,7 @@ class ChoiceState:
                 native["logprobs"] = choice["logprobs"]
         if native:
             deltas.append(NativeDelta("chat", native, self.index))
-        grow_fields(self._fields, choice, _CHOICE_FIELDS)
+        self._fields = grown(self._fields, choice, _CHOICE_FIELDS)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish(reason, deltas)
@@ -90,7 +105,9 @@ class ChoiceState:
             or self._cumulative
         ):
             return None
-        if reason is not None and (reason.__class__ is not str or reason in ("", "error") or self.tool_calls.calls):
+        if reason is not None and (
+            reason.__class__ is not str or reason in ("", "error") or self.tool_calls is not None
+        ):
             return None
         if (said := _plain_text(delta)) is None:
             return None
@@ -109,7 +126,7 @@ class ChoiceState:
         elif content is not None:
             self.content.seen = True
         if "logprobs" in choice:
-            self._fields.setdefault("logprobs", None)
+            self._has_logprobs = True
         if reason is not None:
             self.told_reason = reason
             self._finish(reason, deltas)
@@ -120,21 +137,21 @@ class ChoiceState:
         message: JsonObject = {"role": self._role or "assistant", "content": self.content.rebuilt()}
         if self._message:
             message |= copied(self._message)
-        if self.reasoning.seen:
+        if self.reasoning is not None and self.reasoning.seen:
             message |= self.reasoning.rebuilt()
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
-        if self.tool_calls.calls:
+        if self.tool_calls is not None and self.tool_calls.calls:
             message["tool_calls"] = self.tool_calls.rebuilt()
         if self._function_call is not None:
             message["function_call"] = self._function_call.rebuilt()["function"]
-        if self._audio or self._audio_pieces:
-            message["audio"] = self._audio | {k: "".join(pieces) for k, pieces in self._audio_pieces.items()}
+        if self._audio is not None:
+            message |= self._audio.rebuilt()
         choice: JsonObject = {"index": self.index, "message": message, "finish_reason": self.finish_reason}
-        if "logprobs" in self._fields or self._logprobs is not None:
+        if self._has_logprobs:
             choice["logprobs"] = None if self._logprobs is None else copied(self._logprobs)
-        if len(self._fields) > ("logprobs" in self._fields):
-            choice |= {k: v for k, v in copied(self._fields).items() if k != "logprobs"}
+        if self._fields:
+            choice |= copied(self._fields)
         return choice
 
     def _tell_field(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
@@ -146,7 +163,7 @@ class ChoiceState:
 
     def _add_delta(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
         choice = self.index
-        thought = self.reasoning.add(delta)
+        thought = self._add_thoughts(delta)
         content, new = delta.get("content"), ""
         if isinstance(content, str):
             new = self._new_end(content) if self._cumulative else content
@@ -160,33 +177,51 @@ class ChoiceState:
         if new:
             deltas.append(TextDelta(new, choice))
         self._role = self._role or text_of(delta.get("role"))
-        refusal = delta.get("refusal")
-        if isinstance(refusal, str):
-            self._refusal.append(refusal)
-            if refusal:
-                deltas.append(RefusalDelta(refusal, choice))
+        if isinstance(delta.get("refusal"), str):
+            self._add_refusal(delta["refusal"], deltas)
         calls = delta.get("tool_calls")
-        if isinstance(calls, list):
+        if isinstance(calls, list) and calls:
+            if self.tool_calls is None:
+                self.tool_calls = ToolCalls(choice=choice, name_in_pieces=self._name_in_pieces)
             self.tool_calls.add(calls, deltas)
         if isinstance(delta.get("function_call"), dict):
             self._add_function_call(delta["function_call"], deltas)
         if isinstance(delta.get("audio"), dict):
-            self._add_audio(delta["audio"])
+            self._audio = self._audio or _Audio()
+            self._audio.add(delta["audio"])
         self._keep_nulls(delta)
-        grow_fields(self._message, delta, _DELTA_FIELDS)
+        self._message = grown(self._message, delta, _DELTA_FIELDS)
+
+    def _add_thoughts(self, delta: JsonObject) -> str:
+        """Returns the new ones."""
+        if self.reasoning is None:
+            if _THOUGHTS.isdisjoint(delta):
+                return ""
+            self.reasoning = ReasoningState()
+        return self.reasoning.add(delta)
+
+    def _add_refusal(self, refusal: str, deltas: list[AnyDelta]) -> None:
+        if self._refusal is None:
+            self._refusal = []
+        self._refusal.append(refusal)
+        if refusal:
+            deltas.append(RefusalDelta(refusal, self.index))
 
     def _keep_nulls(self, delta: JsonObject) -> None:
         for field, value in delta.items():
             if value is None and field != "content" and field in GROWING:
+                if self._message is None:
+                    self._message = {}
                 self._message.setdefault(field, None)
 
     def _native_in(self, delta: JsonObject) -> JsonObject:
         """The fields that only this dialect has, where they are new: a value that a server repeats in every chunk is
         passed on once."""
+        known = self._message or {}
         fields = {
             name: value
             for name, value in delta.items()
-            if name not in _NEUTRAL_FIELDS and value and (isinstance(value, list) or self._message.get(name) != value)
+            if name not in _NEUTRAL_FIELDS and value and (isinstance(value, list) or known.get(name) != value)
         }
         return {"delta": fields} if fields else {}
 
@@ -201,7 +236,7 @@ class ChoiceState:
         """The predecessor of `tool_calls`: one call, no id."""
         call = self._function_call
         if call is None:
-            call = self._function_call = GrowingCall(len(self.tool_calls.calls))
+            call = self._function_call = GrowingCall(len(self.calls))
         call.name = text_of(function.get("name")) or call.name
         arguments = arguments_text(function.get("arguments"))
         call.pieces.append(arguments)
@@ -212,26 +247,39 @@ class ChoiceState:
             call.announced = True
             deltas.append(ToolCallDelta(call.position, "", call.name, "".join(call.pieces), self.index))
 
-    def _add_audio(self, audio: JsonObject) -> None:
-        pieces = {field: value for field in ("data", "transcript") if isinstance(value := audio.get(field), str)}
-        for field, value in pieces.items():
-            self._audio_pieces.setdefault(field, []).append(value)
-        assign_fields(self._audio, audio, pieces)
-
     def _add_logprobs(self, logprobs: Any) -> None:
-        self._fields.setdefault("logprobs", None)  # its place in the choice; the value is `_logprobs`
+        self._has_logprobs = True
         if isinstance(logprobs, dict):
-            if self._logprobs is None:
-                self._logprobs = {}
-            grow_fields(self._logprobs, logprobs, frozenset())
+            self._logprobs = grown(self._logprobs if self._logprobs is not None else {}, logprobs, frozenset())
 
     def _finish(self, reason: str, deltas: list[AnyDelta]) -> None:
         """A second reason replaces the first unless the first is a tool call (B36)."""
-        if self.tool_calls.calls:
+        if self.tool_calls is not None:
             self.tool_calls.flush(deltas)
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason
             deltas.append(FinishDelta(reason, self.index))
+
+
+class _Audio:
+    """The spoken answer under way: data and transcript grow, all else is assigned."""
+
+    __slots__ = ("_fields", "_pieces")
+
+    def __init__(self) -> None:
+        self._fields: JsonObject = {}
+        self._pieces: dict[str, list[str]] = {}
+
+    def add(self, audio: JsonObject) -> None:
+        pieces = {field: value for field in ("data", "transcript") if isinstance(value := audio.get(field), str)}
+        for field, value in pieces.items():
+            self._pieces.setdefault(field, []).append(value)
+        assign_fields(self._fields, audio, pieces)
+
+    def rebuilt(self) -> JsonObject:
+        """The message's field, where there is any of it."""
+        audio = self._fields | {field: "".join(pieces) for field, pieces in self._pieces.items()}
+        return {"audio": audio} if audio else {}
 
 
 def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:
@@ -254,12 +302,14 @@ def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:
     return content, role, has_nulls
 
 
-def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> None:
-    """Takes in the fields that are not `known`: lists are extended (entries with an `index` updated in place),
-    objects updated, anything else replaced; null replaces nothing."""
+def grown(kept: JsonObject | None, new: JsonObject, known: frozenset[str]) -> JsonObject | None:
+    """The fields that are kept, and of the new ones those that are not `known`: lists are extended (entries with an
+    `index` updated in place), objects updated, anything else replaced; null replaces nothing."""
     for field, value in new.items():
         if field in known:
             continue
+        if kept is None:
+            kept = {}
         old = kept.get(field)
         if isinstance(value, list):
             kept[field] = _grow_list(old if isinstance(old, list) else [], value)
@@ -267,6 +317,7 @@ def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> Non
             assign_fields(old, value)
         elif value is not None or field not in kept:
             kept[field] = value
+    return kept
 
 
 def _grow_list(old: list[Any], new: list[Any]) -> list[Any]:

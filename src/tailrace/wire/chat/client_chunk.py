@@ -34,7 +34,7 @@ def last_chunk(state: ChoiceState, deltas: Sequence[AnyDelta], answer_id: str) -
     """What a choice still owes its client when the answer ends: calls that were held back, a finish reason that came
     before the calls, or none at all. None where it owes nothing."""
     calls = _pieces(state, deltas, answer_id)
-    reason = finish_reason_for(state.finish_reason, called=bool(state.tool_calls.calls))
+    reason = finish_reason_for(state.finish_reason, called=state.tool_calls is not None and bool(state.calls))
     if not calls and reason == state.told_reason:
         return None
     state.told_reason = reason
@@ -75,7 +75,7 @@ def _changes(choice: JsonObject, state: ChoiceState, deltas: Sequence[AnyDelta],
     if reason is not None:
         told = None
         if isinstance(reason, str) and reason and reason != "error":
-            told = finish_reason_for(reason, called=bool(state.tool_calls.calls))
+            told = finish_reason_for(reason, called=bool(state.calls))
             state.told_reason = told
         if told != reason:
             changes["finish_reason"] = told
@@ -88,13 +88,13 @@ def _pieces(state: ChoiceState, deltas: Sequence[AnyDelta], answer_id: str) -> l
     for delta in deltas:
         if not isinstance(delta, ToolCallDelta) or delta.choice != state.index:
             continue
-        if delta.index >= len(state.tool_calls.calls):
+        if delta.index >= len(state.calls):
             continue  # of `function_call`, which needs no index
-        custom = state.tool_calls.calls[delta.index].kind == "custom"
+        custom = state.calls[delta.index].kind == "custom"
         said: JsonObject = {"input" if custom else "arguments": delta.arguments}
         piece: JsonObject = {"index": delta.index}
         if delta.name:
-            kind = state.tool_calls.calls[delta.index].kind or "function"
+            kind = state.calls[delta.index].kind or "function"
             piece |= {"id": delta.id or made_call_id(answer_id, delta.index), "type": kind}
             said = {"name": delta.name, **said}
         elif not delta.arguments:
@@ -131,7 +131,7 @@ def _keep_unknown_fields(items: list[JsonObject], pieces: list[JsonObject], stat
         if not extra and not inner:
             continue
         if not pieces:
-            pieces.append({"index": max(0, len(state.tool_calls.calls) - 1)})
+            pieces.append({"index": max(0, len(state.calls) - 1)})
         piece = pieces[min(position, len(pieces) - 1)]
         piece |= extra
         if inner:

@@ -11,15 +11,16 @@ from tailrace.wire.chat.reasoning import text_of_thinking
 class Content:
     """Text is joined once, in `rebuilt`. A string after parts continues as a text part."""
 
+    __slots__ = ("_parts", "_text", "seen")
+
     def __init__(self) -> None:
         self.seen = False  # a string or parts came: the body has "" rather than null
         self._text: list[str] = []
-        self._typed = False  # parts came: the body is a list
-        self._parts: list[_Part] = []
+        self._parts: list[_Part] | None = None  # once parts came: the body is a list
 
     def text_pieces(self) -> list[str]:
         """Where the next piece of plain text belongs."""
-        return self._last_part("text").pieces if self._typed else self._text
+        return self._text if self._parts is None else _last_part(self._parts, "text").pieces
 
     def add_text(self, text: str) -> None:
         self.seen = True
@@ -29,46 +30,27 @@ class Content:
     def add_parts(self, items: list[Any]) -> tuple[str, str]:
         """Takes in typed parts; returns the text and the thoughts that are new."""
         self.seen = True
-        if not self._typed:
-            self._typed = True
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = []
             if self._text:
-                self._begin("text").pieces.extend(self._text)
+                _begun(parts, "text").pieces.extend(self._text)
         texts: list[str] = []
         thoughts: list[str] = []
         for item in items:
             if isinstance(item, str):
-                self._last_part("text").pieces.append(item)
+                _last_part(parts, "text").pieces.append(item)
                 texts.append(item)
             elif isinstance(item, dict):
-                text, thought = self._add_part(item)
+                text, thought = _add_part(parts, item)
                 texts.append(text)
                 thoughts.append(thought)
         return "".join(texts), "".join(thoughts)
 
     def rebuilt(self) -> str | list[JsonObject] | None:
-        if self._typed:
+        if self._parts is not None:
             return [part.rebuilt() for part in self._parts]
         return "".join(self._text) if self.seen else None
-
-    def _add_part(self, item: JsonObject) -> tuple[str, str]:
-        kind = item.get("type")
-        text = item.get("text") if kind == "text" else text_of_thinking(item)
-        if kind not in ("text", "thinking") or not isinstance(text, str):
-            self._begin("").fields = item  # a part of an unknown kind is complete
-            return "", ""
-        part = self._last_part(kind)
-        part.pieces.append(text)
-        part.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
-        return (text, "") if kind == "text" else ("", text)
-
-    def _last_part(self, kind: str) -> _Part:
-        """The part that a piece of this kind continues: the last one, or a new one."""
-        return self._parts[-1] if self._parts and self._parts[-1].kind == kind else self._begin(kind)
-
-    def _begin(self, kind: str) -> _Part:
-        part = _Part(kind)
-        self._parts.append(part)
-        return part
 
 
 class _Part:
@@ -88,3 +70,27 @@ class _Part:
                 return {"type": "thinking", "thinking": thoughts} | self.fields
             case _:
                 return self.fields
+
+
+def _add_part(parts: list[_Part], item: JsonObject) -> tuple[str, str]:
+    """Takes in one part; returns its text and its thoughts."""
+    kind = item.get("type")
+    text = item.get("text") if kind == "text" else text_of_thinking(item)
+    if kind not in ("text", "thinking") or not isinstance(text, str):
+        _begun(parts, "").fields = item  # a part of an unknown kind is complete
+        return "", ""
+    part = _last_part(parts, kind)
+    part.pieces.append(text)
+    part.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
+    return (text, "") if kind == "text" else ("", text)
+
+
+def _last_part(parts: list[_Part], kind: str) -> _Part:
+    """The part that a piece of this kind continues: the last one, or a new one."""
+    return parts[-1] if parts and parts[-1].kind == kind else _begun(parts, kind)
+
+
+def _begun(parts: list[_Part], kind: str) -> _Part:
+    part = _Part(kind)
+    parts.append(part)
+    return part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from tailrace.errors import PeerError
 from tailrace.messages import (
@@ -28,19 +28,27 @@ from tailrace.wire.peer_json import assign_fields, decode_object, encode_object,
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 from tailrace.wire.sse import SseEvent
-from tailrace.wire.templates.decoder import TemplateDecoder
-from tailrace.wire.templates.template import PADDING_FIELDS, Path, learn
+from tailrace.wire.templates.decoder import Lesson, TemplateDecoder
+from tailrace.wire.templates.template import PADDING_FIELDS, Path, Template, learn
 
 _HEAD = ("id", "created", "model")  # the first value that is not empty is kept: they are empty in Azure's first chunk
 # Not part of the non-streaming body, or put together elsewhere.
 _CHUNK_FIELDS = frozenset({"choices", "object", "usage", "x_groq", "error", *_HEAD, *PADDING_FIELDS})
 _GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streaming body, inside `x_groq` in the stream
 _NOT_PLAIN = frozenset({"error", "type", "x_groq"})  # an error may be in them
+_DELTA: Path = ("choices", 0, "delta")
+_TEXT: Path = (*_DELTA, "content")
+_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+_NO_NAMES: Final[_Names] = ((), ())
+_NAMES: Final[dict[tuple[str, ...], _Names]] = {}
+_MAX_NAMES, _MAX_NAMES_CHARS = 256, 1000
 _UNNAMED = "message"  # the SSE specification's name of an event without one
 
 
 class ChatDecoder(TemplateDecoder):
     """`ports.StreamDecoder` for Chat Completions. The terminal event is `[DONE]`."""
+
+    __slots__ = ("_choices", "_fields", "_has_head", "_head", "_names", "_other_names", "_quirks", "_raw_usage")
 
     _dialect = "chat"
     _run_name = ""
@@ -53,8 +61,7 @@ class ChatDecoder(TemplateDecoder):
         self._head: JsonObject = {}
         self._has_head = False  # all of it
         self._fields: JsonObject = {}  # the body's other fields
-        self._names: list[str] = []  # of the newest chunk's fields, and those that have no rule of their own
-        self._other_names: list[str] = []
+        self._names, self._other_names = _NO_NAMES  # of the newest chunk's fields; those without a rule of their own
         self._raw_usage: JsonObject | None = None
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
@@ -124,7 +131,7 @@ class ChatDecoder(TemplateDecoder):
         if (grew := self._add_plain(chunk, deltas)) is not None:
             if grew and self._lessons and chunk.get("usage") is None and block.startswith(b"data: {"):
                 choice = self._choices[chunk["choices"][0]["index"]]
-                self._learn_text(block, chunk, ("content",), choice.content.text_pieces(), _text_delta_of(choice))
+                self._learn_text(block, _TEXT, choice.content.text_pieces(), _text_delta_of(choice))
             return
         at = len(deltas)
         self._add(chunk, deltas)
@@ -196,8 +203,8 @@ class ChatDecoder(TemplateDecoder):
                 if field in chunk and not head.get(field):
                     head[field] = chunk[field]
             self._has_head = len(head) == len(_HEAD) and all(head.values())
-        if (names := [*chunk]) != self._names:  # those of the chunk before, nearly always
-            self._names, self._other_names = names, [name for name in names if name not in _CHUNK_FIELDS]
+        if (names := (*chunk,)) != self._names:  # those of the chunk before, nearly always
+            self._names, self._other_names = _NAMES.get(names) or _known_names(names)
         for field in self._other_names:
             value = chunk[field]
             if isinstance(value, dict) and isinstance(old := fields.get(field), dict):
@@ -252,7 +259,7 @@ class ChatDecoder(TemplateDecoder):
         for choice in self._choices.values():
             has_failed = has_failed or choice.finish_reason == "error"
             at = len(deltas)
-            if choice.tool_calls.calls:
+            if choice.tool_calls is not None:
                 choice.tool_calls.flush(deltas)
             if self._keeps_events and (rest := last_chunk(choice, deltas[at:], text_of(self._head.get("id")))):
                 deltas.insert(at, EventDelta("chat", "", encode_object(rest)))
@@ -283,15 +290,19 @@ class ChatDecoder(TemplateDecoder):
         target = self._growing(self._choice_at(choice.get("index")), delta)
         if target is None:
             return
-        self._learn_text(block, chunk, *target)
+        self._learn_text(block, *target)
 
-    def _learn_text(
-        self, block: bytes, chunk: JsonObject, path: Path, pieces: list[str], make_delta: Callable[[str], AnyDelta]
-    ) -> None:
+    def _learn_text(self, block: bytes, path: Path, pieces: list[str], make_delta: Callable[[str], AnyDelta]) -> None:
         field = b'"%b":"' % str(path[-1]).encode()
-        lesson = partial(learn, block, chunk, ("choices", 0, "delta", *path), pieces, make_delta)
         at = block.find(field)  # of JSON with blanks the next event decides nothing: any may follow
-        self._learn_later(block[: at + len(field)] if at >= 0 else b"", lesson)
+        self._lesson = Lesson(block, at + len(field) if at >= 0 else 0, path, pieces, make_delta)
+
+    def _learnt(self, lesson: Lesson) -> Template | None:
+        try:
+            chunk = decode_object(lesson.block[6:])
+        except PeerError:
+            return None  # the event has other fields of SSE
+        return learn(lesson.block, chunk, lesson.path, lesson.pieces, lesson.make_delta)
 
     def _growing(self, choice: ChoiceState, delta: JsonObject) -> tuple[Path, list[str], Any] | None:
         """The one text that this delta made longer: its path, the list of its pieces, the maker of its deltas."""
@@ -302,16 +313,17 @@ class ChatDecoder(TemplateDecoder):
             return None
         field, value = growing[0], delta[growing[0]]
         if field == "content" and isinstance(value, str):
-            return ("content",), choice.content.text_pieces(), _text_delta_of(choice)
-        if field in TEXT_FIELDS and isinstance(value, str):
-            return (field,), choice.reasoning.pieces[field], partial(ReasoningDelta, choice=choice.index)
+            return _TEXT, choice.content.text_pieces(), _text_delta_of(choice)
+        if field in TEXT_FIELDS and isinstance(value, str) and choice.reasoning is not None:
+            return (*_DELTA, field), choice.reasoning.pieces[field], partial(ReasoningDelta, choice=choice.index)
         if field == "tool_calls" and isinstance(value, list) and len(value) == 1:
             return self._growing_call(choice, value[0])
         return None
 
     def _growing_call(self, choice: ChoiceState, item: Any) -> tuple[Path, list[str], Any] | None:
         """Only for a call with an id whose piece has its index alone: other pieces need the rules of `ToolCalls`."""
-        call = choice.tool_calls.at(item.get("index")) if isinstance(item, dict) else None
+        calls = choice.tool_calls
+        call = calls.at(item.get("index")) if isinstance(item, dict) and calls is not None else None
         if call is None or not call.id or not call.announced:
             return None
         plain = {"index", "function"} | {name for name in ("id", "type") if not item.get(name)}
@@ -321,7 +333,15 @@ class ChatDecoder(TemplateDecoder):
         if any(value for name, value in function.items() if name != "arguments"):
             return None
         make_delta = partial(_arguments, call.position, choice.index)
-        return ("tool_calls", 0, "function", "arguments"), call.pieces, make_delta
+        return (*_DELTA, "tool_calls", 0, "function", "arguments"), call.pieces, make_delta
+
+
+def _known_names(names: tuple[str, ...]) -> _Names:
+    """Kept: nearly all streams have the same few."""
+    found = names, tuple([name for name in names if name not in _CHUNK_FIELDS])
+    if len(_NAMES) < _MAX_NAMES and sum(map(len, names)) < _MAX_NAMES_CHARS:
+        _NAMES[names] = found
+    return found
 
 
 def _text_delta_of(choice: ChoiceState) -> Callable[[str], TextDelta]:

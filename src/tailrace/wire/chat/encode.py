@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Final, NamedTuple, assert_never
 
 import msgspec
@@ -68,6 +67,7 @@ _PLAIN_HEAD = re.compile(
 _HEAD_FIELD = re.compile(rb'"(?:id|object|created|model|service_tier|system_fingerprint)"\s*:')
 _ONLY_USAGE = b'"choices":[],"usage":{'
 _NO_USAGE = b',"usage":null'
+_NO_CHOICES: Final[frozenset[int]] = frozenset()
 _HEAD_FIELDS = frozenset({"id", "object", "created", "model"})  # ours: none of them may stand behind the head as well
 
 
@@ -90,6 +90,12 @@ class StreamEncoder:
     and the caller of `close` may override it.
     """
 
+    __slots__ = (
+        *("_begun", "_called", "_created", "_ended", "_endings", "_has_usage", "_held", "_id", "_include_usage"),
+        *("_legacy_calls", "_model", "_open", "_our_head", "_own_created", "_own_head", "_part_start", "_reasons"),
+        *("_relays", "_said", "_source", "_splice", "_tail", "_their_head", "_told_usage", "_usage"),
+    )
+
     def __init__(
         self,
         *,
@@ -110,7 +116,7 @@ class StreamEncoder:
         self._usage: JsonObject | None = None
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
-        self._called: frozenset[int] = frozenset()  # choices with tool calls
+        self._called = _NO_CHOICES  # with tool calls
         self._ended = False
         self._id, self._model, self._own_created = id, model, created
         self._created = created  # of the newest chunk that was relayed
@@ -119,15 +125,17 @@ class StreamEncoder:
         self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
         self._begun = False  # content was sent
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
-        self._their_usage = b"\n"  # what a chunk of the usage begins with, where it has those fields too
+        self._own_head = b""  # see `_head`
         self._splice = _NO_SPLICE  # how runs of the newest form are made the client's; of an answer under way, or none
         self._has_usage = self._told_usage = False
 
-    @cached_property
+    @property
     def _head(self) -> bytes:
         """Of chunks of ours: an answer that is relayed has none."""
-        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._own_created, "model": self._model}
-        return b"data: " + _encode(head)[:-1]
+        if not self._own_head:
+            ours = {"id": self._id, "object": "chat.completion.chunk"}
+            self._own_head = b"data: " + _encode({**ours, "created": self._own_created, "model": self._model})[:-1]
+        return self._own_head
 
     def start(self) -> bytes:
         """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
@@ -230,12 +238,13 @@ class StreamEncoder:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         self._relays = True
         data = delta.data
-        if data.startswith(self._their_usage):
+        known = data.startswith(self._their_head)
+        if not known and self._has_only_usage(data):
             self._told_usage = True
             if self._include_usage:
                 self._endings.append(b"%b],%b\n\n" % (self._our_head[:-1], data[len(self._their_head) + 1 :]))
             return
-        if data.startswith(self._their_head) or self._learn_head(data):
+        if known or self._learn_head(data):
             at = len(self._their_head)
             if not _USAGE_OR_END.search(data, at):
                 (out if self._begun else self._held).append(self._spliced(data[at:]))
@@ -308,6 +317,11 @@ class StreamEncoder:
         """The client's chunk, of what stands behind the head in the provider's."""
         return b"%b%b\n\n" % (self._our_head, rest if self._include_usage else rest.replace(_NO_USAGE, b"", 1))
 
+    def _has_only_usage(self, data: bytes) -> bool:
+        """The chunk begins with the known head, but for its choices: it has none of them, and the usage."""
+        head = self._their_head[: -len(_CHOICES)]
+        return data.startswith(_ONLY_USAGE, len(head)) and data.startswith(head)
+
     def _learn_head(self, data: bytes) -> bool:
         """A stream's chunks begin alike: what precedes the choices is put in place once, not in every chunk. False
         where this chunk has no such head. One with the usual fields alone is read without decoding: the first chunk of
@@ -315,7 +329,7 @@ class StreamEncoder:
         if (plain := _PLAIN_HEAD.match(data)) is not None and not _HEAD_FIELD.search(data, plain.end()):
             created, more = plain.groups()
             self._created = int(created)
-            self._their_head, self._their_usage = plain[0], plain[0].removesuffix(_CHOICES) + _ONLY_USAGE
+            self._their_head = plain[0]
             own = created, _encode(self._id), _encode(self._model), more
             self._our_head = (
                 b'data: {"created":%b,"id":%b,"object":"chat.completion.chunk","model":%b,%b"choices":[{' % own
@@ -333,7 +347,7 @@ class StreamEncoder:
             return False
         self._created = head["created"]
         self._takes(head)
-        self._their_head, self._their_usage = before + found, before + _ONLY_USAGE
+        self._their_head = before + found
         ours = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1)
         self._our_head = b"data: %b,%b" % (ours, found)
         return True

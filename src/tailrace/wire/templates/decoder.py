@@ -9,18 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from tailrace.messages import AnyDelta, Dialect, ErrorDelta, EventRunDelta
 from tailrace.wire.failure import protocol_error
 from tailrace.wire.sse import BLANK_LINE, SseDecoder
-from tailrace.wire.templates.template import Template
+from tailrace.wire.templates.template import Path, Template
 
 _LESSONS: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
 
+class Lesson(msgspec.Struct, frozen=True):
+    """What a template can be learnt from: the block of an event, and which of its texts grows. The event itself is not
+    kept: decoding the block again costs a microsecond, and a stream may be silent for long."""
+
+    block: bytes
+    alike: int  # the next event begins with so many bytes of the block, or the template is of no use
+    path: Path
+    pieces: list[str]
+    make_delta: Callable[[str], AnyDelta]
+
+
 class TemplateDecoder:
     """Base of a `ports.StreamDecoder`. The dialect decodes blocks, and sets `_template` after one that the next may
     repeat around another text."""
+
+    __slots__ = ("_ended", "_keeps_events", "_lesson", "_lessons", "_sse", "_template", "complete")
 
     _dialect: Dialect
     _run_name: str  # of the events that have templates
@@ -32,7 +47,7 @@ class TemplateDecoder:
         self.complete = False  # the dialect's terminal event came and no error did
         self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
         self._lessons = _LESSONS if learns else 0
-        self._lesson: tuple[bytes, Callable[[], Template | None]] | None = None  # see `_learn_later`
+        self._lesson: Lesson | None = None  # of the block before: an answer of a word needs no template
 
     def feed(self, data: bytes) -> list[AnyDelta]:
         template, sse = self._template, self._sse
@@ -58,7 +73,7 @@ class TemplateDecoder:
         while at < end:
             template = self._template
             if template is None and self._lesson is not None:
-                template = self._learnt_for(whole, at)
+                template = self._learnt_for(self._lesson, whole, at)
             if template is not None:
                 bodies, texts, stop = template.bodies_in(whole, at, at_once=looks > 0)
                 looks -= 1
@@ -94,15 +109,16 @@ class TemplateDecoder:
         self._ended = True
         deltas.append(error)
 
-    def _learn_later(self, beginning: bytes, lesson: Callable[[], Template | None]) -> None:
-        """The template is made when the next event has this beginning too: an answer of a word needs none."""
-        self._lesson = beginning, lesson
+    def _learnt(self, lesson: Lesson) -> Template | None:
+        """The template, where there is one. For a dialect that sets `_lesson`."""
+        raise NotImplementedError
 
-    def _learnt_for(self, whole: bytes, at: int) -> Template | None:
-        if self._lesson is not None and whole.startswith(self._lesson[0], at):
-            self._lessons -= 1
-            self._template = self._lesson[1]()
+    def _learnt_for(self, lesson: Lesson, whole: bytes, at: int) -> Template | None:
+        """The template is made when the next event begins alike."""
         self._lesson = None
+        if whole.startswith(lesson.block[: lesson.alike], at):
+            self._lessons -= 1
+            self._template = self._learnt(lesson)
         return self._template
 
     def _forget_template(self) -> None:
