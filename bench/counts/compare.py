@@ -29,13 +29,16 @@ class Ceiling(msgspec.Struct, frozen=True):
 
 def slack_of(count: Count) -> float:
     """One call more per token is growth: in lock step the count is the same on every run. What a request costs depends
-    on how much goes into one batch of the journal, and gets a tenth. What is kept depends on caches of the
-    interpreter; a leak is larger than they are."""
+    on how much goes into one batch of the journal, and gets a tenth; so does a committed token, whose batches are
+    smaller on a busy machine, and gets a fifth. What is kept depends on caches of the interpreter; a leak is larger
+    than they are."""
     if count.name.endswith("kept"):
         return 20.0
     if count.name.endswith("cycles"):
         return 2.0
-    return 0.5 if count.name == "token" else round(count.value / 10, 1)
+    if count.name == "token":
+        return 0.5
+    return round(count.value / (5 if count.name in ("committed", "agent token") else 10), 1)
 
 
 def growth(count: Count, ceiling: Ceiling, profile: Mapping[str, float]) -> str:

@@ -34,8 +34,8 @@ CEILINGS = {
     "refused stored request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per refused request
     "refused agent request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per refused request
     "token": Ceiling(28.0, slack=0.5),  # calls per token of a raw chat stream
-    "committed": Ceiling(129.3, slack=12.9),  # calls per token of a stored response, committed
-    "agent token": Ceiling(152.0, slack=15.2),  # calls per token of an agent turn with a viewer
+    "committed": Ceiling(129.3, slack=25.9),  # calls per token of a stored response, committed
+    "agent token": Ceiling(152.0, slack=30.4),  # calls per token of an agent turn with a viewer
     "viewer": Ceiling(12.0, slack=1.2),  # calls per further viewer and token
     "idle": Ceiling(224.0, slack=22.4),  # blocks held per open stream
 }
