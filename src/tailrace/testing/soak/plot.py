@@ -68,11 +68,15 @@ def _lane(lane: Lane, colour: str, top: int, length: float) -> list[str]:
     return [
         f'<text x="{LEFT}" y="{top - 8}">{escape(lane.name)}</text>',
         f'<path class="axis" d="M{LEFT},{top} V{top + LANE} H{right}"/>',
-        f'<text x="{LEFT - 8}" y="{top + 10}" text-anchor="end">{highest:.3g}</text>',
+        f'<text x="{LEFT - 8}" y="{top + 10}" text-anchor="end">{_number(highest)}</text>',
         f'<text x="{LEFT - 8}" y="{top + LANE}" text-anchor="end">0</text>',
         f'<text x="{right}" y="{top + LANE + 16}" text-anchor="end">{_time(length)}</text>',
         f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>',
     ]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _time(seconds: float) -> str:
