@@ -451,6 +451,17 @@ async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
     assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
 
 
+async def test_a_session_that_is_named_shows_what_is_under_way_in_it(home: Home) -> None:
+    home.server.extend("long+stall@10%")
+    async with home.terminal("--session", "diary") as first:
+        await ready(first)
+        first.enter("Go.")
+        await first.until("word198")
+        async with home.terminal("--session", "diary") as second:
+            await second.until("word198")
+            await second.until("answering ")
+
+
 async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
     home.server.extend("long+stall@10%", reply("finis."))
     async with home.terminal() as terminal:

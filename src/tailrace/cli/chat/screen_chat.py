@@ -73,6 +73,7 @@ class ScreenChat:
         self._turn_s: float | None = None  # how long the last turn took
         self._interrupt_key = InterruptKey()
         self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
+        self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
 
@@ -229,6 +230,8 @@ class ScreenChat:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
+                if self._under_way is not None:
+                    await self.watch(self._under_way)
                 working = group.create_task(self._work())
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
@@ -242,8 +245,13 @@ class ScreenChat:
         conversation = self._conversation
         if conversation.resumed:
             self.notify(f"session {conversation.session}")
+            try:
+                self._under_way = await conversation.resumed_run()
+            except RunParked as exc:
+                self.notify(f"error: {exc}")
             for run in await conversation.turns(5):
-                await self.replay(run)
+                if self._under_way is None or run.id != self._under_way.id:
+                    await self.replay(run)
             if await is_new_session(conversation.app.journal, conversation.session):
                 self.notify("there is none of this name yet: your first message begins it")
             await conversation.count_spending()
