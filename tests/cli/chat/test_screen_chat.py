@@ -354,6 +354,24 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         assert await terminal.exit_code() == 0
 
 
+async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
+    home.server.extend(reply("Good morning."))
+    wait = "import os, select, sys; select.select([0], [], []); os.execv(sys.executable, sys.argv[1:])"
+    async with VirtualTerminal([sys.executable, "-c", wait, *home.command()], home.env) as terminal:
+        terminal.enter("Early.")  # the line is there before the program starts
+        await terminal.until("● Good morning.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
+
+
+async def test_a_path_and_ctrl_z_are_no_commands(home: Home) -> None:
+    home.server.extend(reply("Names of hosts."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("/etc/hosts\x1a is what?")
+        await terminal.until("● Names of hosts.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "/etc/hosts is what?"
+
+
 async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
     async with home.terminal("--session", "diary") as terminal:
         await terminal.until("there is none of this name yet: your first message begins it")

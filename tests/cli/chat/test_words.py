@@ -12,6 +12,7 @@ from prompt_toolkit.history import InMemoryHistory
 
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
+from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
@@ -294,6 +295,20 @@ class Listener:
     def approval_answered(self, decision: Decision, reason: str) -> None: ...
 
     def expand_tool(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("line", "is_command"),
+    [
+        ("/help", True),
+        ("/model a/b", True),
+        ("/files:sum x/y", True),
+        ("/etc/hosts is what?", False),
+        ("see /help", False),
+    ],
+)
+def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
+    assert is_slash_command(line) == is_command
 
 
 def test_a_long_paste_is_folded_and_sent_whole() -> None:

@@ -30,7 +30,7 @@ from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, run_slash_command
+from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
@@ -40,6 +40,7 @@ from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
+from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
@@ -226,6 +227,8 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
+        for line in typed_ahead(sys.stdin.fileno()):
+            self.entered(TypedLine(line, line))
         with _logged_to(self):
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -290,7 +293,7 @@ class ScreenChat:
         text = line.text.strip()
         if line is _STOP:
             await self.interrupt()
-        elif text.startswith("/"):
+        elif is_slash_command(text):
             await self._slash(text)
         elif text.startswith("!"):
             await self._run_command(text[1:].strip())

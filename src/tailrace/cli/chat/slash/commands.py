@@ -37,6 +37,11 @@ _KEYS: Final = (
 )
 
 
+def is_slash_command(line: str) -> bool:
+    """Whether the line is a command, and no message that begins with a path: `/etc/hosts is what?`."""
+    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+
+
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
     """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
