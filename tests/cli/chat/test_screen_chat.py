@@ -517,6 +517,11 @@ async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
         terminal.enter("/rollback 1 yes")
         await terminal.until("done; /rollback undoes this too")
         assert (work / "kept.txt").read_text() == "before"
+        terminal.enter("/rollback all")
+        await terminal.until("error: /rollback [N] shows what it would change")
+        terminal.enter("/rollback yes")
+        await terminal.until(lambda: terminal.text.count("done; /rollback undoes this too") > 1)
+        assert (work / "kept.txt").read_text() == "after"
 
 
 # ── less of a terminal ───────────────────────────────────────────────────────────────────────────────────────
