@@ -94,6 +94,18 @@ async def test_F76_leaving_the_stream_stops_the_turn(tmp_path: Path) -> None:
     assert result.status == "stopped"
 
 
+def test_what_is_no_tool_is_refused_where_the_agent_is_made() -> None:
+    def forecast(city: str) -> str:
+        return city
+
+    for wrong in ([forecast], ["terminal"], "terminal"):
+        no_tools: Any = wrong
+        with pytest.raises(TypeError, match="is no tool: `@tool` makes one of a function"):
+            Agent(tools=no_tools)
+    with pytest.raises(TypeError, match="two have the name 'forecast'"):
+        Agent(tools=[tool(forecast), tool(name="forecast")(forecast)])
+
+
 async def test_an_agent_that_is_not_open_says_so() -> None:
     with pytest.raises(TailraceError, match="async with"):
         await Agent().run("Hi.")

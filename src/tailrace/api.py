@@ -54,7 +54,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
+from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Usage, user
 from tailrace.ports import Tool
 from tailrace.runs.recovery import follow
 from tailrace.wire import chat
@@ -88,6 +88,19 @@ class RunResult(msgspec.Struct, frozen=True):
         if self.status == "failed":
             raise _unsuccessful(self.status, self.error)
         return self
+
+
+def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Raises `TypeError` for what is no tool, and where two have one name."""
+    names: set[str] = set()
+    for tool in tools:
+        spec = getattr(tool, "spec", None)
+        if not isinstance(spec, ToolSpec):
+            raise TypeError(f"tools: {tool!r} is no tool: `@tool` makes one of a function")
+        if spec.name in names:
+            raise TypeError(f"tools: two have the name {spec.name!r}")
+        names.add(spec.name)
+    return tools
 
 
 def _unsuccessful(status: RunStatus, error: RunFailure | None) -> RunUnsuccessful:
@@ -161,7 +174,7 @@ class Agent:
         on_approval: OnApproval | None = None,
     ) -> None:
         self._config = config
-        self._tools = tools
+        self._tools = _checked(tools)
         self._directory = directory
         self.session = session or f"ses_{secrets.token_hex(8)}"
         self.on_approval = on_approval

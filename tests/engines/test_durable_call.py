@@ -11,6 +11,8 @@ import pytest
 
 import tailrace
 from tailrace.app import open_app
+from tailrace.app.costs import Costs
+from tailrace.app.usage.ledger import UsageLedger
 from tailrace.config.load import Config, load
 from tailrace.errors import RunParked
 from tailrace.events import LlmDelta, RunFailure
@@ -62,6 +64,17 @@ async def test_a_key_names_one_call_whoever_asks_again(tmp_path: Path) -> None:
         assert seen == (await runs_in(config)) * 2
         other = await tailrace.llm_call(prompt="Hi", idempotency_key="w/2", config=config)
         assert other["message"]["content"] == "another"
+
+
+async def test_what_it_uses_is_counted_once(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply(TEXT)]) as server:
+        config = config_of(tmp_path, server)
+        for _ in range(2):
+            output = await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
+    async with open_journal(config.store.url, config.database) as journal:
+        (row,) = await UsageLedger(journal, Costs(config)).rows()
+    assert (row.key, row.model, row.calls) == ("python", "faulty/ok", 1)
+    assert row.output_tokens == output["usage"]["output_tokens"] > 0
 
 
 async def test_two_that_ask_at_once_get_one_answer(tmp_path: Path) -> None:

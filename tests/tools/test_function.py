@@ -215,6 +215,15 @@ def test_functions_that_cannot_be_tools_are_refused_where_they_are_made(function
         tool(function)
 
 
+def test_an_effect_that_there_is_not_is_refused() -> None:
+    """A misspelt `external` would run without asking."""
+    misspelt: Any = "exernal"
+    with pytest.raises(TypeError, match="send: effect is one of none, write, external; found 'exernal'"):
+
+        @tool(effect=misspelt)
+        def send(text: str) -> None: ...
+
+
 def test_importing_the_package_stays_cheap() -> None:
     code = "import sys, tailrace; print('msgspec' in sys.modules); from tailrace import tool; print(tool.__module__)"
     said = subprocess.check_output([sys.executable, "-c", code], text=True).split()

@@ -18,8 +18,10 @@ from typing import Any
 
 import msgspec
 
+from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import ConfiguredRoutes
 from tailrace.app.models import Models
+from tailrace.app.usage.ledger import UsageLedger
 from tailrace.config.load import Config
 from tailrace.errors import ErrorKind, LlmCallError, RunSealed
 from tailrace.events import RunFailure, RunFinished
@@ -39,6 +41,7 @@ from tailrace.runs.signals import run_beside
 from tailrace.system.private_files import tighten
 
 STEP = "llm_call"  # the handler, the id of the one block, and the name of the sequence
+_REQUESTER = "python"  # who asks, as of an `Agent`: so `tailrace usage` calls it
 # Parameters that say who is asked: they stand in the definition. All others are data, in which `{{` is a text.
 _ADDRESS = frozenset({"provider", "model", "base_url", "api_key_env", "dialect", "providers"})
 
@@ -97,7 +100,7 @@ class LlmCalls:
         """The run that has the key, or a new one: of a call that failed, its next try."""
         for number in count(1):
             own_key = f"{STEP}/{key}" if number == 1 else f"{STEP}#{number}/{key}"  # no other call's key reads so
-            run = await self._flows.start(definition, given, idempotency_key=own_key)
+            run = await self._flows.start(definition, given, idempotency_key=own_key, requester=_REQUESTER)
             if run.state != "failed":
                 return run
         raise AssertionError("count is endless")
@@ -134,7 +137,8 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
         open_journal(config.store.url, config.database, password=config.store_password) as journal,
     ):
         models = Models(config, transport)
-        handler = LlmCall(Caller(), ConfiguredRoutes(config, models))
+        usage = UsageLedger(journal, Costs(config))
+        handler = LlmCall(Caller(middleware=(usage.middleware,)), ConfiguredRoutes(config, models))
         flows = _OwnInstances(
             journal,
             {STEP: handler},
@@ -145,7 +149,7 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
         )
         flows.wanted = set()
         try:
-            async with flows:
+            async with usage.running(), flows:
                 yield LlmCalls(flows, handler)
         finally:
             await models.local.aclose()

@@ -55,7 +55,7 @@ class FunctionTool(Generic[P, R]):
         effect: FunctionEffect = "none",
     ) -> None:
         """Raises `TypeError` for a function that cannot be a tool: a parameter without a type, or of a type that JSON
-        cannot bring."""
+        cannot bring; and for an effect that there is not."""
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -66,6 +66,8 @@ class FunctionTool(Generic[P, R]):
         self._name = name or self.__name__
         if not _NAME.fullmatch(self._name):
             raise TypeError(f"{self._name!r} cannot name a tool: letters, digits, _ and -, at most 64")
+        if effect not in (effects := get_args(FunctionEffect)):
+            raise TypeError(f"{self._name}: effect is one of {', '.join(effects)}; found {effect!r}")
         summary, described = _described(inspect.getdoc(function) or "")
         self._context, self._args = _signature(function, self._name, described)
         self.spec = ToolSpec(self._name, description or summary, _schema(self._args, self._name))

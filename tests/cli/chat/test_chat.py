@@ -102,6 +102,33 @@ async def test_a_question_on_a_pipe_is_answered(cli: Cli) -> None:
     assert cli.server.requests[0].json()["messages"][-1]["content"] == "Wohin fließt es?"
 
 
+async def test_a_dash_takes_stdin_along_with_the_question(cli: Cli) -> None:
+    cli.server.extend(reply(ANSWER), reply(ANSWER), reply(ANSWER))
+    for args in (("Review", "this.", "-"), ("-q", "Review this.", "-"), ("-",)):
+        assert (await cli.run(*args, stdin=b"+ one\n"))[:2] == (0, f"{ANSWER}\n")
+    *both, alone = [request.json()["messages"][-1]["content"] for request in cli.server.requests]
+    assert both == ["Review this.\n\n<stdin>\n+ one\n</stdin>"] * 2
+    assert alone == "+ one"
+
+
+@pytest.mark.parametrize(("kind", "unread"), [("pipe", True), ("file", True), ("nothing", False)])
+async def test_stdin_that_was_left_unread_is_said(cli: Cli, kind: str, unread: bool) -> None:
+    stdin, into = os.pipe()
+    os.write(into, b"+ one\n")
+    os.close(into)
+    if kind != "pipe":
+        os.close(stdin)
+        (cli.home / "notes.txt").write_text("+ one\n")
+        stdin = os.open(cli.home / "notes.txt" if kind == "file" else os.devnull, os.O_RDONLY)
+    try:
+        process = await cli.start("-q", "Review this.", stdin=stdin)
+        _, err = await process.communicate()
+    finally:
+        os.close(stdin)
+    assert process.returncode == 0
+    assert (b"stdin was not read; with a - after the question it goes along\n" in err) == unread
+
+
 @pytest.mark.parametrize(
     ("args", "stdin"), [((), b""), ((), b" \n"), (("-q", " "), b"not read"), (("--stdout",), b"x")]
 )

@@ -354,6 +354,24 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         assert await terminal.exit_code() == 0
 
 
+async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
+    home.server.extend(reply("Good morning."))
+    wait = "import os, select, sys; select.select([0], [], []); os.execv(sys.executable, sys.argv[1:])"
+    async with VirtualTerminal([sys.executable, "-c", wait, *home.command()], home.env) as terminal:
+        terminal.enter("Early.")  # the line is there before the program starts
+        await terminal.until("● Good morning.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
+
+
+async def test_a_path_and_ctrl_z_are_no_commands(home: Home) -> None:
+    home.server.extend(reply("Names of hosts."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("/etc/hosts\x1a is what?")
+        await terminal.until("● Names of hosts.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "/etc/hosts is what?"
+
+
 async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
     async with home.terminal("--session", "diary") as terminal:
         await terminal.until("there is none of this name yet: your first message begins it")
@@ -451,6 +469,17 @@ async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
     assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
 
 
+async def test_a_session_that_is_named_shows_what_is_under_way_in_it(home: Home) -> None:
+    home.server.extend("long+stall@10%")
+    async with home.terminal("--session", "diary") as first:
+        await ready(first)
+        first.enter("Go.")
+        await first.until("word198")
+        async with home.terminal("--session", "diary") as second:
+            await second.until("word198")
+            await second.until("answering ")
+
+
 async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
     home.server.extend("long+stall@10%", reply("finis."))
     async with home.terminal() as terminal:
@@ -488,6 +517,11 @@ async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
         terminal.enter("/rollback 1 yes")
         await terminal.until("done; /rollback undoes this too")
         assert (work / "kept.txt").read_text() == "before"
+        terminal.enter("/rollback all")
+        await terminal.until("error: /rollback [N] shows what it would change")
+        terminal.enter("/rollback yes")
+        await terminal.until(lambda: terminal.text.count("done; /rollback undoes this too") > 1)
+        assert (work / "kept.txt").read_text() == "after"
 
 
 # ── less of a terminal ───────────────────────────────────────────────────────────────────────────────────────

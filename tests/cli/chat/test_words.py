@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -11,13 +12,15 @@ from prompt_toolkit.history import InMemoryHistory
 
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
+from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.screen.approval_menu import ARMED_AFTER_S, ApprovalMenu
 from tailrace.cli.screen.input_line import Completion, InputLine, TypedLine
-from tailrace.cli.screen.painter import Painter, Rows
+from tailrace.cli.screen.markdown_blocks import blocks_of
+from tailrace.cli.screen.painter import BlockPiece, Painter, Rows
 from tailrace.events import ApprovalAsked, Decision, RunForked, UsageRecorded
 from tailrace.messages import Image, Usage
 
@@ -294,6 +297,20 @@ class Listener:
     def expand_tool(self) -> None: ...
 
 
+@pytest.mark.parametrize(
+    ("line", "is_command"),
+    [
+        ("/help", True),
+        ("/model a/b", True),
+        ("/files:sum x/y", True),
+        ("/etc/hosts is what?", False),
+        ("see /help", False),
+    ],
+)
+def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
+    assert is_slash_command(line) == is_command
+
+
 def test_a_long_paste_is_folded_and_sent_whole() -> None:
     line = InputLine(
         Listener(), ApprovalMenu(Clock(), 60), history=InMemoryHistory(), completion=Completion((), lambda _: [])
@@ -304,6 +321,16 @@ def test_a_long_paste_is_folded_and_sent_whole() -> None:
     folded = f"Read {line._folded(text)} and {line._folded(other)} and {line._folded(text)}"
     assert folded == "Read [200 lines pasted] and [200 lines pasted, 2] and [200 lines pasted]"
     assert line._unfolded(folded) == f"Read {text} and {other} and {text}"
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_table_loses_nothing_in_a_narrow_window(width: int) -> None:
+    cells = ["世界最大の都市圏とても長い説明", "https://example.org/a/long/path", "plain"]
+    (block,) = blocks_of(f"| a | b | c |\n|---|---|---|\n| {' | '.join(cells)} |\n")
+    lines = Painter().lines([BlockPiece(block, first=True)], width)
+    text = "".join(segment.text for line in lines for segment in line)
+    assert "…" not in text
+    assert not Counter("".join(cells)) - Counter(text)
 
 
 @pytest.mark.parametrize(

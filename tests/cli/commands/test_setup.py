@@ -259,6 +259,23 @@ async def test_doctor_names_a_key_without_which_the_server_does_not_start(
     )
 
 
+async def test_doctor_names_what_an_mcp_server_lacks(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = {
+        "calc": {"command": ["no-such-program", "x"]},
+        "far": {"url": "http://127.0.0.1:1/mcp", "key_env": "FAR_KEY"},
+        "fine": {"command": [sys.executable, "server.py"]},
+    }
+    patient.setenv("OPENAI_API_KEY", "sk-1")
+    patient.write(model={"provider": "openai", "name": "x"}, mcp={"servers": servers})
+    lacking = ["mcp.servers.calc: there is no program no-such-program", "mcp.servers.far: FAR_KEY is not set"]
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: object())
+    assert [finding.what for finding in await patient.broken()] == lacking
+    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
+    first, *others = await patient.broken()
+    assert (first.what, first.advice) == ("mcp.servers: MCP servers need an extra", install_command("mcp"))
+    assert [finding.what for finding in others] == lacking
+
+
 async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: FaultyProvider) -> None:
     local = {"dialect": "chat", "base_url": server.openai_url}
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": local})

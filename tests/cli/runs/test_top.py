@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.cells import cell_len
 
+from cli.screen.vt import VirtualTerminal
 from tailrace.cli.main import main
 from tailrace.cli.runs.live_runs import LiveRuns
 from tailrace.cli.runs.server_metrics import ServerMetrics, fetch_metrics, parse_metrics
@@ -23,6 +26,7 @@ from tailrace.cli.runs.top_frame import TopState, frame_lines
 from tailrace.config.load import load
 from tailrace.events import ApprovalAsked, AttemptStarted, RunFinished
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import user
 from tailrace.ports import Lease, NewRun, Signal
 from tailrace.server.metrics.registry import Metrics
@@ -182,3 +186,20 @@ def test_without_a_terminal_one_frame_is_printed(
     assert main(["top"]) == 0
     assert capsys.readouterr() == ("", f"no runs yet in {tmp_path / 'tailrace.db'}\n")
     assert not (tmp_path / "tailrace.db").exists()
+
+
+async def test_ctrl_c_goes_back_from_a_run_that_has_ended(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "tailrace.db")
+    _, lease = await journal.start(NewRun("agent", {"message": msgspec.to_builtins(user("Build it"))}, "fake/x"), "me")
+    assert lease is not None
+    await journal.seal(lease, RunFinished("completed"))
+    await journal.close()
+    command = [sys.executable, "-m", "tailrace", "top"]
+    async with VirtualTerminal(command, {**os.environ, "TAILRACE_HOME": str(tmp_path)}) as terminal:
+        await terminal.until("Build it")
+        terminal.type("\r")
+        await terminal.until("Enter goes back")
+        terminal.type("\x03")
+        await terminal.until(lambda: any("q quit" in line for line in terminal.lines))
+        terminal.type("q")
+        assert await terminal.exit_code() == 0

@@ -166,7 +166,7 @@ async def test_cancelling_a_call_leaves_the_connection_good(here: Workplace) -> 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (("/none/such-program",), "No such file"),
+        (("/none/such-program",), "there is no program /none/such-program"),
         ((sys.executable, "-c", "import sys; sys.exit('no licence')"), "no licence"),
     ],
 )

@@ -251,6 +251,11 @@ class Conversation:
             raise RunParked(run.parked.message if run.parked else f"run {run.id} is parked")
         return run
 
+    async def resumed_run(self) -> Run | None:
+        """The run that is under way in the session that the options name, as of `resume`."""
+        found = [session for session in await self.sessions() if session.id == self.session]
+        return await self.resume(found[0]) if found else None
+
     async def turns(self, limit: int) -> list[Run]:
         """The session's latest runs that have ended, oldest first."""
         runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=limit + 1)

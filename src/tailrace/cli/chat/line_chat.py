@@ -13,7 +13,7 @@ from tailrace.agent.service import TurnSpec
 from tailrace.cli.chat.conversation import Conversation, SessionSummary
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
-from tailrace.cli.chat.slash.commands import run_slash_command
+from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
@@ -97,7 +97,7 @@ class LineChat:
         if not isinstance(line, str):
             print_status("")
             self.leave()
-        elif line.startswith("/"):
+        elif is_slash_command(line):
             await run_slash_command(line, self._conversation, self)
         elif line.startswith("!") and line[1:].strip():
             await self._until_ended(self._own_command(line[1:].strip()))

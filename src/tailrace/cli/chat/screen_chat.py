@@ -30,7 +30,7 @@ from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, run_slash_command
+from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
@@ -40,6 +40,7 @@ from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
+from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
@@ -73,6 +74,7 @@ class ScreenChat:
         self._turn_s: float | None = None  # how long the last turn took
         self._interrupt_key = InterruptKey()
         self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
+        self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
 
@@ -225,10 +227,14 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
+        for line in typed_ahead(sys.stdin.fileno()):
+            self.entered(TypedLine(line, line))
         with _logged_to(self):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
+                if self._under_way is not None:
+                    await self.watch(self._under_way)
                 working = group.create_task(self._work())
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
@@ -242,8 +248,13 @@ class ScreenChat:
         conversation = self._conversation
         if conversation.resumed:
             self.notify(f"session {conversation.session}")
+            try:
+                self._under_way = await conversation.resumed_run()
+            except RunParked as exc:
+                self.notify(f"error: {exc}")
             for run in await conversation.turns(5):
-                await self.replay(run)
+                if self._under_way is None or run.id != self._under_way.id:
+                    await self.replay(run)
             if await is_new_session(conversation.app.journal, conversation.session):
                 self.notify("there is none of this name yet: your first message begins it")
             await conversation.count_spending()
@@ -282,7 +293,7 @@ class ScreenChat:
         text = line.text.strip()
         if line is _STOP:
             await self.interrupt()
-        elif text.startswith("/"):
+        elif is_slash_command(text):
             await self._slash(text)
         elif text.startswith("!"):
             await self._run_command(text[1:].strip())

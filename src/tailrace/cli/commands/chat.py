@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
+import os
+import stat
 import sys
+import termios
 from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
@@ -19,7 +23,9 @@ from tailrace.config.load import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", metavar="QUESTION", nargs="*", help="ask this and exit, as -q does")
+    parser.add_argument(
+        "words", metavar="QUESTION", nargs="*", help="ask this and exit, as -q does; a last - takes stdin along"
+    )
     parser.add_argument(
         "-q", metavar="QUESTION", help="ask this and exit; without it, stdin is the question unless it is a terminal"
     )
@@ -44,13 +50,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 1 failed, 2 nothing was asked, 3 incomplete, 130 interrupted. Raises `TailraceError`,
     `KeyboardInterrupt`."""
     question: str | None = args.q
-    if args.words:
+    with_stdin = args.words[-1:] == ["-"]
+    if words := args.words[:-1] if with_stdin else args.words:
         if question is not None:
             print_error("one question at a time: either -q or the words alone")
             return USAGE
-        question = " ".join(args.words)
-    if question is None and not sys.stdin.isatty():
-        question = sys.stdin.buffer.read().decode(errors="replace")
+        question = " ".join(words)
+    if question is None and (with_stdin or not sys.stdin.isatty()):
+        question = _stdin()
+    elif question is not None and question.strip() and with_stdin:
+        question = f"{question.strip()}\n\n<stdin>\n{_stdin().strip()}\n</stdin>"
     if question is not None and not question.strip():
         print_error('nothing was asked: tailrace chat -q "…", or a question on stdin')
         return USAGE
@@ -108,10 +117,13 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
             footer=True,
         )
         try:
-            return await shot.ask(turn_of(options, question), options.session)
+            code = await shot.ask(turn_of(options, question), options.session)
         finally:
             if asker is not None:
                 asker.close()
+        if _stdin_is_unread():
+            print_status("stdin was not read; with a - after the question it goes along")
+        return code
 
 
 async def _converse(config: Config, options: Options) -> int:
@@ -124,6 +136,22 @@ async def _converse(config: Config, options: Options) -> int:
         conversation = Conversation(app, options)
         surface = import_module("tailrace.cli.chat.screen_chat" if _can_draw(config) else "tailrace.cli.chat.line_chat")
         return int(await surface.converse(conversation))
+
+
+def _stdin() -> str:
+    return sys.stdin.buffer.read().decode(errors="replace")
+
+
+def _stdin_is_unread() -> bool:
+    """Whether stdin is a file that nobody has begun to read, or a pipe with something in it."""
+    try:
+        stdin = sys.stdin.fileno()
+        about = os.fstat(stdin)
+        if stat.S_ISREG(about.st_mode):
+            return about.st_size > 0 and os.lseek(stdin, 0, os.SEEK_CUR) == 0
+        return stat.S_ISFIFO(about.st_mode) and any(fcntl.ioctl(stdin, termios.FIONREAD, b"\0" * 4))
+    except (OSError, ValueError):  # closed, or none of the system's
+        return False
 
 
 def _can_draw(config: Config) -> bool:

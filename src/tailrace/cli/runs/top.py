@@ -26,6 +26,7 @@ from rich.text import Text
 
 from tailrace.agent.session import last_words
 from tailrace.cli.chat.options import REQUESTER
+from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
@@ -80,21 +81,26 @@ async def _print_once(journal: Journal, config: Config) -> None:
 
 
 async def _tail(journal: Journal, chosen: Run) -> None:
-    """In the plain terminal, until the run ends or Ctrl-C; then the dashboard comes back."""
+    """In the plain terminal, until the run has ended and Enter is pressed, or Ctrl-C; then the dashboard comes back."""
     print_note(f"tail {chosen.id}; Ctrl-C goes back")
-    tailing = asyncio.ensure_future(tail_run(journal, chosen))
+    tailing = asyncio.ensure_future(_tail_and_wait(journal, chosen))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(2, tailing.cancel)
     try:
         await tailing
     except asyncio.CancelledError:
         return
-    except TailraceError as exc:
-        print_note(f"error: {exc}")
     finally:
         loop.remove_signal_handler(2)
+
+
+async def _tail_and_wait(journal: Journal, chosen: Run) -> None:
+    try:
+        await tail_run(journal, chosen)
+    except TailraceError as exc:
+        print_note(f"error: {exc}")
     print_note("Enter goes back")
-    await asyncio.to_thread(sys.stdin.readline)
+    await read_line(sys.stdin.fileno())
 
 
 class Dashboard:

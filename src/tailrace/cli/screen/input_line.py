@@ -110,6 +110,7 @@ class InputLine:
         keys.add("c-c")(lambda _: self._listener.interrupted())
         keys.add("<sigint>")(lambda _: self._listener.interrupted())
         keys.add("c-d", filter=empty)(lambda _: self._listener.left())
+        keys.add("c-z")(_nothing)  # a stopped process would hold its run until its lease is over
         keys.add("c-l")(lambda event: event.app.renderer.clear())
         keys.add("c-o")(lambda _: self._listener.expand_tool())
         keys.add(Keys.BracketedPaste)(self._paste)
@@ -207,6 +208,10 @@ class InputLine:
             whole += " "
         event.current_buffer.delete_before_cursor(len(word))
         event.current_buffer.insert_text(whole)
+
+
+def _nothing(event: KeyPressEvent) -> None:
+    """The key is taken, so that it does not become text."""
 
 
 def _new_line(event: KeyPressEvent) -> None:

@@ -14,11 +14,12 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -158,12 +159,24 @@ class _Code(CodeBlock):
         yield Padding(_Listing(str(self.text).rstrip(), language), (0, 0, 0, INDENT), expand=False)
 
 
+class _Cells(TableElement):
+    """A table whose cells lose nothing: a word that is wider than its column goes on below itself."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Table):
+                for column in part.columns:
+                    column.overflow = "fold"
+            yield part
+
+
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "fence": _Code,
         "code_block": _Code,
+        "table_open": _Cells,
     }
 
     def __init__(self, tokens: list[Token]) -> None:

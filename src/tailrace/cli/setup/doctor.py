@@ -10,6 +10,7 @@ import asyncio
 import os
 import platform
 import shlex
+import shutil
 import socket
 import sqlite3
 import sys
@@ -89,8 +90,9 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     except ConfigError as exc:
         yield Finding("broken", str(exc), "mend that line of the file")
         return
-    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_keys(config)):
-        yield finding
+    for check in (_files, _models, _extras, _mcp_servers, _secrets, _keys):
+        for finding in check(config):
+            yield finding
     if not offline:
         async for finding in _endpoints(config):
             yield finding
@@ -187,6 +189,19 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"tailrace {extra}: what it needs is installed")
         else:
             yield Finding("note", f"{missing} not installed", install_command(extra))
+
+
+def _mcp_servers(config: Config) -> Iterator[Finding]:
+    """What no server of these can do without. It starts none of them."""
+    if config.mcp.servers and find_spec("mcp") is None:
+        yield Finding("broken", "mcp.servers: MCP servers need an extra", install_command("mcp"))
+    for name, server in config.mcp.servers.items():
+        place = f"mcp.servers.{name}"
+        if server.command and shutil.which(server.command[0], path=config.environment.get("PATH")) is None:
+            yield Finding("broken", f"{place}: there is no program {server.command[0]}", "install it, or name its path")
+        for variable in filter(None, (server.key_env, *server.headers_env.values())):
+            if config.secret(variable) is None:
+                yield Finding("broken", f"{place}: {variable} is not set", "export it before you start")
 
 
 def _keys(config: Config) -> Iterator[Finding]:

@@ -143,7 +143,9 @@ class Checkpoints:
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
         if not commits:
-            raise CheckpointError(f"there is no checkpoint of {self._directory}")
+            raise CheckpointError(
+                f"there is no checkpoint of {self._directory}; `--checkpoints`, or `checkpoints.enabled`, takes them"
+            )
         if not 1 <= number <= len(commits):
             raise CheckpointError(f"there is no checkpoint {number} of {self._directory}: there are {len(commits)}")
         return commits[number - 1]

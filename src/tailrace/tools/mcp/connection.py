@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -133,11 +134,16 @@ class McpConnection:
                 await self._leave.wait()
                 listening.cancel()
         except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
-            self._fail(f"the MCP server {self._name} cannot be reached: {_innermost(exc)}{self.last_words()}")
+            self._fail(f"the MCP server {self._name} cannot be reached: {self._reason(exc)}{self.last_words()}")
         finally:
             self.lost = True
             self._fail(f"the MCP server {self._name} was let go")
             self._errors.close()
+
+    def _reason(self, exc: BaseException) -> str:
+        if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
+            return f"there is no program {command[0]}"
+        return _innermost(exc)
 
     def _fail(self, why: str) -> None:
         if not self._ready.done():

@@ -37,6 +37,11 @@ _KEYS: Final = (
 )
 
 
+def is_slash_command(line: str) -> bool:
+    """Whether the line is a command, and no message that begins with a path: `/etc/hosts is what?`."""
+    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+
+
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
     """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
@@ -161,14 +166,17 @@ async def _rollback(call: SlashCall) -> None:
     """In two steps: shows the changes first, applies them with `yes`."""
     from tailrace.tools.checkpoint.checkpoint import Checkpoints
 
-    word, _, agreed = call.argument.partition(" ")
-    number = int(word) if word.isdecimal() else 1
+    words = call.argument.split()
+    agreed = words[-1:] == ["yes"]
+    number = words[:-1] if agreed else words
+    if len(number) > 1 or not all(word.isdecimal() for word in number):
+        raise TailraceError("/rollback [N] shows what it would change, /rollback [N] yes does it")
     await call.surface.interrupt()
     checkpoints = Checkpoints(call.conversation.app.config.home / "checkpoints", call.conversation.app.directory)
-    plan = await asyncio.to_thread(checkpoints.plan, number)
+    plan = await asyncio.to_thread(checkpoints.plan, int(number[0]) if number else 1)
     if not plan.changes:
         call.surface.notify("nothing to undo: the directory is as it was then")
-    elif agreed.strip() == "yes":
+    elif agreed:
         await asyncio.to_thread(checkpoints.restore, plan)
         call.surface.notify("done; /rollback undoes this too")
     else:
@@ -176,7 +184,7 @@ async def _rollback(call: SlashCall) -> None:
         lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
         more = len(plan.changes) - LISTED_CHANGES
         lines += [f"… and {more} more"] if more > 0 else []
-        call.surface.notify("\n".join([*lines, "", f"/rollback {number} yes puts these back"]))
+        call.surface.notify("\n".join([*lines, "", f"/rollback {number[0] if number else 1} yes puts these back"]))
 
 
 async def _quit(call: SlashCall) -> None:
@@ -188,7 +196,7 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/model": SlashCommand("show or change the model", _model, "[provider/model]"),
     "/new": SlashCommand("begin a new session", _new),
     "/sessions": SlashCommand("list the earlier sessions", _sessions),
-    "/resume": SlashCommand("continue one of them, and join its run", _resume, "[N or id]"),
+    "/resume": SlashCommand("continue an earlier session, and join its run", _resume, "[N or id]"),
     "/retry": SlashCommand("ask the last question again", session_commands.retry),
     "/compact": SlashCommand("summarise the conversation, to make room", session_commands.compact),
     "/clear": SlashCommand("empty the window and begin a new session", session_commands.clear),

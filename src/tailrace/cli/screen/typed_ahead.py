@@ -1,0 +1,29 @@
+"""What was entered while the program started, before its screen took the terminal over.
+
+Until then the terminal is in line mode, where Enter ends a line with "\\n". Read afterwards that would be Ctrl-J, which
+begins a new line of a message instead of sending it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+
+_LOCAL_FLAGS = 3  # the place of the local modes in what `tcgetattr` returns
+
+
+def typed_ahead(terminal: int) -> list[str]:
+    """Takes the whole lines, in their order. What was not ended with Enter stays, for the screen to read."""
+    if not os.isatty(terminal) or not termios.tcgetattr(terminal)[_LOCAL_FLAGS] & termios.ICANON:
+        return []
+    lines: list[str] = []
+    while _available(terminal):  # in line mode: characters of whole lines
+        lines.append(os.read(terminal, 1 << 16).decode(errors="replace").rstrip("\n"))  # one line at a time
+    return [line for line in lines if line.strip()]
+
+
+def _available(terminal: int) -> int:
+    (size,) = struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4))
+    return int(size)
