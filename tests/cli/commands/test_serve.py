@@ -35,6 +35,15 @@ async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> No
     assert "stopping" in err
 
 
+async def test_too_few_files_for_the_requests_are_said_at_the_start(tmp_path: Path) -> None:
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path, config="server: {max_requests: 1000000}\n")
+        async with served(tmp_path) as process:
+            _, err = await process.stop()
+    assert "files open" in err
+    assert "server.max_requests is 1000000" in err
+
+
 async def test_what_fails_while_it_opens_is_in_the_log_as_all_else(tmp_path: Path, postgres_url: str) -> None:
     async with FaultyProvider() as provider:
         nobody = f"bus: {{url: 'redis://127.0.0.1:{free_port()}'}}\n"
