@@ -127,6 +127,18 @@ async def test_J114_no_log_line_has_a_secret(tmp_path: Path, form: str) -> None:
     assert "route=/runs/{id}" in lines or '"route":"/runs/{id}"' in lines
 
 
+async def test_the_log_says_whose_key_lacks_a_scope(tmp_path: Path) -> None:
+    out = io.StringIO()
+    keys = "server: {keys: [{name: ci, key_env: CI_KEY, scopes: [models]}]}\n"
+    env = {"TAILRACE_API_KEY": "sk-of-the-server", "CI_KEY": "sk-of-another"}
+    async with running_server(tmp_path, env=env, config=keys, headers={"x-api-key": "sk-of-another"}) as server:
+        configure(server.app.redactor, stream=out)
+        status, body = await server.json("GET", "/metrics")
+    assert (status, body["error"]["details"]) == (403, {"scope": "admin"})
+    assert "route=/metrics status=403" in out.getvalue()
+    assert "key=ci" in out.getvalue()
+
+
 def test_a_json_line_is_one_object_with_the_requests_fields() -> None:
     out = io.StringIO()
     configure(Redactor(), form="json", stream=out)
