@@ -216,6 +216,18 @@ def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
     assert done.returncode == (1 if "its engine is not installed" in done.stdout else 0)
 
 
+async def test_doctor_says_which_part_of_the_store_cannot_be_written_to(
+    patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda _place, _mode: False)  # root, who may run this, may write everywhere
+    for _ in ("no database yet", "a database"):
+        *_, store = await patient.broken()
+        assert store.what.startswith("store SQLite ")
+        assert store.what.endswith("cannot be written to")
+        assert "read-only" in store.advice
+        (tmp_path / "tailrace.db").touch()
+
+
 async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     patient.write(model={"provider": "openai", "name": "x", "fallbacks": [{"provider": "nobody", "name": "y"}]})
     first, second = await patient.broken()

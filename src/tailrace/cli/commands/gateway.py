@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import model_problems, start_line
+from tailrace.cli.start_line import model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 
@@ -33,6 +33,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` where no platform is enabled, or none can be started."""
     if args.pair or args.paired or args.unpair:
         return asyncio.run(_change_users(config, args))
+    require_writable_store(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_gateway(args, config))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import key_line, model_problems, start_line
+from tailrace.cli.start_line import key_line, model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from tailrace.system.open_files import allow_open_files
     from tailrace.system.worker_processes import usable_cores
 
+    require_writable_store(config)
     allow_open_files()
     workers: int = config.server.workers if args.workers is None else args.workers
     if (workers or usable_cores()) == 1:

@@ -40,6 +40,7 @@ MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
 RESTORE: Final = "a backup is restored as docs/operations.md says, with every tailrace process stopped"
+OWNER: Final = "it must be the user's that runs tailrace, on a file system that is not read-only"
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
 # The module that is imported, and the extra that installs it.
 EXTRAS: Final = {
@@ -87,7 +88,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     try:
         config = load(os.environ)
     except ConfigError as exc:
-        yield Finding("broken", str(exc), "mend that line of the file")
+        yield Finding("broken", str(exc), OWNER if "cannot be read" in exc.message else "mend that line of the file")
         return
     for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_keys(config)):
         yield finding
@@ -157,7 +158,8 @@ def _key_advice(problem: ConfigError) -> str:
 
 def _embedded(config: Config, name: str) -> Iterator[Finding]:
     if find_spec("xllamacpp") is None:
-        yield Finding("broken", f"{name}: its engine is not installed", install_command("local"))
+        advice = f"{install_command('local')}, or choose another model with {typed('init')}"
+        yield Finding("broken", f"{name}: its engine is not installed", advice)
         return
     settings = config.providers.get("local")
     if settings is not None and settings.model_path is not None:
@@ -245,9 +247,12 @@ async def _store(config: Config) -> Finding:
     """Which store there is, its format, and whether it can be read and written."""
     from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
+    from tailrace.journal.sqlite.integrity import unwritable
 
     file = config.database
     shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
+    if file is not None and (place := unwritable(file)) is not None:
+        return Finding("broken", f"store {shown}: {place} cannot be written to", OWNER)
     if file is not None and not file.exists():
         return Finding("ok", f"store {shown}: not there yet; the first run makes it")
     try:
