@@ -143,7 +143,7 @@ def test_J114_postgresql_is_backed_up_by_its_own_program(
     assert out == ""
     assert err == (
         "error: the store is PostgreSQL; back it up with: "
-        f"pg_dump --format=custom --schema={schema} '--file=my copy.dump' {source}\n"
+        f"(umask 077; pg_dump --format=custom --schema={schema} '--file=my copy.dump' {source})\n"
     )
 
 

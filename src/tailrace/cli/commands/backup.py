@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_error("store.url is memory://: there is nothing to back up")
         return USAGE
     if config.database is None:
-        print_error(f"the store is PostgreSQL; back it up with: {_dump_command(config, args.file)}")
+        print_error(f"the store is PostgreSQL; back it up with: (umask 077; {_dump_command(config, args.file)})")
         return USAGE
     from tailrace.journal.sqlite.backup import back_up
 
