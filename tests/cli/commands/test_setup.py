@@ -216,6 +216,18 @@ def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
     assert done.returncode == (1 if "its engine is not installed" in done.stdout else 0)
 
 
+async def test_doctor_finds_keys_that_the_server_would_not_start_with(patient: Patient) -> None:
+    patient.setenv("CI_KEY", "sk-1")
+    first, second = {"name": "ci", "key_env": "CI_KEY"}, {"name": "desk", "key_env": "CI_KEY"}
+    for keys, problem in (
+        ([first, second], "two keys have the same value"),
+        ([first, first], "the name 'ci' is taken"),
+    ):
+        patient.write(server={"keys": keys})
+        found = [finding for finding in await patient.broken() if "server.keys" in finding.what]
+        assert [problem in finding.what for finding in found] == [True]
+
+
 async def test_doctor_says_which_part_of_the_store_cannot_be_written_to(
     patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

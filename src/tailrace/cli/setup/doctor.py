@@ -193,6 +193,18 @@ def _extras(config: Config) -> Iterator[Finding]:
 
 def _keys(config: Config) -> Iterator[Finding]:
     """The keys of the server's callers: `tailrace serve` does not start without what they name."""
+    problems = list(_key_problems(config))
+    yield from problems
+    if not problems:
+        from tailrace.server.http.auth import Authoriser
+
+        try:
+            Authoriser.of(config)
+        except ConfigError as exc:
+            yield Finding("broken", str(exc), "each of server.keys needs a name and a secret of its own")
+
+
+def _key_problems(config: Config) -> Iterator[Finding]:
     for index, key in enumerate(config.server.keys):
         place = f"server.keys[{index}]"
         try:
