@@ -38,6 +38,13 @@ async def scrape(server: RunningServer) -> dict[str, float]:
         return values(await response.text())
 
 
+async def test_a_failure_is_a_series_before_there_is_one(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        seen = await scrape(server)
+    assert seen['tailrace_runs_total{kind="agent",status="failed"}'] == 0
+    assert seen['tailrace_runs_total{kind="agent",status="completed"}'] == 0
+
+
 async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:
     script = ("status-503", "status-500", reply("One two three."), "status-400", "status-400")
     async with running_server(tmp_path, *script) as server:
