@@ -159,7 +159,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
             ) as server,
         ):
             if recovered := await app.recover():
-                log.info("resuming %d unfinished runs", len(recovered))
+                log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
             if worker is None:
                 _print_address(server.url)
                 _log_config(config)
