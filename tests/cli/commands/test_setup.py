@@ -228,6 +228,17 @@ async def test_doctor_finds_keys_that_the_server_would_not_start_with(patient: P
         assert [problem in finding.what for finding in found] == [True]
 
 
+async def test_doctor_finds_a_key_for_models_of_nobody(patient: Patient) -> None:
+    patient.setenv("CI_KEY", "sk-1")
+    models = ["opnai/*", "openai/gpt-5", "mine/x", "local/*", "*/small", "tailrace", "sequences"]
+    patient.write(
+        providers={"mine": {"dialect": "chat", "base_url": "http://127.0.0.1:9/v1"}},
+        server={"keys": [{"name": "ci", "key_env": "CI_KEY", "models": models}]},
+    )
+    found = [finding.what for finding in await patient.broken() if "server.keys" in finding.what]
+    assert found == ["server.keys[0].models: there is no provider 'opnai'"]
+
+
 async def test_doctor_says_which_part_of_the_store_cannot_be_written_to(
     patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

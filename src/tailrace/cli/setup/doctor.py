@@ -193,6 +193,9 @@ def _extras(config: Config) -> Iterator[Finding]:
 
 def _keys(config: Config) -> Iterator[Finding]:
     """The keys of the server's callers: `tailrace serve` does not start without what they name."""
+    from tailrace.app.models import LOCAL
+    from tailrace.providers.presets import PRESETS
+
     problems = list(_key_problems(config))
     yield from problems
     if not problems:
@@ -202,6 +205,12 @@ def _keys(config: Config) -> Iterator[Finding]:
             Authoriser.of(config)
         except ConfigError as exc:
             yield Finding("broken", str(exc), "each of server.keys needs a name and a secret of its own")
+    known = {LOCAL, *PRESETS, *config.providers}
+    for index, key in enumerate(config.server.keys):
+        for provider in (pattern.partition("/")[0] for pattern in key.models if "/" in pattern):
+            if provider not in known and not set(provider) & set("*?["):
+                what = f"server.keys[{index}].models: there is no provider {provider!r}"
+                yield Finding("broken", what, "the key may use nothing of it; see providers in the config")
 
 
 def _key_problems(config: Config) -> Iterator[Finding]:
