@@ -124,6 +124,12 @@ def test_a_backup_that_takes_long_says_how_far_it_is(
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_backup_is_not_written_to_stdout(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    assert main(["backup", "-"]) == 2
+    assert capsys.readouterr().err == "error: a backup is a file, which is checked when it is complete: name one\n"
+
+
 @pytest.mark.parametrize(
     ("url", "source"),
     [

@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 2 a store that is backed up otherwise. Raises `JournalError` where it fails; FILE is then as it was."""
+    if str(args.file) == "-":
+        print_error("a backup is a file, which is checked when it is complete: name one")
+        return USAGE
     if not config.store_is_kept:
         print_error("store.url is memory://: there is nothing to back up")
         return USAGE
