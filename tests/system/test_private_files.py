@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.app import open_app
+from tailrace.cli.setup.config_file import write_config
 from tailrace.cli.setup.doctor import Finding, findings
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
@@ -65,6 +66,27 @@ async def test_what_an_earlier_version_left_open_is_tightened_when_it_is_opened(
     await second.close()
     async with open_app(load({}, home), directory=tmp_path):
         assert mode(home) == 0o700
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+async def test_what_root_makes_in_the_home_directory_of_a_service_is_the_services(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(0o700)
+    (home / "config.yaml").write_text("{}\n")
+    for path in (home, home / "config.yaml"):
+        os.chown(path, 12345, 12346)
+    write_config(home / "config.yaml", "model: {provider: local}\n")  # as `tailrace add` and `tailrace init` do
+    write_config(home / "env", "TOKEN=secret\n")
+    make_private_directory(home / "checkpoints" / "files")
+    journal = await SqliteJournal.open(home / "tailrace.db")
+    _, lease = await started(journal)
+    await written(journal, lease, [MessageChunk("hello")])
+    made = {str(each.relative_to(home)): each.stat() for each in home.rglob("*") if not each.is_fifo()}
+    await journal.close()
+    assert {name for name, of in made.items() if (of.st_uid, of.st_gid) != (12345, 12346)} == set()
+    assert {"config.yaml", "env", "checkpoints/files", "tailrace.db", "tailrace.db-wal", "tailrace.db-bells"} <= set(
+        made
+    )
 
 
 def test_directories_that_users_share_are_left_alone(tmp_path: Path) -> None:

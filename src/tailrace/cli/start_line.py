@@ -24,6 +24,17 @@ def start_line(config: Config, platforms: Iterable[str]) -> str:
     return "; ".join(parts)
 
 
+def require_writable_store(config: Config) -> None:
+    """For a process that stays. Raises `ConfigError` for a database that can be read and not written: a command that
+    only shows what is in it needs no more, a server could record nothing."""
+    from tailrace.journal.sqlite.integrity import unwritable
+
+    file = config.database
+    if file is not None and file.exists() and (place := unwritable(file)) is not None:
+        message = f"{place} cannot be written to: it is another user's, or its file system is read-only"
+        raise ConfigError(message, key="store.url")
+
+
 def model_problems(config: Config) -> Iterator[str]:
     """Why a configured model cannot be asked, such as a key that is not set: else the first user is told."""
     from tailrace.app.models import LOCAL, endpoint_of

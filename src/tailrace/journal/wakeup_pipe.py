@@ -21,6 +21,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from tailrace.system.private_files import make_private_directory
+
 DEAD_KEPT_S = 600.0  # after the last wake-up of a process that is dead
 
 
@@ -73,7 +75,7 @@ class WakeupPipe:
         hidden = self._directory / f".{self.name}"  # under its own name a pipe without a reader would count as dead
         opened: list[int] = []
         try:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
+            make_private_directory(self._directory)
             self._directory.chmod(0o700)  # made by an earlier version, or by hand
             hidden.unlink(missing_ok=True)
             os.mkfifo(hidden, 0o600)

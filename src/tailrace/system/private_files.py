@@ -2,6 +2,9 @@
 
 Owns the modes. What is there with wider ones is tightened where it belongs to this user; what does not, or lies on a
 file system without modes, is left as it is: `tailrace doctor` says so.
+
+What root makes in another user's directory is that user's: a command that root runs on the home directory of a service
+must leave no file behind that the service itself cannot read.
 """
 
 from __future__ import annotations
@@ -18,12 +21,19 @@ def make_private_directory(path: Path) -> None:
     """Makes the directory and the missing ones above it, 0700, and tightens one that exists. Raises `OSError`."""
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
+        _give_directory(missing)
     tighten(path)
 
 
 def make_private_file(path: Path) -> None:
     """Makes an empty file, 0600, and tightens one that exists. Raises `OSError`."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), 0o600))
+    flags = os.O_CREAT | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    try:
+        made = os.open(path, flags | os.O_EXCL, 0o600)
+        _give(made, path.parent)
+    except FileExistsError:
+        made = os.open(path, flags, 0o600)
+    os.close(made)
     tighten(path)
 
 
@@ -42,6 +52,26 @@ def is_open_to_others(path: Path) -> bool:
     except OSError:
         return False
     return os.name == "posix" and bool(mode & _OTHERS)
+
+
+def _give_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        made = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            _give(made, path.parent)
+        finally:
+            os.close(made)
+
+
+def _give(made: int, directory: Path) -> None:
+    """What is open as `made` becomes the directory's owner's, where this process is root's. By its descriptor: the
+    name may lead elsewhere by now, since it is in a directory of somebody else."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):
+        owner = directory.stat()
+        if owner.st_uid != 0:
+            os.fchown(made, owner.st_uid, owner.st_gid)
 
 
 def _is_shared(path: Path, mode: int) -> bool:

@@ -124,6 +124,12 @@ def test_a_backup_that_takes_long_says_how_far_it_is(
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_backup_is_not_written_to_stdout(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    assert main(["backup", "-"]) == 2
+    assert capsys.readouterr().err == "error: a backup is a file, which is checked when it is complete: name one\n"
+
+
 @pytest.mark.parametrize(
     ("url", "source"),
     [
@@ -143,7 +149,7 @@ def test_J114_postgresql_is_backed_up_by_its_own_program(
     assert out == ""
     assert err == (
         "error: the store is PostgreSQL; back it up with: "
-        f"pg_dump --format=custom --schema={schema} '--file=my copy.dump' {source}\n"
+        f"(umask 077; pg_dump --format=custom --schema={schema} '--file=my copy.dump' {source})\n"
     )
 
 

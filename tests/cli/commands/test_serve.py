@@ -16,6 +16,7 @@ import pytest
 from cli.commands.serve_process import command, served
 from postgres_server import free_port
 from server.http_server import config_for, sse
+from tailrace.cli.main import main
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
 TEXT = "One two three four five six seven eight nine ten"
@@ -33,6 +34,29 @@ async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> No
     assert code == 0
     assert "Traceback" not in err
     assert "stopping" in err
+
+
+async def test_too_few_files_for_the_requests_are_said_at_the_start(tmp_path: Path) -> None:
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path, config="server: {max_requests: 1000000}\n")
+        async with served(tmp_path) as process:
+            _, err = await process.stop()
+    assert "files open" in err
+    assert "server.max_requests is 1000000" in err
+
+
+def test_a_store_that_can_only_be_read_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tailrace.db").touch()
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda _place, _mode: False)  # root, who may run this, may write everywhere
+    assert main(["serve", "--port", "0"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"error: store.url: {tmp_path} cannot be written to: it is another user's, or its file system is read-only\n"
+    )
 
 
 async def test_what_fails_while_it_opens_is_in_the_log_as_all_else(tmp_path: Path, postgres_url: str) -> None:

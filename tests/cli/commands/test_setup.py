@@ -216,6 +216,41 @@ def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
     assert done.returncode == (1 if "its engine is not installed" in done.stdout else 0)
 
 
+async def test_doctor_finds_keys_that_the_server_would_not_start_with(patient: Patient) -> None:
+    patient.setenv("CI_KEY", "sk-1")
+    first, second = {"name": "ci", "key_env": "CI_KEY"}, {"name": "desk", "key_env": "CI_KEY"}
+    for keys, problem in (
+        ([first, second], "two keys have the same value"),
+        ([first, first], "the name 'ci' is taken"),
+    ):
+        patient.write(server={"keys": keys})
+        found = [finding for finding in await patient.broken() if "server.keys" in finding.what]
+        assert [problem in finding.what for finding in found] == [True]
+
+
+async def test_doctor_finds_a_key_for_models_of_nobody(patient: Patient) -> None:
+    patient.setenv("CI_KEY", "sk-1")
+    models = ["opnai/*", "openai/gpt-5", "mine/x", "local/*", "*/small", "tailrace", "sequences"]
+    patient.write(
+        providers={"mine": {"dialect": "chat", "base_url": "http://127.0.0.1:9/v1"}},
+        server={"keys": [{"name": "ci", "key_env": "CI_KEY", "models": models}]},
+    )
+    found = [finding.what for finding in await patient.broken() if "server.keys" in finding.what]
+    assert found == ["server.keys[0].models: there is no provider 'opnai'"]
+
+
+async def test_doctor_says_which_part_of_the_store_cannot_be_written_to(
+    patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda _place, _mode: False)  # root, who may run this, may write everywhere
+    for _ in ("no database yet", "a database"):
+        *_, store = await patient.broken()
+        assert store.what.startswith("store SQLite ")
+        assert store.what.endswith("cannot be written to")
+        assert "read-only" in store.advice
+        (tmp_path / "tailrace.db").touch()
+
+
 async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     patient.write(model={"provider": "openai", "name": "x", "fallbacks": [{"provider": "nobody", "name": "y"}]})
     first, second = await patient.broken()

@@ -38,6 +38,13 @@ async def scrape(server: RunningServer) -> dict[str, float]:
         return values(await response.text())
 
 
+async def test_a_failure_is_a_series_before_there_is_one(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        seen = await scrape(server)
+    assert seen['tailrace_runs_total{kind="agent",status="failed"}'] == 0
+    assert seen['tailrace_runs_total{kind="agent",status="completed"}'] == 0
+
+
 async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:
     script = ("status-503", "status-500", reply("One two three."), "status-400", "status-400")
     async with running_server(tmp_path, *script) as server:
@@ -125,6 +132,18 @@ async def test_J114_no_log_line_has_a_secret(tmp_path: Path, form: str) -> None:
     assert key not in lines
     assert "[redacted]" in lines
     assert "route=/runs/{id}" in lines or '"route":"/runs/{id}"' in lines
+
+
+async def test_the_log_says_whose_key_lacks_a_scope(tmp_path: Path) -> None:
+    out = io.StringIO()
+    keys = "server: {keys: [{name: ci, key_env: CI_KEY, scopes: [models]}]}\n"
+    env = {"TAILRACE_API_KEY": "sk-of-the-server", "CI_KEY": "sk-of-another"}
+    async with running_server(tmp_path, env=env, config=keys, headers={"x-api-key": "sk-of-another"}) as server:
+        configure(server.app.redactor, stream=out)
+        status, body = await server.json("GET", "/metrics")
+    assert (status, body["error"]["details"]) == (403, {"scope": "admin"})
+    assert "route=/metrics status=403" in out.getvalue()
+    assert "key=ci" in out.getvalue()
 
 
 def test_a_json_line_is_one_object_with_the_requests_fields() -> None:

@@ -115,6 +115,15 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
     assert tab.complaints == []
 
 
+async def test_a_word_that_is_longer_than_its_cell_stays_in_it(devtools: str, tmp_path: Path) -> None:
+    table = f"| name | value |\n|---|---|\n| key | {'w' * 100} |\n"
+    async with page(devtools, tmp_path, reply(table)) as (_, _, tab):
+        await tab.send("Where is it?")
+        await answer(tab)
+        cells = "[...document.querySelectorAll('.table td')]"
+        assert await tab.value(f"{cells}.every((cell) => cell.scrollWidth <= cell.clientWidth)")
+
+
 async def test_thinking_is_offered_where_the_model_thought_alone(devtools: str, tmp_path: Path) -> None:
     offered = """[...document.querySelectorAll(".actions")].map((actions) =>
       [...actions.children].some((button) => button.innerText === "Thinking" && button.offsetHeight > 0))"""

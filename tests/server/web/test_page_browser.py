@@ -191,6 +191,23 @@ async def test_a_question_is_asked_again_in_a_conversation_of_its_own(devtools: 
 # ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_a_key_that_may_not_use_the_page_is_told_apart_and_another_asked_for(
+    devtools: str, tmp_path: Path
+) -> None:
+    config = "server: {keys: [{name: ci, key_env: CI_KEY, scopes: [models]}]}\n"
+    env = {"TAILRACE_API_KEY": KEY, "CI_KEY": "sk-for-models-alone"}
+    async with page(devtools, tmp_path, env=env, config=config) as (_, _, tab):
+        await tab.until("document.querySelector('#key-dialog').open")
+        await tab.write("API key", "sk-for-models-alone")
+        await tab.press("Continue")
+        words = "This page needs a key with the scope runs."
+        await tab.until(f"document.querySelector('#key-dialog [role=alert]').textContent === '{words}'")
+        await tab.write("API key", KEY)
+        await tab.press("Continue")
+        await tab.until_shown("What shall I do?")
+        assert not await tab.value("document.querySelector('#key-dialog').open")
+
+
 async def test_the_key_is_asked_for_once_and_kept_for_the_tab(devtools: str, tmp_path: Path) -> None:
     asked = "document.querySelector('#key-dialog').open"
     env = {"TAILRACE_API_KEY": KEY}

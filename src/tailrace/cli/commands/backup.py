@@ -26,11 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 2 a store that is backed up otherwise. Raises `JournalError` where it fails; FILE is then as it was."""
+    if str(args.file) == "-":
+        print_error("a backup is a file, which is checked when it is complete: name one")
+        return USAGE
     if not config.store_is_kept:
         print_error("store.url is memory://: there is nothing to back up")
         return USAGE
     if config.database is None:
-        print_error(f"the store is PostgreSQL; back it up with: {_dump_command(config, args.file)}")
+        print_error(f"the store is PostgreSQL; back it up with: (umask 077; {_dump_command(config, args.file)})")
         return USAGE
     from tailrace.journal.sqlite.backup import back_up
 

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import model_problems, start_line
+from tailrace.cli.start_line import model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 
@@ -33,6 +33,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` where no platform is enabled, or none can be started."""
     if args.pair or args.paired or args.unpair:
         return asyncio.run(_change_users(config, args))
+    require_writable_store(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_gateway(args, config))
@@ -98,7 +99,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
         if recovered := await app.recover():
-            log.info("resuming %d unfinished runs", len(recovered))
+            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))

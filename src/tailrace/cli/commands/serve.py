@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
 from tailrace.cli.signals import loop_factory, stop_event
-from tailrace.cli.start_line import key_line, model_problems, start_line
+from tailrace.cli.start_line import key_line, model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tailrace.system.worker_processes import ParentLink
 
 log = logging.getLogger("tailrace.serve")
+FILES_BESIDE: Final = 100  # that a process has open for itself: the store, pipes, libraries
 GRACE_S: Final = 15.0  # for workers to close everything after the drain; then they are killed
 
 
@@ -59,8 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be bound."""
+    from tailrace.system.open_files import allow_open_files
     from tailrace.system.worker_processes import usable_cores
 
+    require_writable_store(config)
+    allow_open_files()
     workers: int = config.server.workers if args.workers is None else args.workers
     if (workers or usable_cores()) == 1:
         return _run_process(args, config)
@@ -155,7 +159,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
             ) as server,
         ):
             if recovered := await app.recover():
-                log.info("resuming %d unfinished runs", len(recovered))
+                log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
             if worker is None:
                 _print_address(server.url)
                 _log_config(config)
@@ -188,10 +192,25 @@ def _print_address(url: str) -> None:
 def _log_config(config: Config) -> None:
     """What this server was started with, in one line, and which of its models cannot be asked."""
     from tailrace.platforms.runtime.registry import enabled
+    from tailrace.system.open_files import allow_open_files
 
     log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
     for problem in model_problems(config):
         log.warning("%s", problem)
+    if warning := files_warning(allow_open_files(), max_requests=config.server.max_requests):
+        log.warning("%s", warning)
+
+
+def files_warning(open_files: int, *, max_requests: int) -> str:
+    """What to say where a process may have so few files open (0: any number) that it cannot hold so many requests: a
+    stream is two connections, the client's and the provider's. A connection without a file is not even refused."""
+    if not open_files or open_files >= 2 * max_requests + FILES_BESIDE:
+        return ""
+    streams = max(0, open_files - FILES_BESIDE) // 2
+    return (
+        f"this process may have {open_files} files open, enough for {streams} streams, and server.max_requests is "
+        f"{max_requests}: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit), or lower max_requests"
+    )
 
 
 async def _warm_up(app: App) -> None:

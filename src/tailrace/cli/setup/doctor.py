@@ -41,6 +41,7 @@ MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
 RESTORE: Final = "a backup is restored as docs/operations.md says, with every tailrace process stopped"
+OWNER: Final = "it must be the user's that runs tailrace, on a file system that is not read-only"
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
 # The module that is imported, and the extra that installs it.
 EXTRAS: Final = {
@@ -88,7 +89,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     try:
         config = load(os.environ)
     except ConfigError as exc:
-        yield Finding("broken", str(exc), "mend that line of the file")
+        yield Finding("broken", str(exc), OWNER if "cannot be read" in exc.message else "mend that line of the file")
         return
     for check in (_files, _models, _extras, _mcp_servers, _secrets, _keys):
         for finding in check(config):
@@ -159,7 +160,8 @@ def _key_advice(problem: ConfigError) -> str:
 
 def _embedded(config: Config, name: str) -> Iterator[Finding]:
     if find_spec("xllamacpp") is None:
-        yield Finding("broken", f"{name}: its engine is not installed", install_command("local"))
+        advice = f"{install_command('local')}, or choose another model with {typed('init')}"
+        yield Finding("broken", f"{name}: its engine is not installed", advice)
         return
     settings = config.providers.get("local")
     if settings is not None and settings.model_path is not None:
@@ -206,6 +208,27 @@ def _mcp_servers(config: Config) -> Iterator[Finding]:
 
 def _keys(config: Config) -> Iterator[Finding]:
     """The keys of the server's callers: `tailrace serve` does not start without what they name."""
+    from tailrace.app.models import LOCAL
+    from tailrace.providers.presets import PRESETS
+
+    problems = list(_key_problems(config))
+    yield from problems
+    if not problems:
+        from tailrace.server.http.auth import Authoriser
+
+        try:
+            Authoriser.of(config)
+        except ConfigError as exc:
+            yield Finding("broken", str(exc), "each of server.keys needs a name and a secret of its own")
+    known = {LOCAL, *PRESETS, *config.providers}
+    for index, key in enumerate(config.server.keys):
+        for provider in (pattern.partition("/")[0] for pattern in key.models if "/" in pattern):
+            if provider not in known and not set(provider) & set("*?["):
+                what = f"server.keys[{index}].models: there is no provider {provider!r}"
+                yield Finding("broken", what, "the key may use nothing of it; see providers in the config")
+
+
+def _key_problems(config: Config) -> Iterator[Finding]:
     for index, key in enumerate(config.server.keys):
         place = f"server.keys[{index}]"
         try:
@@ -260,9 +283,12 @@ async def _store(config: Config) -> Finding:
     """Which store there is, its format, and whether it can be read and written."""
     from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
+    from tailrace.journal.sqlite.integrity import unwritable
 
     file = config.database
     shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
+    if file is not None and (place := unwritable(file)) is not None:
+        return Finding("broken", f"store {shown}: {place} cannot be written to", OWNER)
     if file is not None and not file.exists():
         return Finding("ok", f"store {shown}: not there yet; the first run makes it")
     try:

@@ -53,9 +53,15 @@ def translation(path: Path, exc: sqlite3.DatabaseError) -> JournalError:
 
 
 def _not_ours(path: Path) -> str:
-    """SQLite makes files beside the database: both it and its directory must be the user's to write."""
-    places = (place for place in (path.parent, path) if place.exists() and not os.access(place, os.W_OK))
-    return next((f"; this user may not write to {place}" for place in places), "")
+    place = unwritable(path)
+    return f"; this user may not write to {place}" if place is not None else ""
+
+
+def unwritable(path: Path) -> Path | None:
+    """What this process may not write to, of the database and its directory: SQLite makes files beside it. Where they
+    are not there yet, the directory in which they would be made. A file system may be read-only for root too."""
+    nearest = next(place for place in path.absolute().parents if place.exists())
+    return next((place for place in (nearest, path) if place.exists() and not os.access(place, os.W_OK)), None)
 
 
 def check_file(path: Path) -> None:

@@ -25,6 +25,7 @@ from tailrace.errors import ConfigError, Unavailable
 from tailrace.providers.local.child import Report, Settings
 from tailrace.providers.local.weights import SMOLLM2, Fetch, Weights
 from tailrace.system.extras import install_command
+from tailrace.system.own_program import typed
 
 BASE_URL: Final = "http://local/v1"  # the host is a name only: the socket decides where requests go
 MODEL_NAME: Final = "smollm2-135m"
@@ -118,7 +119,8 @@ class LocalServer:
             )
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError(
-                f"the embedded model's engine is not installed: {install_command('local')}, or choose another provider"
+                f"the embedded model's engine is not installed: {install_command('local')}, "
+                f"or choose another model with {typed('init')}"
             )
         model = await self._model()
         child = await _Child.spawn()

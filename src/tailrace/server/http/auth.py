@@ -49,7 +49,8 @@ class Identity(msgspec.Struct, frozen=True):
     def require(self, access: Access, what: str = "this") -> None:
         """Raises `ApiError` 403 for a key without the scope."""
         if not self.may(access):
-            raise ApiError(403, f"{what} needs a key with the scope {access!r}", code="insufficient_scope")
+            message = f"{what} needs a key with the scope {access!r}"
+            raise ApiError(403, message, code="insufficient_scope", details={"scope": access})
 
     def may_use(self, model: str) -> bool:
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)

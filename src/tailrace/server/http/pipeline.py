@@ -259,9 +259,11 @@ class RequestPipeline:
         self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
             return None  # a preflight carries no key (Fetch, 4.8); it opens nothing
-        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, access)
+        known: Access = "open" if access == "open" else "any"
+        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, known)
         if access == "open":
             return identity
+        identity.require(access)  # once the log knows whose key it is
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self._draining.is_set():
             raise stopping()

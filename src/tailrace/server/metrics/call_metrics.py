@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
+from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
-from tailrace.events import RunFinished
+from tailrace.events import RunFinished, RunStatus
 from tailrace.messages import AnyDelta, EventDelta, ModelRequest, SpentTokens
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
@@ -95,7 +96,10 @@ class _CallMeter(ForwardingListener):
 
 
 def count_runs(metrics: Metrics) -> OnEnd:
-    """For `open_app(on_end=…)`."""
+    """For `open_app(on_end=…)`. Each end that a turn may have is a series from the start: of one that begins with its
+    first failure, no rate knows that failure."""
+    for status in get_args(RunStatus):
+        metrics.runs.cells_of(TURN_KIND, status)
 
     def on_end(run: Run, finished: RunFinished) -> None:
         metrics.runs.inc(run.new.kind, finished.status)

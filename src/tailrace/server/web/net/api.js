@@ -9,19 +9,18 @@ export async function ask(path, options = {}) {
     const key = keptKey();
     if (key) headers.set("Authorization", `Bearer ${key}`);
     const response = await fetch(path, { ...options, headers });
-    if (response.status === 401) {
+    if (response.ok) return response;
+    const error = (await response.json().catch(() => null))?.error;
+    const useless = response.status === 403 && error?.details?.scope === "runs"; // it opens nothing of the page
+    if (response.status === 401 || useless) {
+      const refusal = useless ? "This page needs a key with the scope runs." : "This key was refused.";
       if (key === keptKey()) forgetKey(); // else another request has asked for a new one meanwhile
-      if (!keptKey()) await askForKey({ refused: Boolean(key) });
+      if (!keptKey()) await askForKey(key ? refusal : "");
       continue;
     }
-    if (!response.ok) throw Object.assign(new Error(await reason(response)), { status: response.status });
-    return response;
+    const words = error?.message ?? `the server answered ${response.status}`;
+    throw Object.assign(new Error(words), { status: response.status });
   }
-}
-
-async function reason(response) {
-  const body = await response.json().catch(() => null);
-  return body?.error?.message ?? `the server answered ${response.status}`;
 }
 
 /** The JSON that is found at the path. */

@@ -9,9 +9,10 @@ export const forgetKey = () => sessionStorage.removeItem(KEY);
 
 let asking = null;
 
-/** Resolves once a key was given. Several requests may wait for the same question. */
-export function askForKey({ refused = false } = {}) {
-  if (refused) byId("key-refused").textContent = "This key was refused.";
+/** Resolves once a key was given. `refusal`: why the one before was not enough. Several requests may wait for the same
+ * question. */
+export function askForKey(refusal) {
+  if (refusal) byId("key-refused").textContent = refusal;
   asking ??= new Promise((resolve) => {
     const dialog = byId("key-dialog");
     dialog.showModal();
