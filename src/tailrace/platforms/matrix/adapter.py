@@ -203,6 +203,7 @@ class MatrixPlatform(BasePlatform):
             while True:
                 answer = await self._sync(poll_s=POLL_S)
                 await rooms.join_invited(answer)
+                await rooms.tell_encrypted(answer)
                 for update in rooms.updates(answer):
                     await inbox.put(update)
                 self._since = answer.next_batch
