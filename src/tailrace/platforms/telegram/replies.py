@@ -78,6 +78,8 @@ def reply_to(error: TelegramError) -> port.AnyReply:
             return port.Failed("the group has become a supergroup")
         case BadRequest() | Forbidden():
             return _refusal(said, error.message)
+        case InvalidToken() if "unauthorized" in said:
+            return port.Failed("the bot's token was revoked: set a new one and restart", needs_operator=True)
         case InvalidToken():
             return port.Refused("the bot's token is not valid, or the server does not know the method")
         case Conflict():
