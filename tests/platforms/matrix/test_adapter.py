@@ -19,6 +19,7 @@ from tailrace.delivery.port import (
     Delete,
     Draft,
     Edit,
+    Failed,
     Flood,
     Gone,
     MessageReceived,
@@ -107,7 +108,9 @@ async def test_replies_that_are_certain(server: Homeserver) -> None:
         assert await platform.perform(place, Delete("$nothing")) == Accepted()
         assert isinstance(await platform.perform(place, Draft(1, "x")), Refused)
         stranger = MatrixPlatform(server.url, account.user_id, token="wrong")
-        assert isinstance(await stranger.perform(place, Send("k", "hello")), Refused)
+        failed = await stranger.perform(place, Send("k", "hello"))
+        assert isinstance(failed, Failed)
+        assert failed.needs_operator
         with pytest.raises(PlatformError) as refused:
             await stranger.run(CollectingInbox())
         assert refused.value.permanent
