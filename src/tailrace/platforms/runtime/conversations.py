@@ -137,19 +137,27 @@ class Conversations:
 
     async def _offer_pairing(self, update: Update) -> None:
         """A new user gets a pairing code in private, and another once that has expired. In a group their messages are
-        ignored."""
+        ignored; the log names whoever speaks to the bot there, once."""
         user = self._requester(update.sender)
-        if update.place.kind != "private" or not isinstance(update, MessageReceived):
+        if not isinstance(update, MessageReceived):
+            return
+        if update.place.kind != "private":
+            if update.addressed and user not in self._told_codes:
+                self._remember_told(user, "")
+                log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
             return
         code = await self._pairing.code_for(user, update.sender.name)
         if code is not None and code != self._told_codes.get(user):
-            self._told_codes[user] = code
-            if len(self._told_codes) > MAX_TOLD_CODES:
-                self._told_codes.popitem(last=False)
+            self._remember_told(user, code)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
             self._deliveries.say(update.place, text, update.update_id, "pairing")
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
+
+    def _remember_told(self, user: str, code: str) -> None:
+        self._told_codes[user] = code
+        if len(self._told_codes) > MAX_TOLD_CODES:
+            self._told_codes.popitem(last=False)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
 
