@@ -23,7 +23,7 @@ from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 
 # An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
 CAPABILITIES = port.Capabilities(
@@ -287,8 +287,7 @@ class MatrixPlatform(BasePlatform):
         await self._client.close()
 
     def _lost(self, error: Exception) -> PlatformError:
-        reason = str(error) or type(error).__name__
-        return PlatformError(f"cannot reach {self._homeserver}: {reason}", platform=self.name)
+        return PlatformError(no_connection(error), platform=self.name)
 
     def _refused(self, what: str, answer: nio.ErrorResponse) -> PlatformError:
         """A session that has ended is begun anew where there is a password."""

@@ -25,7 +25,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
 
@@ -241,7 +241,7 @@ class SlackPlatform(BasePlatform):
         code = code_of(error) if isinstance(error, SlackApiError) else ""
         if code in _BAD_TOKEN:
             return PlatformError(f"a token was refused ({code})", platform=self.name, permanent=True)
-        return PlatformError(code or f"no connection: {str(error) or type(error).__name__}", platform=self.name)
+        return PlatformError(code or no_connection(error), platform=self.name)
 
 
 async def _close(socket: SocketModeClient) -> None:
