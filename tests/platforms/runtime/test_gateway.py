@@ -331,6 +331,21 @@ async def test_an_approval_can_be_answered_by_command(tmp_path: Path) -> None:
 
 
 @driven
+async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(tmp_path: Path) -> None:
+    script = [reply("Cleaning.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
+    async with town(tmp_path, *script) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        await here.write("/aprove")
+        await asyncio.sleep(10)
+        assert here.chat.texts[-1] == "There is no such command. Did you mean /approve? See /help."
+        await here.write("/approve")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "It is gone."
+        assert len(await here.runs()) == 1
+
+
+@driven
 async def test_a_denial_by_command_says_why(tmp_path: Path) -> None:
     async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
         await here.write("Clean up.")
