@@ -85,7 +85,7 @@ def reply_to(error: TelegramError) -> port.AnyReply:
         case Conflict():
             return port.Failed(error.message)
         case _ if isinstance(error.__cause__, _UNSENT):
-            return port.Failed(f"no connection: {error.__cause__ or type(error.__cause__).__name__}")
+            return port.Failed(f"no connection: {str(error.__cause__) or type(error.__cause__).__name__}")
         case _ if error.__cause__ is None:  # an error that the server itself has worded
             return port.Failed(error.message)
         case _:
