@@ -163,7 +163,7 @@ async def test_history_is_not_read_and_another_run_misses_nothing(server: Homese
 
 
 async def test_a_bot_that_is_invited_again_does_not_hear_its_old_commands_again(server: Homeserver) -> None:
-    """J110: a `!yolo` of last year would be carried out by a process that has not heard it yet."""
+    """A `!yolo` of last year would be carried out by a process that has not heard it yet."""
     async with people(server, "ada", "bot") as (ada, account):
         place = await meet(ada, account)
         await ada.write(place.chat, "!yolo on")

@@ -42,7 +42,7 @@ def test_without_its_library_one_line_says_what_to_install(
 def test_a_new_token_of_the_same_bot_is_the_same_account(
     settings: str, token: str, renewed: str, other: str | None, tmp_path: Path
 ) -> None:
-    """What waits for an account would wait for ever for one that a new token has made another (G77)."""
+    """What waits for an account would wait for ever for one that a new token has made another."""
     (tmp_path / "config.yaml").write_text(f"platforms: {{{settings}}}\n", encoding="utf-8")
     name = settings.partition(":")[0]
     variables = ("TELEGRAM_BOT_TOKEN", "DISCORD_BOT_TOKEN", "SLACK_BOT_TOKEN", "WHATSAPP_TOKEN", "HASS_TOKEN", "TOKEN")
