@@ -52,7 +52,8 @@ class SessionFile:
         content = msgspec.json.encode(_Kept(*session, salt, _digest(password, salt)))
         partial = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}")
         try:
-            make_private_directory(self._path.parent)
+            if not self._path.parent.exists():
+                make_private_directory(self._path.parent)
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
             partial.replace(self._path)
