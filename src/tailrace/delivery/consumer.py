@@ -82,6 +82,7 @@ class _Driver:
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
         self._leaving = False
+        self._told_operator = False
         line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
@@ -117,6 +118,7 @@ class _Driver:
                         # next one sends the text in another message.
                         await self._ledger.commit()
                     reply = await self._perform(step)
+                    self._tell_operator(reply)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -125,6 +127,12 @@ class _Driver:
                 return True
             await self._wait(step)
         return False
+
+    def _tell_operator(self, reply: AnyReply) -> None:
+        """Once for each delivery: it is tried again for a day, and nothing but the log says why nothing comes."""
+        if isinstance(reply, Failed) and reply.needs_operator and not self._told_operator:
+            self._told_operator = True
+            log.error("%s: an answer waits to be shown: %s", self._platform.name, reply.reason)
 
     async def _perform(self, action: AnyAction) -> AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Literal, get_args
 
 import msgspec
@@ -35,6 +36,15 @@ def command_in(text: str) -> ChatCommand | None:
     if match is None or match[1].lower() not in _NAMES:
         return None
     return msgspec.convert({"name": match[1].lower(), "argument": (match[2] or "").strip()}, ChatCommand)
+
+
+def command_meant(text: str) -> CommandName | None:
+    """The command that a text mistypes: "/aprove"; None for a command, and for any other text."""
+    match = _COMMAND.fullmatch(text.strip())
+    if match is None or match[1].lower() in _NAMES:
+        return None
+    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=0.7)
+    return msgspec.convert(close[0], CommandName) if close else None
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:

@@ -262,6 +262,7 @@ class Failed(PlatformReply):
     """Certainly not done (the connection was refused, the platform reported an error): worth a retry."""
 
     reason: str = ""
+    needs_operator: bool = False  # it lasts until the person who runs us does something: another token
 
 
 class NotFound(PlatformReply):

@@ -19,6 +19,7 @@ from tailrace.delivery.port import (
     Delete,
     Draft,
     Edit,
+    Failed,
     Flood,
     Gone,
     MessageReceived,
@@ -107,7 +108,9 @@ async def test_replies_that_are_certain(server: Homeserver) -> None:
         assert await platform.perform(place, Delete("$nothing")) == Accepted()
         assert isinstance(await platform.perform(place, Draft(1, "x")), Refused)
         stranger = MatrixPlatform(server.url, account.user_id, token="wrong")
-        assert isinstance(await stranger.perform(place, Send("k", "hello")), Refused)
+        failed = await stranger.perform(place, Send("k", "hello"))
+        assert isinstance(failed, Failed)
+        assert failed.needs_operator
         with pytest.raises(PlatformError) as refused:
             await stranger.run(CollectingInbox())
         assert refused.value.permanent
@@ -157,6 +160,41 @@ async def test_history_is_not_read_and_another_run_misses_nothing(server: Homese
             await later.wait_for(1)
             heard = [*inbox.updates, *later.updates]
             assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
+
+
+async def test_a_bot_that_is_invited_again_does_not_hear_its_old_commands_again(server: Homeserver) -> None:
+    """A `!yolo` of last year would be carried out by a process that has not heard it yet."""
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        await ada.write(place.chat, "!yolo on")
+        async with running(bot_of(server, account)) as inbox:
+            await ada.ask("POST", f"client/v3/rooms/{place.chat}/kick", {"user_id": account.user_id})
+            await ada.write(place.chat, "while it was out")
+            ada.joined.clear()
+            await ada.ask("POST", f"client/v3/rooms/{place.chat}/invite", {"user_id": account.user_id})
+            await ada.write(place.chat, "come in")
+            await ada.until(lambda: (place.chat, account.user_id) in ada.joined)
+            await ada.write(place.chat, "welcome back")
+            heard = [update for update in await inbox.wait_for(2) if isinstance(update, MessageReceived)]
+            assert [update.text for update in heard] == ["come in", "welcome back"]
+
+
+async def test_whoever_writes_in_an_encrypted_room_is_told_once(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place, plain = await meet(ada, account), await meet(ada, account)
+        secret = {"algorithm": "m.megolm.v1.aes-sha2"}
+        await ada.ask("PUT", f"client/v3/rooms/{place.chat}/state/m.room.encryption", secret)
+        async with running(bot_of(server, account)) as inbox:
+            for number in range(2):
+                path = f"client/v3/rooms/{place.chat}/send/m.room.encrypted/e{number}"
+                content = secret | {"ciphertext": "x", "device_id": "D", "sender_key": "k", "session_id": "s"}
+                await ada.ask("PUT", path, content)
+            await ada.write(plain.chat, "and here?")
+            assert len(await inbox.wait_for(1)) == 1
+            await ada.until(lambda: ada.from_(place.chat, account.user_id))
+            [told] = ada.from_(place.chat, account.user_id)
+            assert told.text.startswith("I cannot read this room: it is encrypted")
+            assert not ada.from_(plain.chat, account.user_id)
 
 
 async def test_who_is_spoken_to_and_where(server: Homeserver) -> None:

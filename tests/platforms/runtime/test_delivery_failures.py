@@ -126,6 +126,26 @@ async def test_a_platform_that_is_away_for_half_an_hour_still_gets_its_answer(tm
         assert here.chat.texts == ("Here.",)
 
 
+@driven
+async def test_an_answer_that_waits_for_another_token_is_said_in_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    revoked = True
+
+    def fault(_: Place, _action: AnyAction) -> Fault:
+        return Failed("the token was revoked", needs_operator=True) if revoked else None
+
+    platform = MemoryPlatform(EDITING, fault=fault)
+    async with town(tmp_path, reply("Here."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(1000)
+        revoked = False
+        await asyncio.sleep(100)
+        assert here.chat.texts == ("Here.",)
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert [text.partition(": ")[2] for text in said] == ["an answer waits to be shown: the token was revoked"]
+
+
 @pytest.mark.parametrize(("times", "shown"), [(2, (TEXT,)), (99, (UNSHOWN,))])
 @driven
 async def test_an_error_of_our_own_is_tried_again_from_the_ledger_and_then_said(

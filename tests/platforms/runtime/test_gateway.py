@@ -133,9 +133,15 @@ async def test_only_allowed_users_are_served_and_a_new_one_can_be_let_in(tmp_pat
 
 
 @driven
-async def test_in_a_group_a_stranger_is_not_heard_and_nobody_else_unless_addressed(tmp_path: Path) -> None:
+async def test_in_a_group_a_stranger_is_not_heard_and_nobody_else_unless_addressed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with town(tmp_path, reply("Yes?")) as here:
         await here.write("Hello?", user="99", kind="group")
+        await here.write("Hello??", user="99", kind="group")
+        await here.write("not for you", user="98", kind="group", addressed=False)
+        told = [record.getMessage() for record in caplog.records if "not served" in record.getMessage()]
+        assert told == ["telegram:99 is not served: not in platforms.telegram.allow"]
         await here.write("just talking", kind="group", addressed=False)
         await asyncio.sleep(10)
         assert here.chat.messages == []
@@ -322,6 +328,21 @@ async def test_an_approval_can_be_answered_by_command(tmp_path: Path) -> None:
         await here.write("/approve once")
         await asyncio.sleep(20)
         assert here.chat.texts[-1] == "Done."
+
+
+@driven
+async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(tmp_path: Path) -> None:
+    script = [reply("Cleaning.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
+    async with town(tmp_path, *script) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        await here.write("/aprove")
+        await asyncio.sleep(10)
+        assert here.chat.texts[-1] == "There is no such command. Did you mean /approve? See /help."
+        await here.write("/approve")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "It is gone."
+        assert len(await here.runs()) == 1
 
 
 @driven

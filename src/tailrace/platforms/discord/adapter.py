@@ -24,7 +24,7 @@ from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, no_connection, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
 
@@ -186,7 +186,7 @@ class DiscordPlatform(BasePlatform):
             answer = await self._rest.request("GET", "/users/@me")
             application = await self._rest.request("GET", "/oauth2/applications/@me")
         except NO_ANSWER as exc:
-            raise PlatformError(f"no connection: {exc}", platform=self.name) from exc
+            raise PlatformError(no_connection(exc), platform=self.name) from exc
         if answer.status == 401:
             raise PlatformError("the token was refused", platform=self.name, permanent=True)
         if not answer.ok or (account := answer.decoded) is None:

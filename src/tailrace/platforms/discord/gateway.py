@@ -15,7 +15,7 @@ import yarl
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection
 
 CONNECT_S = 60.0  # for a connection and the server's greeting
 
@@ -119,4 +119,4 @@ def explain(error: Exception) -> tuple[str, bool]:
         case discord.HTTPException():
             return f"Discord answered {error.status}", False
         case _:
-            return f"no connection: {str(error) or type(error).__name__}", False
+            return no_connection(error), False

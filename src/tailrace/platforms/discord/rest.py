@@ -114,6 +114,8 @@ def reply_to(answer: RestResponse, place: port.Place) -> port.AnyReply:
         return port.Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
     if answer.status >= 500 or error is None:
         return port.Unknown(f"HTTP {answer.status}")
+    if answer.status == 401:
+        return port.Failed("the bot's token was reset: set the new one and restart", needs_operator=True)
     return _refusal(error, answer.status, place)
 
 

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from tailrace.errors import PlatformError
+from tailrace.platforms.runtime.connection_errors import no_connection
 
 NAME = "homeassistant"
 HEARTBEAT_S = 30.0  # a server that answers no ping is gone
@@ -115,7 +116,7 @@ async def connected(url: str, token: str) -> AsyncIterator[Socket]:
                     await raw.close()
                     raise
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-            raise PlatformError(f"no connection: {str(exc) or type(exc).__name__}", platform=NAME) from exc
+            raise PlatformError(no_connection(exc), platform=NAME) from exc
         try:
             yield Socket(raw)
         finally:

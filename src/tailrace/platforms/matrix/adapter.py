@@ -6,6 +6,7 @@ One action is one request through matrix-nio. `inbound` says what a sync means. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import logging
@@ -20,8 +21,9 @@ from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms
+from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 
 # An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
 CAPABILITIES = port.Capabilities(
@@ -59,12 +61,16 @@ class MatrixPlatform(BasePlatform):
         token: str = "",
         allow: tuple[str, ...] = (),
         answer_s: float = ANSWER_S,
+        kept: SessionFile | None = None,
     ) -> None:
-        """`allow` names the users whose invitations the bot follows; "*" is all users."""
+        """`allow` names the users whose invitations the bot follows; "*" is all users. `kept` has the session of an
+        earlier login by password."""
+        self._kept = kept
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
         self._allow = frozenset(allow)
         self._client = self._new_client(DEVICE)
+        self._logging_in = asyncio.Lock()
         self._since = ""  # up to where the homeserver's news were taken
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         if token:
@@ -86,7 +92,7 @@ class MatrixPlatform(BasePlatform):
             async with asyncio.timeout(UPLOAD_S if isinstance(action, port.Upload) else self._answer_s):
                 return await self._perform(place, action)
         except PlatformError as exc:
-            return port.Refused(str(exc)) if exc.permanent else port.Failed(str(exc))
+            return port.Failed(str(exc), needs_operator=exc.permanent)
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
@@ -163,10 +169,11 @@ class MatrixPlatform(BasePlatform):
             case "M_FORBIDDEN":
                 return port.Gone("chat")
             case "M_UNKNOWN_TOKEN" if self._password:
-                self._client.access_token = ""  # the next try logs in
+                self._end_session()
                 return port.Failed("the homeserver has ended our session")
             case "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED":
-                return port.Refused(f"the homeserver does not know us: {answer.message}")
+                reason = f"the homeserver does not know us ({answer.message}): set a new token and restart"
+                return port.Failed(reason, needs_operator=True)
             case str(code) if code.startswith("M_") and code not in ("M_UNKNOWN", "M_UNRECOGNIZED"):
                 return port.Refused(f"{code}: {answer.message}")
             case _:
@@ -203,6 +210,7 @@ class MatrixPlatform(BasePlatform):
             while True:
                 answer = await self._sync(poll_s=POLL_S)
                 await rooms.join_invited(answer)
+                await rooms.tell_encrypted(answer)
                 for update in rooms.updates(answer):
                     await inbox.put(update)
                 self._since = answer.next_batch
@@ -220,8 +228,26 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to sync", answer)
 
     async def _log_in(self) -> None:
-        if not self._client.access_token:
-            await self._log_in_as(self._client)
+        """With the session that is kept, else by a login. Two at once would end each other's session."""
+        async with self._logging_in:
+            if self._client.access_token:
+                return
+            if not self._take_kept_session():
+                await self._log_in_as(self._client)
+                if self._kept is not None:
+                    self._kept.keep(Session(str(self._client.user_id), self._client.access_token), self._password)
+
+    def _take_kept_session(self) -> bool:
+        session = self._kept.of(self._password) if self._kept is not None else None
+        if session is not None:
+            self._client.user_id, self._client.access_token = session
+        return session is not None
+
+    def _end_session(self) -> None:
+        """The homeserver has ended it: the next try logs in."""
+        if self._kept is not None:
+            self._kept.forget(self._client.access_token)
+        self._client.access_token = ""
 
     async def _log_in_as(self, client: nio.AsyncClient) -> None:
         answer = await client.login(self._password, device_name="Tailrace")
@@ -238,8 +264,11 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to say who we are", answer)
 
     async def check(self) -> str:
-        """By a session of its own where there is a password: another login for the same device would end the one
-        that a running gateway has."""
+        """By the session that is kept; else, with a password, by one of its own: another login for the same device
+        would end the one that a running gateway has."""
+        if self._take_kept_session():
+            with contextlib.suppress(PlatformError, *NO_ANSWER):
+                return f"logged in as {await self._who(self._client)}"
         client = self._new_client("") if self._password else self._client
         try:
             if client is not self._client:
@@ -258,14 +287,13 @@ class MatrixPlatform(BasePlatform):
         await self._client.close()
 
     def _lost(self, error: Exception) -> PlatformError:
-        reason = str(error) or type(error).__name__
-        return PlatformError(f"cannot reach {self._homeserver}: {reason}", platform=self.name)
+        return PlatformError(no_connection(error), platform=self.name)
 
     def _refused(self, what: str, answer: nio.ErrorResponse) -> PlatformError:
         """A session that has ended is begun anew where there is a password."""
         code = answer.status_code
         if code == "M_UNKNOWN_TOKEN" and self._password:
-            self._client.access_token = ""
+            self._end_session()
         permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
         return PlatformError(
             f"the homeserver refused {what} ({code or 'no code'}: {answer.message})",
@@ -300,5 +328,10 @@ def make(config: Config) -> MatrixPlatform:
     if settings is None or not settings.homeserver or not settings.user:
         raise ConfigError("needs homeserver and user", key="platforms.matrix")
     token = config.secret(settings.token_env) or ""
+    if not token and settings.token_env and not settings.password_env:
+        config.require_secret(settings.token_env, "platforms.matrix.token_env")
     password = "" if token else config.require_secret(settings.password_env, "platforms.matrix.password_env")
-    return MatrixPlatform(settings.homeserver, settings.user, password=password, token=token, allow=settings.allow)
+    kept = SessionFile(config.home, settings.homeserver, settings.user) if password else None
+    return MatrixPlatform(
+        settings.homeserver, settings.user, password=password, token=token, allow=settings.allow, kept=kept
+    )

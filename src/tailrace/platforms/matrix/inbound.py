@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Iterator, MutableMapping
@@ -16,6 +17,10 @@ log = logging.getLogger("tailrace.platforms.matrix")
 
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
 _COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves: "!stop" is "/stop"
+ENCRYPTED = (
+    "I cannot read this room: it is encrypted, and that cannot be switched off. Make another room with end-to-end "
+    "encryption off, and invite me there."
+)
 
 
 class Rooms:
@@ -31,6 +36,7 @@ class Rooms:
         self._allow = allow
         self._sent = sent
         self._invited: set[str] = set()
+        self._encrypted: dict[str, bool] = {}  # rooms in which we were written to in vain; whether they were told
 
     async def join_invited(self, answer: nio.SyncResponse) -> None:
         """An invitation is told once; one that could not be followed yet is tried again with the next news."""
@@ -52,12 +58,37 @@ class Rooms:
             if isinstance(joined, nio.JoinError):
                 log.warning("an invitation could not be followed: %s", joined)
 
+    async def tell_encrypted(self, answer: nio.SyncResponse) -> None:
+        """Whoever writes in an encrypted room is told, once, that nothing there can be read."""
+        for room_id, room in answer.rooms.join.items():
+            events = self._since_invitation([event.source for event in room.timeline.events])
+            others = (event for event in events if event.get("sender") != self._user_id)
+            if any(event.get("type") == "m.room.encrypted" for event in others):
+                self._encrypted.setdefault(room_id, False)
+        for room_id in [room_id for room_id, told in self._encrypted.items() if not told]:
+            content = {"msgtype": "m.notice", "body": ENCRYPTED}
+            transaction = hashlib.sha256(f"encrypted\0{room_id}".encode()).hexdigest()[:32]
+            reply = await self._client.room_send(room_id, "m.room.message", content, tx_id=transaction)
+            if isinstance(reply, nio.RoomSendError) and reply.status_code == "M_LIMIT_EXCEEDED":
+                continue  # with the next news
+            self._encrypted[room_id] = True
+            log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
+
     def updates(self, answer: nio.SyncResponse) -> Iterator[Update]:
         for room_id, room in answer.rooms.join.items():
-            for event in room.timeline.events:
-                self._note_redaction(event.source)
-                if update := self._update(room_id, event.source):
+            for event in self._since_invitation([event.source for event in room.timeline.events]):
+                self._note_redaction(event)
+                if update := self._update(room_id, event):
                     yield update
+
+    def _since_invitation(self, events: list[JsonObject]) -> list[JsonObject]:
+        """A room that was just entered comes with what was said there before. What is older than the invitation is
+        not for us: a command in it may have been carried out when we were there the last time."""
+        steps = [event for event in events if _is_entry(event, self._user_id)]
+        invitations = [event for event in steps if event["content"]["membership"] == "invite"]
+        if not steps:
+            return events
+        return events[events.index((invitations or steps)[-1]) + 1 :]
 
     def _note_redaction(self, event: JsonObject) -> None:
         content: Any = event.get("content")
@@ -111,6 +142,16 @@ class Rooms:
                 if f"{text} ".lower().startswith(f"{name}{ending}".lower()):
                     return text[len(name) + len(ending) :].lstrip()
         return text
+
+
+def _is_entry(event: JsonObject, user_id: str) -> bool:
+    """Whether the user is invited or comes in here. A new name or picture is a "join" too, after another one."""
+    content, unsigned = event.get("content"), event.get("unsigned")
+    if event.get("type") != "m.room.member" or event.get("state_key") != user_id or not isinstance(content, dict):
+        return False
+    before = unsigned.get("prev_content") if isinstance(unsigned, dict) else None
+    was_in = isinstance(before, dict) and before.get("membership") == "join"
+    return content.get("membership") == "invite" or (content.get("membership") == "join" and not was_in)
 
 
 def _is_caption(content: JsonObject) -> bool:

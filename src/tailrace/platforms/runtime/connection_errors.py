@@ -9,11 +9,24 @@ from tailrace.delivery.port import AnyReply, Failed, Unknown
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 
 
+def no_connection(error: Exception) -> str:
+    """Where to and why not, in words of the system: what the library says has the address twice, and its own terms."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {str(error) or type(error).__name__}"
+    return f"no connection to {error.host}:{error.port}: {_cause(error.os_error)}"
+
+
+def _cause(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return str(getattr(error, "verify_message", "") or error.strerror or error)  # of a certificate; of all others
+
+
 def reply_without_answer(error: Exception) -> AnyReply:
     """Certain where no connection was made: then nothing was written. Unknown in every other case."""
     match error:
         case aiohttp.ClientConnectorError():
-            return Failed(f"no connection: {error.os_error.strerror or error.os_error}")
+            return Failed(no_connection(error))
         case aiohttp.ConnectionTimeoutError():
             return Failed("no connection in time")
         case _:

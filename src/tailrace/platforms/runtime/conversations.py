@@ -18,7 +18,7 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_for_us
+from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, command_meant, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
@@ -137,19 +137,27 @@ class Conversations:
 
     async def _offer_pairing(self, update: Update) -> None:
         """A new user gets a pairing code in private, and another once that has expired. In a group their messages are
-        ignored."""
+        ignored; the log names whoever speaks to the bot there, once."""
         user = self._requester(update.sender)
-        if update.place.kind != "private" or not isinstance(update, MessageReceived):
+        if not isinstance(update, MessageReceived):
+            return
+        if update.place.kind != "private":
+            if update.addressed and user not in self._told_codes:
+                self._remember_told(user, "")
+                log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
             return
         code = await self._pairing.code_for(user, update.sender.name)
         if code is not None and code != self._told_codes.get(user):
-            self._told_codes[user] = code
-            if len(self._told_codes) > MAX_TOLD_CODES:
-                self._told_codes.popitem(last=False)
+            self._remember_told(user, code)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
             self._deliveries.say(update.place, text, update.update_id, "pairing")
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
+
+    def _remember_told(self, user: str, code: str) -> None:
+        self._told_codes[user] = code
+        if len(self._told_codes) > MAX_TOLD_CODES:
+            self._told_codes.popitem(last=False)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +165,10 @@ class Conversations:
         command = command_in(message.text) if not message.attachments else None
         if command is not None and (message.place.kind == "private" or message.addressed):
             await self._command(message, command)
+            return
+        if message.place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
+            # As a question it would end the answer under way, and with it the question that it was to answer.
+            self._say(message.place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
         if not is_for_us(message, self._settings.respond) and not await self._goes_on(message.place):
             return

@@ -34,15 +34,27 @@ def enabled(config: Config) -> Iterator[str]:
 
 def account_of(config: Config, name: str) -> str:
     """Names the account that the config has on a platform, without showing its secrets: two processes with the same one
-    must not both poll it."""
+    must not both poll it. A new token for the same bot is the same account: what waited for it goes on."""
     settings = settings_of(config, name)
     if settings is None:
         return name
-    fields = {field: getattr(settings, field) for field in settings.__struct_fields__}
-    known = [fields.get(field) for field in ("base_url", "homeserver", "url", "user", "phone_number_id")]
-    keys = [config.secret(value) for field, value in sorted(fields.items()) if field.endswith("_env")]
-    digest = blake2b(repr((known, keys)).encode(), digest_size=6).hexdigest()
+    known = [getattr(settings, field, None) for field in ("base_url", "homeserver", "url", "user", "phone_number_id")]
+    bot = _bot_of(name, config.secret(getattr(settings, "token_env", None)) or "")
+    digest = blake2b(repr((known, bot)).encode(), digest_size=6).hexdigest()
     return f"{name}:{digest}"
+
+
+def _bot_of(name: str, token: str) -> str:
+    """What a token says of whose it is; empty where the settings say it."""
+    match name:
+        case "telegram":  # 123456789:secret
+            return token.partition(":")[0]
+        case "discord":  # id.time.secret
+            return token.partition(".")[0]
+        case "slack":  # xoxb-workspace-bot-secret
+            return token.rpartition("-")[0]
+        case _:
+            return ""
 
 
 def adapter_of(name: str) -> ModuleType:

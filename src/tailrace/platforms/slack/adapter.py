@@ -25,9 +25,9 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
-from tailrace.platforms.slack.replies import code_of, reply_to
+from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
 
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
@@ -56,9 +56,7 @@ PING_S = 5.0  # between checks that the socket is alive
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
 _MARK = "tailrace_message"  # the metadata by which a message of ours is found again
 _HISTORY = 999  # messages of one page, the most that Slack gives
-_BAD_TOKEN = frozenset(
-    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
-)
+_BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
 
 class SlackPlatform(BasePlatform):
@@ -243,7 +241,7 @@ class SlackPlatform(BasePlatform):
         code = code_of(error) if isinstance(error, SlackApiError) else ""
         if code in _BAD_TOKEN:
             return PlatformError(f"a token was refused ({code})", platform=self.name, permanent=True)
-        return PlatformError(code or f"no connection: {str(error) or type(error).__name__}", platform=self.name)
+        return PlatformError(code or no_connection(error), platform=self.name)
 
 
 async def _close(socket: SocketModeClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slack_sdk.errors import SlackApiError
 
-from tailrace.delivery.port import AnyReply, Flood, Gone, MarkupRejected, Place, Refused, TooLong, Unknown
+from tailrace.delivery.port import AnyReply, Failed, Flood, Gone, MarkupRejected, Place, Refused, TooLong, Unknown
 
 DEFAULT_FLOOD_S = 30.0  # where a refusal names no time
 _FLOOD = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
@@ -15,6 +15,7 @@ _THREAD = frozenset(
     {"thread_not_found", "invalid_thread_ts", "cannot_reply_to_message", "restricted_action_thread_locked"}
 )
 _CHAT = frozenset({"channel_not_found", "is_archived", "not_in_channel", "is_inactive", "user_not_found"})
+OLD_TOKEN = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
 _MARKUP = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_chunks"})
 # Slack's own reference: with these, some part of the operation may have succeeded before the error.
 _UNCERTAIN = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
@@ -34,6 +35,8 @@ def reply_to(error: SlackApiError, place: Place, *, markup: bool = True) -> AnyR
         return Flood(_retry_after_s(error))
     if not code or status >= 500 or code in _UNCERTAIN:
         return Unknown(code or f"HTTP {status}")
+    if code in OLD_TOKEN:
+        return Failed(f"the token was refused ({code}): set the app's new one and restart", needs_operator=True)
     if code in _TOO_LONG:
         return TooLong()
     if code in _MARKUP and markup:

@@ -87,7 +87,7 @@ class TelegramPlatform(BasePlatform):
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
         self.hook_path = HOOK_PATH if webhook_url else ""
         self._polling, self._request = self._connections(2), self._connections(256)
-        base_url = (base_url or API_URL).rstrip("/")
+        self._server = base_url = (base_url or API_URL).rstrip("/")
         self._bot = telegram.Bot(
             token,
             base_url=f"{base_url}/bot",
@@ -276,7 +276,7 @@ class TelegramPlatform(BasePlatform):
             return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
         reply = reply_to(error)
         reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
-        return PlatformError(reason, platform=self.name)
+        return PlatformError(reason.replace("no connection", f"no connection to {self._server}", 1), platform=self.name)
 
 
 @cache

@@ -78,12 +78,14 @@ def reply_to(error: TelegramError) -> port.AnyReply:
             return port.Failed("the group has become a supergroup")
         case BadRequest() | Forbidden():
             return _refusal(said, error.message)
+        case InvalidToken() if "unauthorized" in said:
+            return port.Failed("the bot's token was revoked: set a new one and restart", needs_operator=True)
         case InvalidToken():
             return port.Refused("the bot's token is not valid, or the server does not know the method")
         case Conflict():
             return port.Failed(error.message)
         case _ if isinstance(error.__cause__, _UNSENT):
-            return port.Failed(f"no connection: {error.message}")
+            return port.Failed(f"no connection: {str(error.__cause__) or type(error.__cause__).__name__}")
         case _ if error.__cause__ is None:  # an error that the server itself has worded
             return port.Failed(error.message)
         case _:

@@ -43,6 +43,7 @@ _IMAGES = frozenset({"image/jpeg", "image/png"})
 PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
 _PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
+_TOKEN = frozenset({0, 190})  # the access token is no longer good
 _EXPLAINED = {
     0: "the access token is not valid: make a new one, and set it where token_env says",
     190: "the access token has expired: make a new one, and set it where token_env says",
@@ -275,8 +276,8 @@ def _reply_to(refused: _Refusal, place: port.Place) -> port.AnyReply:
         return port.Flood(60.0)
     if code in (100, 131009) and "characters" in details:
         return port.TooLong()
-    if code in _PASSING:
-        return port.Failed(str(refused))
+    if code in _PASSING or code in _TOKEN:
+        return port.Failed(str(refused), needs_operator=code in _TOKEN)
     log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
     return port.Refused(str(refused))
 

@@ -286,6 +286,8 @@ class PlatformConformance:
                         await attempt
                     assert refused.value.permanent
                     assert WRONG_TOKEN.partition(":")[2] not in str(refused.value)
+                # An answer waits for the next token, as it does for a connection.
+                assert isinstance(await platform.perform(rig.place, Send("k", "hello")), Failed)
             finally:
                 await platform.close()
 
