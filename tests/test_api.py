@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -252,6 +253,21 @@ def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
     agent.close()
     with pytest.raises(TailraceError, match="closed"):
         agent.run_conversation("Hi.")
+
+
+def test_an_agent_that_nobody_closed_lets_go_when_it_is_collected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It used to stay open, and to end in tracebacks of tasks that were destroyed."""
+    with provider(reply("Hello.")) as server:
+        before = set(threading.enumerate())
+        answer = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path).run_conversation("Hi.")
+        (thread,) = [t for t in threading.enumerate() if t not in before and t.name == "tailrace-agent"]
+        gc.collect()
+        thread.join(60)
+    assert answer["final_response"] == "Hello."
+    assert not thread.is_alive()
+    assert caplog.messages == []
 
 
 def leave_by_exit() -> None:
