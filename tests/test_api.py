@@ -255,6 +255,14 @@ def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
         agent.run_conversation("Hi.")
 
 
+def test_a_function_that_is_no_tool_is_refused_by_name() -> None:
+    def look(path: str) -> str:
+        return path
+
+    with pytest.raises(TypeError, match="tools: 'look' is no tool: put @tool before it"):
+        Agent(tools=[look])  # type: ignore[list-item]
+
+
 def test_an_agent_that_nobody_closed_lets_go_when_it_is_collected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

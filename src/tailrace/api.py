@@ -55,7 +55,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
+from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Usage, user
 from tailrace.ports import Tool
 from tailrace.runs.recovery import follow
 from tailrace.wire import chat
@@ -161,6 +161,9 @@ class Agent:
         max_turns: int | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
+        for given in tools:
+            if not isinstance(getattr(given, "spec", None), ToolSpec):
+                raise TypeError(f"tools: {getattr(given, '__name__', given)!r} is no tool: put @tool before it")
         self._config = config
         self._tools = tools
         self._directory = directory
