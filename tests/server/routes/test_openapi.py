@@ -75,6 +75,8 @@ async def test_generators_of_clients_can_read_the_document(tmp_path: Path) -> No
     tags = {path: operation["tags"] for path, each in document["paths"].items() for operation in each.values()}
     assert (tags["/runs/{id}"], tags["/v1/messages"], tags["/web/page.js"]) == (["runs"], ["v1"], ["page"])
     assert document["servers"] == [{"url": "/"}]
+    assert document["paths"]["/runs"]["post"]["requestBody"]["required"] is True
+    assert document["paths"]["/runs/{id}/retry"]["post"]["requestBody"]["required"] is False
 
 
 def parts_of(value: Any) -> Iterator[dict[str, Any]]:

@@ -100,6 +100,8 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
     except msgspec.ValidationError as exc:
         raise _invalid(exc, kind) from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        if not body and needs_nothing(kind):
+            return kind()
         problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
         raise ApiError(400, problem, code="invalid_json") from exc
 
@@ -132,6 +134,13 @@ def query_of(request: web.Request, kind: type[S]) -> S:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as exc:
         raise _invalid(exc, kind) from exc
+
+
+def needs_nothing(kind: object) -> bool:
+    """Whether a body of this type may be left out: it is a struct in which every field has a default."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return False
+    return not any(field.required for field in msgspec.structs.fields(kind))
 
 
 @cache

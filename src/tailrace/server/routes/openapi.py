@@ -13,6 +13,7 @@ from aiohttp import web
 from tailrace import __version__
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import Shape, shape_of
+from tailrace.server.http.request_body import needs_nothing
 from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schema
 
 _REF: Final = "#/components/schemas/{name}"
@@ -133,7 +134,7 @@ def _operation(route: Route, schema_of: dict[Any, JsonObject]) -> JsonObject:
         operation["responses"].setdefault(str(status), _error(route, status))
     if route.body is not None:
         content = {"application/json": {"schema": schema(route.body)}}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": not needs_nothing(route.body), "content": content}
     operation["security"] = [] if route.access == "open" else [{"bearer": []}, {"header": []}]
     if route.access not in ("open", "any"):
         operation["x-scope"] = route.access
