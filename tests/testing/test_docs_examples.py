@@ -23,7 +23,7 @@ def test_the_example_runs(number: int) -> None:
         [sys.executable, "-W", "error::ResourceWarning", "-c", EXAMPLES[number]],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
