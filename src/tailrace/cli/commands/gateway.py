@@ -98,7 +98,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
         if recovered := await app.recover():
-            log.info("resuming %d unfinished runs", len(recovered))
+            log.info("unfinished runs that go on: %d", len(recovered))
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))

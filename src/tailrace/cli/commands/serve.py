@@ -155,7 +155,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
             ) as server,
         ):
             if recovered := await app.recover():
-                log.info("resuming %d unfinished runs", len(recovered))
+                log.info("unfinished runs that go on: %d", len(recovered))
             if worker is None:
                 _print_address(server.url)
                 _log_config(config)
