@@ -79,7 +79,7 @@ $(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
-	@echo "· installing the test and check tools (once)" >&2
+	@echo "· installing the test and check tools (once; a minute or more)" >&2
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) --require-hashes -r requirements/dev.txt
 	@touch $@
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -264,6 +265,32 @@ def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
     agent.close()
     with pytest.raises(TailraceError, match="closed"):
         agent.run_conversation("Hi.")
+
+
+def test_a_function_that_is_no_tool_is_refused_by_name() -> None:
+    def look(path: str) -> str:
+        return path
+
+    with pytest.raises(TypeError, match="tools: 'look' is no tool: put @tool before it"):
+        Agent(tools=[look])  # type: ignore[list-item]
+
+
+def test_an_agent_that_nobody_closed_lets_go_when_it_is_collected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It used to stay open, and to end in tracebacks of tasks that were destroyed."""
+    with provider(reply("Hello.")) as server:
+        before = set(threading.enumerate())
+        answer = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path).run_conversation("Hi.")
+        (thread,) = [t for t in threading.enumerate() if t not in before and t.name == "tailrace-agent"]
+        for _ in range(600):  # a thread that is about to let go of it may keep it from the first collection
+            gc.collect()
+            thread.join(0.1)
+            if not thread.is_alive():
+                break
+    assert answer["final_response"] == "Hello."
+    assert not thread.is_alive()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def leave_by_exit() -> None:

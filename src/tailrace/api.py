@@ -13,8 +13,9 @@ import os
 import queue
 import secrets
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
@@ -173,6 +174,9 @@ class Agent:
         max_turns: int | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
+        for given in tools:
+            if not isinstance(getattr(given, "spec", None), ToolSpec):
+                raise TypeError(f"tools: {getattr(given, '__name__', given)!r} is no tool: put @tool before it")
         self._config = config
         self._tools = _checked(tools)
         self._directory = directory
@@ -300,17 +304,20 @@ class AIAgent:
 
     Both are called in the thread that called `run_conversation`: what ends that thread there (`sys.exit()`, Ctrl-C)
     stops the turn and is raised by `run_conversation`. Usable from any thread; close it, or use it in a `with` block,
-    to let go of what it has open."""
+    to let go of what it has open at once. One that is forgotten lets go of it when it is collected."""
 
-    __slots__ = ("_agent", "_loop", "_open", "_opening", "_thread", "stream_callback")  # a misspelt name raises
+    # A misspelt name raises.
+    __slots__ = ("__weakref__", "_agent", "_forgotten", "_loop", "_open", "_opening", "_thread", "stream_callback")
 
     def __init__(self, *, stream_callback: StreamCallback | None = None, **options: Any) -> None:
         self.stream_callback = stream_callback
         self._agent = Agent(**options)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-agent", daemon=True)
+        self._thread = threading.Thread(target=_run_and_close, args=(self._loop,), name="tailrace-agent", daemon=True)
         self._open = False
         self._opening = threading.Lock()
+        self._forgotten = weakref.finalize(self, _let_go, self._agent, self._loop, self._thread)
+        self._forgotten.atexit = False  # the thread ends with the process
 
     @property
     def on_approval(self) -> OnApproval | None:
@@ -350,6 +357,7 @@ class AIAgent:
             self._wait(self._agent.stop())
 
     def close(self) -> None:
+        self._forgotten.detach()
         if self._open:
             self._wait(self._agent.__aexit__(None, None, None))
             self._open = False
@@ -448,6 +456,20 @@ class AIAgent:
             "error": result.error.message if result.error else None,
             "not_executed": [msgspec.to_builtins(action) for action in result.not_executed],
         }
+
+
+def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
+    with closing(loop):
+        loop.run_forever()
+
+
+def _let_go(agent: Agent, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Closes what an agent that nobody closed has open. Waits for nothing: the collector may call it in any thread."""
+    if thread.is_alive():
+        closed = asyncio.run_coroutine_threadsafe(agent.__aexit__(None, None, None), loop)
+        closed.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+    else:
+        loop.close()
 
 
 async def _outcome_of(given: Awaitable[Answer]) -> Answer | BaseException:

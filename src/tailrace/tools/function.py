@@ -180,7 +180,8 @@ def _schema(args: type[msgspec.Struct], name: str) -> JsonObject:
     try:
         return schema_of(args)
     except TypeError as exc:
-        raise TypeError(f"{name}: {exc}") from exc
+        reason = str(exc).rpartition("\n")[2]  # before it stand options of msgspec's, which a tool does not have
+        raise TypeError(f"{name}: {reason}; take one that JSON has, a dataclass or a msgspec.Struct") from exc
 
 
 def _has_description(hint: Any) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tailrace.errors import ConfigError, Rejected, StreamCut
-from tailrace.messages import Completion, Dialect, ModelRequest, TextDelta, user
+from tailrace.messages import Completion, Dialect, Image, Message, ModelRequest, Text, TextDelta, user
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
@@ -23,6 +23,7 @@ from tailrace.providers.transport.opening import open_transport
 from tailrace.providers.transport.port import Transport
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 # What the provider itself gives differently each time, or in one of the two ways only.
 VOLATILE = {"id", "created", "created_at", "completed_at", "timings"}
 
@@ -184,12 +185,38 @@ async def test_a_prompt_past_the_context_is_refused_not_retried(real_models: Pat
     server = LocalServer(real_models, slots=1, context_tokens=512)
     provider = LocalProvider(server, transport)
     try:
-        with pytest.raises(Rejected, match="exceeds the available context size") as caught:
+        with pytest.raises(
+            Rejected, match=r"exceeds the available context size \(512 tokens\): ask for less"
+        ) as caught:
             async with provider.stream(asking("river stone " * 600)):
                 raise AssertionError("a refused request has no answer")
     finally:
         await server.aclose()
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_what_the_model_cannot_read_is_refused_not_retried(
+    server: LocalServer, transport: Transport, dialect: Dialect
+) -> None:
+    """llama.cpp calls an image a failure of its own, with status 500."""
+    provider = LocalProvider(server, transport, dialect=dialect)
+    seen = Message("user", (Text("What is this?"), Image(data=PIXEL, media_type="image/png")))
+    request = asking("", messages=(seen,))
+    with pytest.raises(Rejected, match=r"^local/smollm2-135m takes no images: it reads and writes text alone") as whole:
+        await provider.complete(request)
+    with pytest.raises(Rejected, match="takes no images") as streamed:
+        async with provider.stream(request):
+            raise AssertionError("a refused request has no answer")
+    assert (whole.value.status, streamed.value.status) == (400, 400)
+
+
+async def test_embeddings_are_refused_not_retried(server: LocalServer, transport: Transport) -> None:
+    provider = LocalProvider(server, transport)
+    with pytest.raises(Rejected, match=r"^local/smollm2-135m has no embeddings: it reads and writes text") as caught:
+        async with provider.relay("/embeddings", {"model": MODEL_NAME, "input": "hi"}) as reply:
+            await reply.fields()
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_by_model")
 
 
 async def test_what_the_user_must_change_is_not_a_provider_failure(tmp_path: Path, transport: Transport) -> None:

@@ -203,8 +203,14 @@ async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
         _, unknown = await server.json("POST", "/runs", {"input": "x", "modell": "y"})
         _, query = await server.json("GET", "/runs?limit=no")
         _, misspelt = await server.json("GET", "/runs?sesion=s")
+        _, status = await server.json("GET", "/runs?status=broken")
+        _, day = await server.json("GET", "/usage?since=yesterday")
     assert body["error"]["param"] == "durability"
-    assert "modell" in unknown["error"]["message"]
+    assert body["error"]["message"].endswith("'eternal'; there are committed, fsync, memory")
+    fields = "durability, idempotency_key, input, model, session"
+    assert unknown["error"]["message"].endswith(f"unknown field `modell`; there are {fields}")
+    assert status["error"]["message"].startswith("status: Invalid enum value 'broken'; there are completed, failed")
+    assert day["error"]["message"] == "since: expected a day as 2026-11-30"
     assert query["error"]["param"] == "limit"
     assert "no such parameter: 'sesion'" in misspelt["error"]["message"]
 
@@ -390,8 +396,8 @@ def test_a_model_without_a_key_is_refused_with_a_status_that_no_client_tries_aga
         ("/chat/completions", "no such route: the base URL of this client must end in /v1"),
         ("/responses/resp_1", "no such route: the base URL of this client must end in /v1"),
         ("/v1/v1/messages", "no such route: the base URL of this client must not end in /v1"),
-        ("/v1/images/generations", "no such route"),
-        ("/nowhere", "no such route"),
+        ("/v1/images/generations", "no such route; /openapi.json lists those that there are"),
+        ("/nowhere", "no such route; /openapi.json lists those that there are"),
     ],
 )
 async def test_a_wrong_base_url_is_told_the_right_one(tmp_path: Path, path: str, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -62,6 +63,29 @@ async def test_the_document_is_whole(tmp_path: Path) -> None:
         for operation in operations.values():
             named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
             assert named == set(re.findall(r"\{(\w+)\}", path))
+
+
+async def test_generators_of_clients_can_read_the_document(tmp_path: Path) -> None:
+    """They stop at an array whose `items` are no schema, put each tag into a module of its own, and want a server."""
+    async with running_server(tmp_path) as server:
+        _, document = await server.json("GET", "/openapi.json")
+    arrays = [each for each in parts_of(document) if each.get("type") == "array"]
+    assert arrays
+    assert [each for each in arrays if not isinstance(each.get("items"), dict)] == []
+    tags = {path: operation["tags"] for path, each in document["paths"].items() for operation in each.values()}
+    assert (tags["/runs/{id}"], tags["/v1/messages"], tags["/web/page.js"]) == (["runs"], ["v1"], ["page"])
+    assert document["servers"] == [{"url": "/"}]
+    assert document["paths"]["/runs"]["post"]["requestBody"]["required"] is True
+    assert document["paths"]["/runs/{id}/retry"]["post"]["requestBody"]["required"] is False
+
+
+def parts_of(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from parts_of(part)
 
 
 async def test_answers_keep_to_their_schemas(tmp_path: Path) -> None:

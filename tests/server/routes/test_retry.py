@@ -49,6 +49,17 @@ async def test_a_run_that_goes_on_is_not_asked_again(tmp_path: Path) -> None:
     assert status == 409
 
 
+async def test_it_takes_no_body_where_there_is_nothing_to_say(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("One."), reply("Two.")) as server:
+        run = await ask(server, "First?")
+        await server.app.agents.finished(run)
+        status, again = await server.json("POST", f"/runs/{run}/retry")
+        finished = await server.app.agents.finished(again["id"])
+        needed, _ = await server.json("POST", "/runs")
+    assert (status, finished.output) == (201, "Two.")
+    assert needed == 400
+
+
 async def test_a_failure_comes_with_what_to_do(tmp_path: Path) -> None:
     async with running_server(tmp_path, "status-401", "status-401", reply("Fine.")) as server:
         failed = await ask(server, "Hi?")

@@ -259,7 +259,7 @@ async def test_what_is_no_stored_response_is_404(tmp_path: Path, given: str) -> 
         status, body = await server.get(f"{PATH}/{given}")
         prior = await server.post(PATH, ask("up-chat/ok", previous_response_id=given))
     assert status == 404
-    assert prior[0] == 404
+    assert (prior[0], prior[1]["error"]["param"]) == (404, "previous_response_id")
     assert "error" in body
 
 

@@ -83,7 +83,7 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipe
     stop = stop_event()
     async with open_app(config, directory=directory) as app, app.processes:
         if recovered := await app.recover():
-            log.info("resuming %d unfinished runs", len(recovered))
+            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
         async with FlatTaskGroup() as group:
             recovering = group.create_task(app.keep_recovering())
             serving = group.create_task(serve_stdio(app, defaults, pipes))

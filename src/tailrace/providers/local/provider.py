@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from tailrace.errors import Rejected, Retryable, StreamCut
+from tailrace.errors import ProviderError, Rejected, Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
@@ -22,6 +22,15 @@ from tailrace.wire.peer_json import text_of
 
 __all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]
 
+# What llama.cpp says of a request that its model cannot answer, and what that means. It calls most of them failures of
+# its own (500, 501), which clients would try again in vain.
+CANNOT: Final[Mapping[str, str]] = {
+    "image input is not supported": "takes no images",
+    "audio input is not supported": "takes no sound",
+    "unsupported content[].type": "takes no files",
+    "does not support embeddings": "has no embeddings",
+}
+TOO_LONG: Final = ", try increasing it"  # of a prompt that exceeds the context
 DEATH_NOTICE_S: Final = 1.0  # a connection that broke: how long to wait for the news that the server died
 
 
@@ -50,15 +59,15 @@ class LocalProvider:
         try:
             async with provider.stream(request) as answer:
                 yield answer
-        except Retryable as exc:
-            raise await self._explained(exc) from exc
+        except ProviderError as exc:
+            raise await self._explained(exc, request.model) from exc
 
     async def complete(self, request: ModelRequest) -> Completion:
         provider = await self._at_address(request.model)
         try:
             return await provider.complete(request)
-        except Retryable as exc:
-            raise await self._explained(exc) from exc
+        except ProviderError as exc:
+            raise await self._explained(exc, request.model) from exc
 
     @asynccontextmanager
     async def relay(
@@ -69,8 +78,8 @@ class LocalProvider:
         try:
             async with provider.relay(route, body, headers, ours) as reply:
                 yield reply
-        except Retryable as exc:
-            raise await self._explained(exc) from exc
+        except ProviderError as exc:
+            raise await self._explained(exc, text_of(body.get("model"))) from exc
 
     async def _at_address(self, model: str) -> HttpProvider:
         if not self._server.serves(model):
@@ -92,9 +101,16 @@ class LocalProvider:
         )
         return HttpProvider(endpoint, self._transport)
 
-    async def _explained(self, exc: Retryable) -> Retryable:
-        """The same kind of failure, with the cause where the server died of it."""
-        if exc.status is not None:  # it lives to tell
+    async def _explained(self, exc: ProviderError, model: str) -> ProviderError:
+        """The same kind of failure, with the cause where the server died of it; or that the model cannot do this."""
+        for words, what in CANNOT.items():
+            if words in str(exc):
+                message = f"{self.name}/{model} {what}: it reads and writes text alone; name another model"
+                return Rejected(message, code="unsupported_by_model", status=400, provider=self.name)
+        if TOO_LONG in str(exc):  # nobody who asks can increase it
+            message = str(exc).replace(TOO_LONG, ": ask for less, or name a model that reads more")
+            return Rejected(message, code=exc.code, status=exc.status, provider=self.name)
+        if exc.status is not None or not isinstance(exc, Retryable):  # it lives to tell
             return exc
         obituary = await self._server.died(within_s=DEATH_NOTICE_S)
         if obituary is None or not isinstance(exc, StreamCut):

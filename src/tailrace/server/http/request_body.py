@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from aiohttp import web
@@ -100,8 +100,10 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
             return await asyncio.to_thread(decoder.decode, body)
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
-        raise _invalid(exc) from exc
+        raise _invalid(exc, kind) from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        if not body and needs_nothing(kind):
+            return kind()
         problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
         raise ApiError(400, problem, code="invalid_json") from exc
 
@@ -133,7 +135,14 @@ def query_of(request: web.Request, kind: type[S]) -> S:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as exc:
-        raise _invalid(exc) from exc
+        raise _invalid(exc, kind) from exc
+
+
+def needs_nothing(kind: object) -> bool:
+    """Whether a body of this type may be left out: it is a struct in which every field has a default."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return False
+    return not any(field.required for field in msgspec.structs.fields(kind))
 
 
 @cache
@@ -141,7 +150,45 @@ def _parameters(kind: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
-def _invalid(exc: msgspec.ValidationError) -> ApiError:
+def _invalid(exc: msgspec.ValidationError, kind: object) -> ApiError:
     place, message = request_mistake(exc)
     param = place.lstrip(".") or None
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        message = _in_our_words(kind, param or "", message)
     return ApiError(400, f"{param or 'the body'}: {message}", param=param)
+
+
+def _in_our_words(kind: type[msgspec.Struct], name: str, message: str) -> str:
+    """The message with what would have been right, where the mistake is in the struct itself."""
+    hint = _type_of(kind, name)
+    known: Iterable[object] = ()
+    if not name and message.startswith("Object contains unknown field"):
+        known = _parameters(kind)
+    elif message.startswith("Invalid enum value"):
+        known = _literals(hint)
+    elif " matching regex " in message:
+        return next((f"expected {meaning}" for meaning in _meanings(hint)), message)
+    there_are = ", ".join(sorted(map(str, known)))
+    return f"{message}; there are {there_are}" if there_are else message
+
+
+def _type_of(kind: type[msgspec.Struct], name: str) -> object:
+    return next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == name), None)
+
+
+def _literals(hint: object) -> Iterator[object]:
+    """The values of the literals in a type."""
+    for part in get_args(hint):
+        if get_origin(hint) is Literal:
+            yield part
+        else:
+            yield from _literals(part)
+
+
+def _meanings(hint: object) -> Iterator[str]:
+    """The descriptions in a type."""
+    for part in get_args(hint):
+        if isinstance(part, msgspec.Meta) and part.description:
+            yield part.description
+        else:
+            yield from _meanings(part)

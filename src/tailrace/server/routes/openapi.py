@@ -13,6 +13,7 @@ from aiohttp import web
 from tailrace import __version__
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import Shape, shape_of
+from tailrace.server.http.request_body import needs_nothing
 from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schema
 
 _REF: Final = "#/components/schemas/{name}"
@@ -75,9 +76,10 @@ def document(table: Sequence[Route]) -> JsonObject:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, schema_of)
     errors = {f"Error_{shape}": schema for shape, schema in ERROR_SCHEMAS.items()}
-    return {
+    whole: JsonObject = {
         "openapi": "3.1.0",
         "info": {"title": "Tailrace", "version": __version__},
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": {**components, **errors},
@@ -87,6 +89,29 @@ def document(table: Sequence[Route]) -> JsonObject:
             },
         },
     }
+    read_by_generators: JsonObject = _with_items(whole)
+    return read_by_generators
+
+
+def _with_items(value: Any) -> Any:
+    """The same schemas as generators of clients can read them: they want the `items` of every array to be a schema.
+    msgspec has none for a list of anything, and `false` behind the items of a tuple, whose length says the same."""
+    match value:
+        case dict():
+            read = {key: _with_items(item) for key, item in value.items() if key != "items" or item is not False}
+            if read.get("type") == "array":
+                read.setdefault("items", {})
+            return read
+        case list() | tuple():
+            return [_with_items(item) for item in value]
+        case _:
+            return value
+
+
+def _tag(path: str) -> str:
+    """What generated clients group by: the first word of the path. All files of the page are one group."""
+    word = path.split("/")[1]
+    return "page" if word in ("", "web") else word
 
 
 def _types(table: Iterable[Route]) -> Iterator[Any]:
@@ -100,6 +125,7 @@ def _operation(route: Route, schema_of: dict[Any, JsonObject]) -> JsonObject:
 
     operation: JsonObject = {
         "operationId": _operation_id(route),
+        "tags": [_tag(route.path)],
         "summary": route.description,
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _answer(route, schema)},
@@ -108,7 +134,7 @@ def _operation(route: Route, schema_of: dict[Any, JsonObject]) -> JsonObject:
         operation["responses"].setdefault(str(status), _error(route, status))
     if route.body is not None:
         content = {"application/json": {"schema": schema(route.body)}}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": not needs_nothing(route.body), "content": content}
     operation["security"] = [] if route.access == "open" else [{"bearer": []}, {"header": []}]
     if route.access not in ("open", "any"):
         operation["x-scope"] = route.access

@@ -184,7 +184,7 @@ class Responses:
                 400, "give either previous_response_id or conversation, not both", param="previous_response_id"
             )
         if storage.previous_response_id:
-            run = await response_run(self._journal, storage.previous_response_id, caller)
+            run = await response_run(self._journal, storage.previous_response_id, caller, param="previous_response_id")
             if run.state not in ENDED:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)

@@ -45,22 +45,22 @@ class Origin(Value):
     state: JsonObject = msgspec.field(default_factory=dict)  # fields of the response that are ours, not the provider's
 
 
-def no_such_response(response_id: str) -> ApiError:
-    return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param="response_id")
+def no_such_response(response_id: str, param: str = "response_id") -> ApiError:
+    return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param=param)
 
 
-async def response_run(journal: Journal, response_id: str, caller: Identity) -> Run:
+async def response_run(journal: Journal, response_id: str, caller: Identity, param: str = "response_id") -> Run:
     """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
-    another key's is answered as one that does not exist."""
+    another key's is answered as one that does not exist. `param` is where the client gave the id."""
     run_id = run_id_of(response_id)
     if not response_id.startswith(RESPONSES.prefix) or run_id == response_id:
-        raise no_such_response(response_id)
+        raise no_such_response(response_id, param)
     try:
         run = await journal.get(run_id)
     except RunNotFound as exc:
-        raise no_such_response(response_id) from exc
+        raise no_such_response(response_id, param) from exc
     if not run.new.input.get("origin") or not caller.owns(owner_of(run)):
-        raise no_such_response(response_id)
+        raise no_such_response(response_id, param)
     return run
 
 
