@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
-from tailrace.platforms.runtime.registry import account_of, make_platform
+from tailrace.platforms.runtime.registry import account_of, former_account_of, make_platform
 from tailrace.system.extras import install_command
 
 LIBRARIES = {"telegram": "telegram", "discord": "discord", "slack": "slack_sdk.errors", "matrix": "nio"}
@@ -37,6 +37,7 @@ def test_without_its_library_one_line_says_what_to_install(
         ('whatsapp: {phone_number_id: "106"}', "old", "new", None),
         ('homeassistant: {url: "http://127.0.0.1:8123"}', "old", "new", None),
         ('matrix: {homeserver: "http://127.0.0.1", user: "@bot:localhost", token_env: TOKEN}', "old", "new", None),
+        ('matrix: {homeserver: "http://127.0.0.1", token_env: TOKEN}', "ours", "ours", "theirs"),
     ],
 )
 def test_a_new_token_of_the_same_bot_is_the_same_account(
@@ -54,3 +55,9 @@ def test_a_new_token_of_the_same_bot_is_the_same_account(
     assert token not in account(token)
     if other is not None:
         assert account(other) != account(token)
+
+
+def test_an_account_is_known_by_what_it_was_called_while_it_was_its_tokens(tmp_path: Path) -> None:
+    """An answer that an earlier version began to show is shown to its end."""
+    (tmp_path / "config.yaml").write_text("platforms: {telegram: {}}\n", encoding="utf-8")
+    assert former_account_of(load({"TELEGRAM_BOT_TOKEN": "12:old"}, tmp_path), "telegram") == "telegram:babe0eb5ee74"

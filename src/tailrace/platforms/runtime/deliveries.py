@@ -132,8 +132,8 @@ class Deliveries(RunHost["_Delivery"]):
         self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown")
 
     def _wants(self, run: Run) -> bool:
-        account = "" if self._lease is None else self._lease.account
-        return platform_of(run) == self._platform.name and account_of_delivery(run) in ("", account)
+        accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
+        return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)

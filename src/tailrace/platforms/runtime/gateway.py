@@ -24,7 +24,7 @@ from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.platform_lease import PlatformLease
-from tailrace.platforms.runtime.registry import account_of, enabled, make_platform, settings_of
+from tailrace.platforms.runtime.registry import account_of, enabled, former_account_of, make_platform, settings_of
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.platforms")
@@ -138,7 +138,8 @@ class PlatformRunner:
         self._degraded = app.degraded
         self._group = group
         self._processes = app.processes
-        self._lease = PlatformLease(app.journal, app.processes, account_of(app.config, platform.name))
+        account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
+        self._lease = PlatformLease(app.journal, app.processes, account, former)
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)

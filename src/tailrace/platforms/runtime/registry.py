@@ -38,13 +38,29 @@ def account_of(config: Config, name: str) -> str:
     settings = settings_of(config, name)
     if settings is None:
         return name
-    known = [getattr(settings, field, None) for field in ("base_url", "homeserver", "url", "user", "phone_number_id")]
-    bot = _bot_of(name, config.secret(getattr(settings, "token_env", None)) or "")
-    digest = blake2b(repr((known, bot)).encode(), digest_size=6).hexdigest()
-    return f"{name}:{digest}"
+    token = config.secret(getattr(settings, "token_env", None)) or ""
+    return _account(name, [*_told_of(settings), _bot_of(name, settings, token)])
 
 
-def _bot_of(name: str, token: str) -> str:
+def former_account_of(config: Config, name: str) -> str:
+    """What the account was called before it outlived its token. A delivery of then is finished now."""
+    settings = settings_of(config, name)
+    if settings is None:
+        return name
+    fields = {field: getattr(settings, field) for field in settings.__struct_fields__}
+    keys = [config.secret(value) for field, value in sorted(fields.items()) if field.endswith("_env")]
+    return _account(name, (_told_of(settings), keys))
+
+
+def _account(name: str, known: object) -> str:
+    return f"{name}:{blake2b(repr(known).encode(), digest_size=6).hexdigest()}"
+
+
+def _told_of(settings: PlatformSettings) -> list[object]:
+    return [getattr(settings, field, None) for field in ("base_url", "homeserver", "url", "user", "phone_number_id")]
+
+
+def _bot_of(name: str, settings: PlatformSettings, token: str) -> str:
     """What a token says of whose it is; empty where the settings say it."""
     match name:
         case "telegram":  # 123456789:secret
@@ -54,7 +70,8 @@ def _bot_of(name: str, token: str) -> str:
         case "slack":  # xoxb-workspace-bot-secret
             return token.rpartition("-")[0]
         case _:
-            return ""
+            is_told = any(getattr(settings, field, None) for field in ("url", "user", "phone_number_id"))
+            return "" if is_told else token
 
 
 def adapter_of(name: str) -> ModuleType:
