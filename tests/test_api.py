@@ -101,7 +101,7 @@ def test_what_is_no_tool_is_refused_where_the_agent_is_made() -> None:
 
     for wrong in ([forecast], ["terminal"], "terminal"):
         no_tools: Any = wrong
-        with pytest.raises(TypeError, match="is no tool: `@tool` makes one of a function"):
+        with pytest.raises(TypeError, match="is no tool: put @tool before it"):
             Agent(tools=no_tools)
     with pytest.raises(TypeError, match="two have the name 'forecast'"):
         Agent(tools=[tool(forecast), tool(name="forecast")(forecast)])

@@ -97,7 +97,7 @@ def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
     for tool in tools:
         spec = getattr(tool, "spec", None)
         if not isinstance(spec, ToolSpec):
-            raise TypeError(f"tools: {tool!r} is no tool: `@tool` makes one of a function")
+            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: put @tool before it")
         if spec.name in names:
             raise TypeError(f"tools: two have the name {spec.name!r}")
         names.add(spec.name)
@@ -174,9 +174,6 @@ class Agent:
         max_turns: int | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
-        for given in tools:
-            if not isinstance(getattr(given, "spec", None), ToolSpec):
-                raise TypeError(f"tools: {getattr(given, '__name__', given)!r} is no tool: put @tool before it")
         self._config = config
         self._tools = _checked(tools)
         self._directory = directory
