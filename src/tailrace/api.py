@@ -55,9 +55,10 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Usage, user
+from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
 from tailrace.runs.recovery import follow
+from tailrace.tools.toolbox import given_tools
 from tailrace.wire import chat
 
 log = logging.getLogger("tailrace.api")
@@ -89,19 +90,6 @@ class RunResult(msgspec.Struct, frozen=True):
         if self.status == "failed":
             raise _unsuccessful(self.status, self.error)
         return self
-
-
-def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Raises `TypeError` for what is no tool, and where two have one name."""
-    names: set[str] = set()
-    for tool in tools:
-        spec = getattr(tool, "spec", None)
-        if not isinstance(spec, ToolSpec):
-            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: put @tool before it")
-        if spec.name in names:
-            raise TypeError(f"tools: two have the name {spec.name!r}")
-        names.add(spec.name)
-    return tools
 
 
 def _unsuccessful(status: RunStatus, error: RunFailure | None) -> RunUnsuccessful:
@@ -175,7 +163,7 @@ class Agent:
         on_approval: OnApproval | None = None,
     ) -> None:
         self._config = config
-        self._tools = _checked(tools)
+        self._tools = given_tools(tools)
         self._directory = directory
         self.session = session or f"ses_{secrets.token_hex(8)}"
         self.on_approval = on_approval

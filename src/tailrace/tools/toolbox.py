@@ -1,13 +1,14 @@
-"""The built-in tools by name: what `agent.tools` may list."""
+"""The tools of an agent: the built-in ones by name, which `agent.tools` may list, and those that a program gives."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from tailrace.errors import ConfigError
+from tailrace.messages import ToolSpec
 from tailrace.ports import Tool
 
 # Each is imported when it is asked for: a run without tools pays for none.
@@ -41,3 +42,16 @@ def _tool_class(name: str) -> Any:
     close = difflib.get_close_matches(name, BUILTIN, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(BUILTIN)}"
     raise ConfigError(f"there is no tool named {name!r}; {hint}", key="agent.tools")
+
+
+def given_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Raises `TypeError` for what is no tool, and where two have one name."""
+    names: set[str] = set()
+    for tool in tools:
+        spec = getattr(tool, "spec", None)
+        if not isinstance(spec, ToolSpec):
+            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: put @tool before it")
+        if spec.name in names:
+            raise TypeError(f"tools: two have the name {spec.name!r}")
+        names.add(spec.name)
+    return tools
