@@ -7,8 +7,10 @@ provider and the platforms are servers on loopback, in the test's own process. N
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +33,7 @@ from tailrace.wire.sse import SseDecoder
 # long counts as hung: a machine under load needs more.
 LEASE_S = float(os.environ.get("TAILRACE_TEST_LEASE_S", "2.5"))
 PATIENCE_S = 60.0  # after which a test gives up
+LAST_WORDS_S = 10.0  # for the rest of the log of a process that was killed
 
 CONFIG = """\
 model: {{provider: fake, name: any}}
@@ -102,11 +105,18 @@ class Node:
         """As `kill -9` does."""
         self._child.send_signal(signal.SIGKILL)
         await self._child.wait()
-        await self._reading
+        with contextlib.suppress(TimeoutError):  # a tool that it left behind may hold the end of its log open
+            await asyncio.wait_for(self._reading, LAST_WORDS_S)
         self._child.close()
 
     def hang(self) -> None:
+        """SIGSTOP between two commits: stopped within one, it would hold the lock of a SQLite file, and nobody could
+        write."""
+        database = load({}, self.home).database
         self._child.send_signal(signal.SIGSTOP)
+        while not _has_stopped(self.pid) or (database is not None and _is_locked(database)):
+            self._child.send_signal(signal.SIGCONT)
+            self._child.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self._child.send_signal(signal.SIGCONT)
@@ -121,6 +131,21 @@ class Node:
     def terminate(self) -> None:
         """SIGTERM, without waiting for the end."""
         self._child.send_signal(signal.SIGTERM)
+
+
+def _has_stopped(pid: int) -> bool:
+    """Every thread of it: a signal takes a moment to reach them."""
+    states = (task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return all(state == "T" for state in states)
+
+
+def _is_locked(database: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(database, timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 class Cluster:
