@@ -392,6 +392,21 @@ async def test_first_events_that_nothing_follows_leave_at_the_end_of_the_tick(tm
     assert seen == [0, 1, 2]
 
 
+async def test_D52_first_events_without_bytes_begin_nothing(tmp_path: Path) -> None:
+    begun: list[bool] = []
+
+    async def play(stream: EventStream) -> None:
+        stream.send_with_next(b"")
+        begun.append(stream.begun)
+        stream.send(b"data: 1\n\n")
+        begun.append(stream.begun)
+
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
+        body = await body_of(server)
+    assert body == b"data: 1\n\ndata: [DONE]\n\n"
+    assert begun == [False, True]
+
+
 async def test_H94_first_events_that_a_failure_follows_at_once_leave_before_its_error_event(tmp_path: Path) -> None:
     async def play(stream: EventStream) -> None:
         stream.send_with_next(b"data: 1\n\n")

@@ -161,7 +161,9 @@ class EventStream:
     def send_with_next(self, data: bytes) -> None:
         """As `send`, for an answer whose end is about to come: where these are the first events, they leave together
         with what is sent next, at the latest at the end of this tick of the loop. A short answer is then one write."""
-        if self._transport is not None or not data:
+        if not data:
+            return
+        if self._transport is not None:
             self.send(data)
             return
         if not self._waiting:

@@ -218,13 +218,13 @@ class _LiveListener(CallLog):
     def _begin_answer(self, deltas: list[AnyDelta]) -> None:
         """A short answer comes in one read, its end included: it leaves in one write, too."""
         encoder = self._encoder = self._encoder_of(self._provider)
-        data = encoder.encode(deltas)
+        if not (data := encoder.encode(deltas)):
+            return  # nothing is sent yet: an error can still be a status (D52)
         for delta in deltas:
             if delta.__class__ is FinishDelta:
                 self.stream.send_with_next(data)
                 return
-        if data:
-            self.stream.send(data)
+        self.stream.send(data)
 
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
