@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -116,6 +117,7 @@ class Node:
         self._child.send_signal(signal.SIGSTOP)
         while not _has_stopped(self.pid) or (database is not None and _is_locked(database)):
             self._child.send_signal(signal.SIGCONT)
+            time.sleep(0.001)  # it must come to the end of its commit
             self._child.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -135,8 +137,11 @@ class Node:
 
 def _has_stopped(pid: int) -> bool:
     """Every thread of it: a signal takes a moment to reach them."""
-    states = (task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat"))
-    return all(state == "T" for state in states)
+    try:
+        states = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        return False
+    return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
 
 
 def _is_locked(database: Path) -> bool:
