@@ -30,7 +30,11 @@ def require_writable_store(config: Config) -> None:
     from tailrace.journal.sqlite.integrity import unwritable
 
     file = config.database
-    if file is not None and file.exists() and (place := unwritable(file)) is not None:
+    try:
+        is_there = file is not None and file.exists()
+    except PermissionError:  # it may not even be looked for
+        is_there = True
+    if file is not None and is_there and (place := unwritable(file)) is not None:
         message = f"{place} cannot be written to: it is another user's, or its file system is read-only"
         raise ConfigError(message, key="store.url")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -37,6 +38,9 @@ async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> No
 
 
 async def test_too_few_files_for_the_requests_are_said_at_the_start(tmp_path: Path) -> None:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed > 2_000_000:
+        pytest.skip("this machine allows as many files as anybody wants")
     async with FaultyProvider() as provider:
         config_for(provider, tmp_path, config="server: {max_requests: 1000000}\n")
         async with served(tmp_path) as process:
@@ -57,6 +61,24 @@ def test_a_store_that_can_only_be_read_is_refused_in_one_line(
     assert err == (
         f"error: store.url: {tmp_path} cannot be written to: it is another user's, or its file system is read-only\n"
     )
+
+
+def test_a_store_that_may_not_be_looked_for_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exists = Path.exists
+
+    def refused(path: Path, **options: Any) -> bool:
+        if path.name == "tailrace.db":
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path, **options)
+
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    monkeypatch.setattr("pathlib.Path.exists", refused)  # root, who may run this, may look everywhere
+    assert main(["serve", "--port", "0"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: store.url: {tmp_path} cannot be written to")
 
 
 async def test_what_fails_while_it_opens_is_in_the_log_as_all_else(tmp_path: Path, postgres_url: str) -> None:

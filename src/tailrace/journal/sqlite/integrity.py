@@ -60,8 +60,12 @@ def _not_ours(path: Path) -> str:
 def unwritable(path: Path) -> Path | None:
     """What this process may not write to, of the database and its directory: SQLite makes files beside it. Where they
     are not there yet, the directory in which they would be made. A file system may be read-only for root too."""
-    nearest = next(place for place in path.absolute().parents if place.exists())
-    return next((place for place in (nearest, path) if place.exists() and not os.access(place, os.W_OK)), None)
+    nearest = path.absolute().parent
+    try:
+        nearest = next(place for place in path.absolute().parents if place.exists())
+        return next((place for place in (nearest, path) if place.exists() and not os.access(place, os.W_OK)), None)
+    except PermissionError:  # a directory that may not even be looked into
+        return nearest
 
 
 def check_file(path: Path) -> None:
