@@ -301,7 +301,7 @@ class AIAgent:
         self._thread = threading.Thread(target=_run_and_close, args=(self._loop,), name="tailrace-agent", daemon=True)
         self._open = False
         self._opening = threading.Lock()
-        self._forgotten = weakref.finalize(self, _let_go, self._agent, self._loop, self._thread)
+        self._forgotten = weakref.finalize(self, _let_go, self._agent._stack, self._loop, self._thread)
         self._forgotten.atexit = False  # the thread ends with the process
 
     @property
@@ -448,10 +448,11 @@ def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
 
 
-def _let_go(agent: Agent, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """Closes what an agent that nobody closed has open. Waits for nothing: the collector may call it in any thread."""
+def _let_go(stack: AsyncExitStack, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Closes what an agent that nobody closed has open. Waits for nothing: the collector may call it in any thread. It
+    knows what is open and not the agent: a callback of the agent's may be a method of what owns it."""
     if thread.is_alive():
-        closed = asyncio.run_coroutine_threadsafe(agent.__aexit__(None, None, None), loop)
+        closed = asyncio.run_coroutine_threadsafe(stack.aclose(), loop)
         closed.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
     else:
         loop.close()

@@ -46,7 +46,7 @@ def _tool_class(name: str) -> Any:
 
 def given_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
     """Raises `TypeError` for what is no tool, and where two have one name."""
-    names: set[str] = set()
+    names, tools = set[str](), tuple(tools)
     for tool in tools:
         spec = getattr(tool, "spec", None)
         if not isinstance(spec, ToolSpec):
