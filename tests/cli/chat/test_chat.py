@@ -21,6 +21,7 @@ from parked_turns import REASON, park_turn
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
 from tailrace.cli.chat.oneshot import OneShot
+from tailrace.cli.commands.chat import stdin_is_unread
 from tailrace.config.load import load
 from tailrace.errors import RunParked
 from tailrace.messages import user
@@ -109,6 +110,11 @@ async def test_a_dash_takes_stdin_along_with_the_question(cli: Cli) -> None:
     *both, alone = [request.json()["messages"][-1]["content"] for request in cli.server.requests]
     assert both == ["Review this.\n\n<stdin>\n+ one\n</stdin>"] * 2
     assert alone == "+ one"
+
+
+def test_a_stdin_that_is_closed_has_nothing_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert not stdin_is_unread()
 
 
 @pytest.mark.parametrize(("kind", "unread"), [("pipe", True), ("file", True), ("nothing", False)])

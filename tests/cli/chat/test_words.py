@@ -303,6 +303,7 @@ class Listener:
         ("/help", True),
         ("/model a/b", True),
         ("/files:sum x/y", True),
+        ("/gh:repo/review 12", True),
         ("/etc/hosts is what?", False),
         ("see /help", False),
     ],

@@ -121,7 +121,7 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
         finally:
             if asker is not None:
                 asker.close()
-        if _stdin_is_unread():
+        if stdin_is_unread():
             print_status("stdin was not read; with a - after the question it goes along")
         return code
 
@@ -142,7 +142,7 @@ def _stdin() -> str:
     return sys.stdin.buffer.read().decode(errors="replace")
 
 
-def _stdin_is_unread() -> bool:
+def stdin_is_unread() -> bool:
     """Whether stdin is a file that nobody has begun to read, or a pipe with something in it."""
     try:
         stdin = sys.stdin.fileno()
@@ -150,7 +150,7 @@ def _stdin_is_unread() -> bool:
         if stat.S_ISREG(about.st_mode):
             return about.st_size > 0 and os.lseek(stdin, 0, os.SEEK_CUR) == 0
         return stat.S_ISFIFO(about.st_mode) and any(fcntl.ioctl(stdin, termios.FIONREAD, b"\0" * 4))
-    except (OSError, ValueError):  # closed, or none of the system's
+    except (AttributeError, OSError, ValueError):  # closed, or none of the system's
         return False
 
 

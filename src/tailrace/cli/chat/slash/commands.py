@@ -38,8 +38,9 @@ _KEYS: Final = (
 
 
 def is_slash_command(line: str) -> bool:
-    """Whether the line is a command, and no message that begins with a path: `/etc/hosts is what?`."""
-    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+    """Whether the line is a command, and no message that begins with a path: `/etc/hosts is what?`. The prompt of an
+    MCP server, behind its colon, may be named as it likes."""
+    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:].partition(":")[0]
 
 
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
