@@ -6,18 +6,17 @@ the program is and what its output means is for the tools to know.
 
 from __future__ import annotations
 
-import array
 import asyncio
-import fcntl
 import os
 import secrets
 import select
 import signal
 import sys
-import termios
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from tailrace.system.unread_bytes import unread_bytes
 
 MARK = "TAILRACE_CALL_"  # with a name of its own per tree, so that trees within trees carry all their marks
 GRACE_S = 1.0  # between asking a tree to end and ending it
@@ -112,7 +111,7 @@ class _Tree:
         """Waits for the program; then everything it wrote has been taken."""
         code = await self._process.wait()
         # All that it wrote is in the pipe now. What a child in the background adds from here on is not waited for.
-        if left := _waiting_bytes(self._pipe):
+        if left := unread_bytes(self._pipe):
             self._read(left)
         if self._error is not None:
             raise self._error
@@ -159,12 +158,6 @@ class _Tree:
             self._closed.set()
             asyncio.get_running_loop().remove_reader(self._pipe)
             self._process.kill()
-
-
-def _waiting_bytes(pipe: int) -> int:
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe, termios.FIONREAD, count)
-    return count[0]
 
 
 # Linux only from here on: those that left the process group (setsid, a daemon's double fork) still carry the mark.

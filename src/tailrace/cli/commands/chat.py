@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import os
 import stat
 import sys
-import termios
 from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
@@ -20,6 +18,7 @@ from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, print_error
 from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
+from tailrace.system.unread_bytes import unread_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +148,7 @@ def stdin_is_unread() -> bool:
         about = os.fstat(stdin)
         if stat.S_ISREG(about.st_mode):
             return about.st_size > 0 and os.lseek(stdin, 0, os.SEEK_CUR) == 0
-        return stat.S_ISFIFO(about.st_mode) and any(fcntl.ioctl(stdin, termios.FIONREAD, b"\0" * 4))
+        return stat.S_ISFIFO(about.st_mode) and unread_bytes(stdin) > 0
     except (AttributeError, OSError, ValueError):  # closed, or none of the system's
         return False
 

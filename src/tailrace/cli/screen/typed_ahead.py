@@ -6,10 +6,10 @@ begins a new line of a message instead of sending it.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
 import termios
+
+from tailrace.system.unread_bytes import unread_bytes
 
 _LOCAL_FLAGS = 3  # the place of the local modes in what `tcgetattr` returns
 
@@ -19,11 +19,6 @@ def typed_ahead(terminal: int) -> list[str]:
     if not os.isatty(terminal) or not termios.tcgetattr(terminal)[_LOCAL_FLAGS] & termios.ICANON:
         return []
     lines: list[str] = []
-    while _available(terminal):  # in line mode: characters of whole lines
+    while unread_bytes(terminal):  # in line mode: characters of whole lines
         lines.append(os.read(terminal, 1 << 16).decode(errors="replace").rstrip("\n"))  # one line at a time
     return [line for line in lines if line.strip()]
-
-
-def _available(terminal: int) -> int:
-    (size,) = struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4))
-    return int(size)
