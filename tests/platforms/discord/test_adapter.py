@@ -260,7 +260,7 @@ async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
             assert discord.interaction_answers[used]["data"] == {"content": "👍", "flags": 64}  # only the asker sees it
 
 
-async def test_J110_a_command_of_a_stranger_is_not_confirmed() -> None:
+async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
     async with FakeDiscord() as discord:
         general = discord.channel(5)
         async with listening(discord) as (_, inbox):

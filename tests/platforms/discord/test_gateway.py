@@ -61,7 +61,7 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
             assert not (tmp_path / "build").exists()
 
 
-async def test_J110_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:
+async def test_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:
     async with FakeDiscord() as discord:
         general = discord.channel(5)
         async with served(discord, tmp_path):
