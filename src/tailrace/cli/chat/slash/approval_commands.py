@@ -11,6 +11,7 @@ from tailrace.errors import TailraceError
 
 async def approvals(call: SlashCall) -> None:
     from tailrace.cli.screen.approvals_table import approval_line, approvals_table
+    from tailrace.cli.screen.painter import notice_room
 
     always = AlwaysApprovals(call.conversation.app.journal)
     listed = await always.listed()
@@ -18,7 +19,7 @@ async def approvals(call: SlashCall) -> None:
         case [] if not listed:
             call.surface.notify('nothing was approved with "always"')
         case []:
-            lines = approvals_table(listed, width=shutil.get_terminal_size().columns - 2)
+            lines = approvals_table(listed, width=notice_room(shutil.get_terminal_size().columns))
             call.surface.notify("\n".join([*lines, "", "/approvals forget ID asks about one again"]))
         case ["forget", word]:
             found = find_approval(listed, word)
