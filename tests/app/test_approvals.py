@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
-from tailrace.app.approvals import JournalApprovals, always_approved
+import msgspec
+import pytest
+
+from tailrace.app.approvals import MAX_TEXT, AlwaysApproval, AlwaysApprovals, JournalApprovals, find_approval
+from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.testing.conformance.journal import started
+
+
+def asked_about(digest: str) -> ApprovalAsked:
+    return ApprovalAsked(f"apr_{digest}", "terminal", "rm -rf build", digest, "ann", directory="/srv/a", session="s")
+
+
+async def approve(approvals: JournalApprovals, digest: str, decision: Decision) -> None:
+    await approvals.remember(asked_about(digest), ApprovalAnswered(f"apr_{digest}", decision, "ann"))
 
 
 async def run_with_answer(journal: Journal, session: str, digest: str, decision: Decision) -> Run:
@@ -27,7 +40,7 @@ async def test_what_is_always_allowed_holds_after_a_restart(tmp_path: Path) -> N
             run, _ = await started(journal, NewRun("agent"))
             approvals = JournalApprovals(journal, run)
             assert await approvals.holds("d1") is approved
-            await approvals.remember("d1", "always")
+            await approve(approvals, "d1", "always")
             assert await JournalApprovals(journal, run).holds("d1")
             assert not await approvals.holds("d2")
 
@@ -41,12 +54,12 @@ async def test_two_processes_that_approve_at_once_lose_nothing(tmp_path: Path) -
         memories = [JournalApprovals(one, run), JournalApprovals(two, run)]
         await asyncio.gather(
             *(
-                memory.remember(f"d{number}-{index}", "always")
+                approve(memory, f"d{number}-{index}", "always")
                 for number in range(20)
                 for index, memory in enumerate(memories)
             )
         )
-        assert set(await always_approved(one).all()) == {
+        assert {approval.id for approval in await AlwaysApprovals(one).listed()} == {
             f"d{number}-{index}" for number in range(20) for index in (0, 1)
         }
         assert await memories[0].holds("d7-1"), "what the other process approved is known here"
@@ -60,7 +73,7 @@ async def test_a_session_s_approvals_are_read_from_its_log() -> None:
         run, _ = await started(journal, NewRun("agent", session="s"))
     approvals = JournalApprovals(journal, run)
     assert [digest for digest in ("d1", "d2", "d3") if await approvals.holds(digest)] == ["d1"]
-    await approvals.remember("d4", "session")
+    await approve(approvals, "d4", "session")
     assert await approvals.holds("d4")
     other, _ = await started(journal, NewRun("agent", session="t"))
     assert not await JournalApprovals(journal, other).holds("d1")
@@ -72,3 +85,94 @@ async def test_without_a_session_an_approval_is_the_run_s_own() -> None:
     assert await JournalApprovals(journal, run).holds("d1")
     other, _ = await started(journal, NewRun("agent"))
     assert not await JournalApprovals(journal, other).holds("d1")
+
+
+# ── what is known of them ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_always_is_kept_with_what_was_shown_to_whom_and_when() -> None:
+    journal = MemoryJournal()
+    run, _ = await started(journal, NewRun("agent", session="s"))
+    before = round(time.time(), 3)
+    for digest, decision in (("d1", "always"), ("d2", "session"), ("d3", "once")):
+        await approve(JournalApprovals(journal, run), digest, decision)  # type: ignore[arg-type]
+    [kept] = await AlwaysApprovals(journal).listed()
+    assert before <= kept.at <= round(time.time(), 3)
+    assert msgspec.structs.replace(kept, at=1.0) == AlwaysApproval(
+        "d1", "terminal", "rm -rf build", "/srv/a", requester="ann", by="ann", run_id=run.id, at=1.0
+    )
+
+
+async def test_a_long_command_is_kept_as_far_as_it_is_read() -> None:
+    journal = MemoryJournal()
+    run, _ = await started(journal, NewRun("agent"))
+    asked = ApprovalAsked("a1", "post", "x" * 100_000, "d1", directory="/" + "y" * 5000)
+    await JournalApprovals(journal, run).remember(asked, ApprovalAnswered("a1", "always"))
+    [kept] = await AlwaysApprovals(journal).listed()
+    assert kept.command == "x" * (MAX_TEXT - 1) + "…"
+    assert len(kept.directory) == MAX_TEXT
+
+
+async def test_what_an_earlier_version_approved_holds_is_listed_last_and_can_be_taken_back() -> None:
+    journal = MemoryJournal()
+    run, _ = await started(journal, NewRun("agent"))
+    await journal.swap_value("approvals.always", "d1", None, b"true")
+    approvals = JournalApprovals(journal, run)
+    await approve(approvals, "d2", "always")
+    old = AlwaysApproval("d1")
+    assert await approvals.holds("d1")
+    listed = await AlwaysApprovals(journal).listed()
+    assert [approval.id for approval in listed] == ["d2", "d1"]
+    assert (listed[1], listed[1].recorded) == (old, False)
+    await AlwaysApprovals(journal).forget(old)
+    assert not await approvals.holds("d1")
+
+
+async def test_an_earlier_version_reads_what_is_approved_now() -> None:
+    journal = MemoryJournal()
+    run, _ = await started(journal, NewRun("agent"))
+    await approve(JournalApprovals(journal, run), "d1", "always")
+    assert await journal.list_values("approvals.always") == {"d1": b"true"}
+
+
+async def test_what_is_taken_back_in_one_process_is_asked_about_in_another_at_once(tmp_path: Path) -> None:
+    async with (
+        open_journal("sqlite:///t.db", tmp_path / "t.db") as server,
+        open_journal("sqlite:///t.db", tmp_path / "t.db") as operator,
+    ):
+        run, _ = await started(server, NewRun("agent"))
+        approvals = JournalApprovals(server, run)
+        for digest in ("d1", "d2"):
+            await approve(approvals, digest, "always")
+            assert await approvals.holds(digest)
+        always = AlwaysApprovals(operator)
+        first = find_approval(await always.listed(), "d1")
+        await always.forget(first)
+        assert [await approvals.holds(digest) for digest in ("d1", "d2")] == [False, True]
+        assert [approval.id for approval in await AlwaysApprovals(server).listed()] == ["d2"]
+        await always.forget(first)  # again is nothing
+        assert await server.list_values("approvals.records") != {}
+        await always.forget(find_approval(await always.listed(), "d2"))
+        assert await server.list_values("approvals.records") == {}
+
+
+async def test_what_is_given_again_while_it_is_taken_back_keeps_its_record() -> None:
+    journal = MemoryJournal()
+    always = AlwaysApprovals(journal)
+    old, new = AlwaysApproval("d1", "terminal", at=1.0), AlwaysApproval("d1", "terminal", at=2.0)
+    await always.add(old)
+    await always.add(new)
+    await always.forget(old)  # as it was listed before
+    await journal.swap_value("approvals.always", "d1", None, b"true")  # the second step of who gives it again
+    assert await always.listed() == [new]
+
+
+def test_an_approval_is_named_by_the_beginning_of_its_id() -> None:
+    approvals = [AlwaysApproval("abc1"), AlwaysApproval("abd2"), AlwaysApproval("f00")]
+    assert find_approval(approvals, " ABC ").id == "abc1"
+    assert find_approval(approvals, "f").id == "f00"
+    for word in ("", " ", "e", "abc12"):
+        with pytest.raises(TailraceError, match="there is no approval"):
+            find_approval(approvals, word)
+    with pytest.raises(TailraceError, match="several approvals begin with 'ab': abc1, abd2; write more of the id"):
+        find_approval(approvals, "ab")

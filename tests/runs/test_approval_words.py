@@ -7,7 +7,7 @@ import pytest
 from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words
 
-ASKED = ApprovalAsked("a1", "terminal", "rm x", "d", "ann", asked_at=1000.0, expires_at=1060.0)
+ASKED = ApprovalAsked("a1", "terminal", "rm x", "1a2b3c4d5e", "ann", asked_at=1000.0, expires_at=1060.0)
 OLD = ApprovalAsked("a1", "terminal", "rm x", "d", "ann")
 
 
@@ -16,7 +16,12 @@ OLD = ApprovalAsked("a1", "terminal", "rm x", "d", "ann")
     [
         (ASKED, ApprovalAnswered("a1", "once", "ann"), "approved once"),
         (ASKED, ApprovalAnswered("a1", "session", "ann"), "approved for this session"),
-        (ASKED, ApprovalAnswered("a1", "always", "ann"), "approved always"),
+        (
+            ASKED,
+            ApprovalAnswered("a1", "always", "ann"),
+            "approved always; tailrace approvals --forget 1a2b3c4d takes it back",
+        ),
+        (None, ApprovalAnswered("a1", "always", "ann"), "approved always"),
         (ASKED, ApprovalAnswered("a1", "deny", "ann"), "denied"),
         (ASKED, ApprovalAnswered("a1", "deny", "ann", "not today"), "denied: not today"),
         (ASKED, ApprovalAnswered("a1", "deny", TIMED_OUT), "nobody answered within 60 s"),

@@ -175,7 +175,7 @@ class ToolRunner:
             )
             output = f"Not executed: {_denial(question, answered)}."
             return _Refusal(output, self._not_executed(call, judgement.text, reason, kind))
-        await self._policy.remember(judgement, answered.decision)
+        await self._policy.remember(question, answered)
         now = await self._policy.judge(call.name, tool.effect(args))
         if now.digest == judgement.digest:
             return None

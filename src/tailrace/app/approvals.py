@@ -1,19 +1,85 @@
-"""What people have approved beyond one call: "always" is kept in the journal, "session" is read from the log."""
+"""What people have approved beyond one call: "always" is kept in the journal, "session" is read from the log.
+
+That an approval holds, and what is known of it, are two values. The first has the form of earlier versions: they read
+what this one writes, and what they wrote holds here and is listed without its details.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 from tailrace.agent.safety.approval import ApprovalMemory
 from tailrace.agent.session import TURN_KIND
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
+from tailrace.errors import TailraceError
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.journal.key_values import KeyValues
+from tailrace.messages import Value
 from tailrace.ports import RUNS_LIMIT, Journal, Run
 
+MAX_TEXT: Final = 2000  # characters that are kept of a command and of a directory
+_NAMED: Final = 4  # of several that begin alike
+_TOLD_APART: Final = 16  # characters of their ids
 
-def always_approved(journal: Journal) -> KeyValues[bool]:
-    """By digest, which holds the requester and the directory too."""
-    return KeyValues(journal, "approvals.always", bool)
+
+class AlwaysApproval(Value):
+    """One approval that holds until it is taken back. `id` is the digest that it is bound to; the texts are those that
+    the person was shown, cut at `MAX_TEXT`. An approval of an earlier version has its id alone."""
+
+    id: str
+    tool_name: str = ""
+    command: str = ""
+    directory: str = ""
+    requester: str = ""
+    by: str = ""
+    run_id: str = ""
+    at: float = 0.0  # wall clock, seconds since the epoch
+
+    @property
+    def recorded(self) -> bool:
+        return self.at > 0
+
+
+class AlwaysApprovals:
+    """Those of one journal. Nothing is cached: what another process adds or takes back counts at once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._holding = KeyValues(journal, "approvals.always", bool)
+        self._records = KeyValues(journal, "approvals.records", AlwaysApproval)
+
+    async def holds(self, digest: str) -> bool:
+        return await self._holding.get(digest) is not None
+
+    async def add(self, approval: AlwaysApproval) -> None:
+        """The record comes first: what holds can be listed."""
+        await self._records.update(approval.id, lambda _: approval)
+        await self._holding.set_default(approval.id, True)
+
+    async def listed(self) -> list[AlwaysApproval]:
+        """The newest first; those of earlier versions last."""
+        records = await self._records.all()
+        holding = [records.get(digest) or AlwaysApproval(digest) for digest in await self._holding.all()]
+        return sorted(holding, key=lambda approval: (-approval.at, approval.id))
+
+    async def forget(self, approval: AlwaysApproval) -> None:
+        """Takes it back: the same call asks again. A no-op where it does not hold any more."""
+        await self._holding.update(approval.id, lambda _: None)
+        # One that was given again meanwhile has a record of its own.
+        await self._records.update(approval.id, lambda known: None if known == approval else known)
+
+
+def find_approval(approvals: Sequence[AlwaysApproval], word: str) -> AlwaysApproval:
+    """The only one whose id begins so. Raises `TailraceError` where none does, or several do."""
+    beginning = word.strip().lower()
+    found = [approval for approval in approvals if beginning and approval.id.startswith(beginning)]
+    if not found:
+        raise TailraceError(f"there is no approval {word.strip()[:80]!r}; tailrace approvals lists them")
+    if len(found) > 1:
+        named = ", ".join(approval.id[:_TOLD_APART] for approval in found[:_NAMED])
+        more = ", …" if len(found) > _NAMED else ""
+        raise TailraceError(f"several approvals begin with {beginning[:80]!r}: {named}{more}; write more of the id")
+    return found[0]
 
 
 class JournalApprovals(ApprovalMemory):
@@ -22,20 +88,37 @@ class JournalApprovals(ApprovalMemory):
     def __init__(self, journal: Journal, run: Run) -> None:
         super().__init__()
         self._journal = journal
-        self._always = always_approved(journal)
+        self._always = AlwaysApprovals(journal)
+        self._run_id = run.id
         self._unread: Run | None = run
 
     async def holds(self, digest: str) -> bool:
         if self._unread is not None:
             self.digests |= await session_approved(self._journal, self._unread)
             self._unread = None
-        return digest in self.digests or await self._always.get(digest) is not None
+        return digest in self.digests or await self._always.holds(digest)
 
-    async def remember(self, digest: str, decision: Decision) -> None:
-        if decision == "always":
-            await self._always.set_default(digest, True)
+    async def remember(self, asked: ApprovalAsked, answered: ApprovalAnswered) -> None:
+        if answered.decision == "always":
+            await self._always.add(self._always_approval(asked, answered))
         else:
-            await super().remember(digest, decision)
+            await super().remember(asked, answered)
+
+    def _always_approval(self, asked: ApprovalAsked, answered: ApprovalAnswered) -> AlwaysApproval:
+        return AlwaysApproval(
+            id=asked.digest,
+            tool_name=asked.tool_name,
+            command=_bounded(asked.command),
+            directory=_bounded(asked.directory),
+            requester=asked.requester,
+            by=answered.by,
+            run_id=self._run_id,
+            at=round(time.time(), 3),
+        )
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 async def session_approved(journal: Journal, run: Run) -> set[str]:

@@ -67,6 +67,7 @@ COMMANDS: dict[str, CliCommand] = {
     "stop": CliCommand("stop one run", "tailrace.cli.runs.commands"),
     "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top"),
     "usage": CliCommand("what was used and what it cost, by key, model and day", "tailrace.cli.usage.command"),
+    "approvals": CliCommand("what may run unasked, for ever; and taking that back", "tailrace.cli.commands.approvals"),
     "fork": CliCommand(
         "a run that begins from another one, after any of its events",
         "tailrace.cli.commands.fork",

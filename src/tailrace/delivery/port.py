@@ -337,6 +337,9 @@ class Inbox(Protocol):
         same `update_id` again is a no-op. Raises `PlatformError` when the process is about to end and accepts no new
         work: the platform must deliver the update again."""
 
+    async def serves(self, sender: Sender) -> bool:
+        """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""
+
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""
 

@@ -10,6 +10,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 NO_SURFACE: Final = "nobody"  # `ApprovalAnswered.by` where no surface could ask
 TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
 RUN_OVER: Final = "run over"  # in place of a name, for a question that was open when its run ended
+SHORT_ID: Final = 8  # characters of a digest that stand for an approval
 _APPROVED: Final = {"once": "approved once", "session": "approved for this session", "always": "approved always"}
 
 
@@ -18,10 +19,16 @@ def outcome_words(asked: ApprovalAsked | None, answered: ApprovalAnswered | Appr
     if answered.decision is None:
         return ""
     if answered.decision != "deny":
-        return _APPROVED[answered.decision]
+        command = forget_command(asked) if asked is not None and answered.decision == "always" else ""
+        return _APPROVED[answered.decision] + (f"; {command} takes it back" if command else "")
     if words := unanswered_words(asked, answered.by):
         return words
     return f"denied: {answered.reason}" if answered.reason else "denied"
+
+
+def forget_command(asked: ApprovalAsked) -> str:
+    """The command that takes back what was approved always."""
+    return f"tailrace approvals --forget {asked.digest[:SHORT_ID]}"
 
 
 def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:

@@ -48,9 +48,10 @@ async def test_J111_an_approval_holds_for_exactly_what_was_shown() -> None:
     memory = ApprovalMemory()
     policy = ApprovalPolicy(memory=memory)
     judgement = await policy.judge("terminal", RM)
-    await policy.remember(judgement, "once")
+    asked = ApprovalAsked("a1", "terminal", judgement.text, judgement.digest)
+    await policy.remember(asked, ApprovalAnswered("a1", "once"))
     assert (await policy.judge("terminal", RM)).verdict == "ask"
-    await policy.remember(judgement, "session")
+    await policy.remember(asked, ApprovalAnswered("a1", "session"))
     assert (await policy.judge("terminal", RM)).verdict == "allow"
     assert (await policy.judge("terminal", Effect("command", "rm -rf  build"))).verdict == "ask"
     assert (await policy.judge("other", RM)).verdict == "ask"
@@ -70,7 +71,8 @@ async def test_M152_an_approval_is_bound_to_its_directory_and_its_requester(tmp_
     policy = ApprovalPolicy(memory=memory, scope=ApprovalScope("ann", str(tmp_path), "s"))
     judgement = await policy.judge("terminal", in_a)
     assert (judgement.text, judgement.directory, judgement.session) == ("rm -rf build", str(tmp_path / "a"), "s")
-    await policy.remember(judgement, "always")
+    asked = ApprovalAsked("a1", "terminal", judgement.text, judgement.digest, "ann")
+    await policy.remember(asked, ApprovalAnswered("a1", "always", "ann"))
     assert await verdict(in_a) == "allow"
     assert await verdict(RM, "a") == "allow", "the same directory, named otherwise"
     assert await verdict(RM) == "ask"

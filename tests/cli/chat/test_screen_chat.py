@@ -270,6 +270,37 @@ async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Hom
     assert len(home.server.requests) == 2
 
 
+async def test_what_was_approved_always_is_listed_and_taken_back_in_the_chat(home: Home) -> None:
+    removes = call("terminal", {"command": "rm -rf ./x"})
+    home.server.extend(*(turn for text in ("One.", "Two.", "Three.") for turn in (reply(removes), reply(text))))
+    async with home.terminal(columns=120, rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("/approvals")
+        await terminal.until('nothing was approved with "always"')
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("a")
+        await terminal.until("One.")
+        found = re.search(r"✓ approved always; tailrace approvals --forget ([0-9a-f]{8}) takes it back", terminal.text)
+        assert found is not None
+        await answered(terminal, 1)
+        terminal.enter("Again.")
+        await terminal.until("Two.")  # unasked
+        await answered(terminal, 2)
+        terminal.enter("/approvals")
+        await terminal.until("/approvals forget ID asks about one again")
+        [listed] = [line for line in terminal.lines if line.strip().startswith(found[1])]
+        assert listed.rstrip().endswith("rm -rf ./x")
+        terminal.enter("/approvals forget zz")
+        await terminal.until("error: there is no approval 'zz'")
+        terminal.enter(f"/approvals forget {found[1]}")
+        await terminal.until("asked about again: terminal: rm -rf ./x")
+        terminal.enter("And again.")
+        await armed(terminal)
+        terminal.type("d")
+        await terminal.until("Three.")
+
+
 async def armed(terminal: VirtualTerminal) -> None:
     """The menu is there and its keys count: they stand out."""
 

@@ -48,13 +48,15 @@ async def test_who_was_let_in_is_listed_and_can_be_let_out(tmp_path: Path) -> No
         pairing = Pairing(journal)
         nobody = await asyncio.to_thread(gateway, tmp_path, "--paired")
         assert (nobody.returncode, nobody.stdout) == (0, "nobody was let in by a code\n")
-        for user in ("telegram:7", "slack:U8"):
-            await pairing.accept(await pairing.code_for(user, "") or "")
+        for user, name in (("telegram:7", "Ada\x1b[2J"), ("slack:U8", ""), ("matrix:@b:c.d", "Bob")):
+            await pairing.accept(await pairing.code_for(user, name) or "")
+        await journal.swap_value("pairing.users", "telegram:6", None, b"true")  # by an earlier version
         listed = await asyncio.to_thread(gateway, tmp_path, "--paired")
-        assert listed.stdout == "slack:U8\ntelegram:7\n"
+        assert listed.stdout == "matrix:@b:c.d (Bob)\nslack:U8\ntelegram:6\ntelegram:7 (Ada[2J)\n"
         done = await asyncio.to_thread(gateway, tmp_path, "--unpair", "telegram:7")
         assert (done.returncode, done.stdout) == (0, "telegram:7 is no longer let in\n")
         assert not await pairing.is_paired("telegram:7")
+        assert set(await journal.list_values("pairing.names")) == {"matrix:@b:c.d"}
         again = await asyncio.to_thread(gateway, tmp_path, "--unpair", "telegram:7")
     assert again.returncode == 1
     assert "no such user was let in by a code: 'telegram:7'" in again.stderr

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from tailrace.cli.runs.table import cells_of, padded, plain, table
+from tailrace.cli.runs.table import cells_of, plain, table
 from tailrace.cli.runs.words import count, dollars, duration, tokens
+from tailrace.cli.screen.columns import padded
 from tailrace.messages import Usage
 from tailrace.runs.run_overview import RunOverview
 

@@ -197,6 +197,16 @@ def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
     assert question.buttons == ()
 
 
+@pytest.mark.parametrize("capabilities", [EDITING, WHOLE], ids=["edited", "said"])
+def test_who_approves_always_is_told_how_to_take_it_back(capabilities: Capabilities) -> None:
+    stage = Stage(capabilities)
+    asked = ApprovalAsked("apr_1", "terminal", "rm x", "1a2b3c4d5e6f", "u1")
+    stage.feed(numbered([RunStarted("agent"), asked, ApprovalAnswered("apr_1", "always", "u1")]))
+    stage.run_until(stage.now + 3)
+    told = "✅ Approved always; `tailrace approvals --forget 1a2b3c4d` takes it back"
+    assert stage.chat.texts[-1].endswith(told)
+
+
 def test_a_question_whose_run_was_stopped_has_no_button_left() -> None:
     stage = Stage(EDITING)
     stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))

@@ -257,7 +257,20 @@ async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
                 MessageReceived(f"interaction:{used}", THREAD, person, "/model gpt"),
             ]
             assert discord.interaction_answers[pressed] == {"type": 6}
-            assert discord.interaction_answers[used]["data"]["flags"] == 64  # only the asker sees it
+            assert discord.interaction_answers[used]["data"] == {"content": "👍", "flags": 64}  # only the asker sees it
+
+
+async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (_, inbox):
+            inbox.strangers.add("9")
+            used = await discord.command(general, "stop", "", user=9)
+            await discord.until(lambda: used in discord.interaction_answers)
+            [update] = inbox.updates
+            told = "I do not know you yet, and have done nothing."
+            assert update.sender == Sender("9", "user9")
+            assert discord.interaction_answers[used]["data"] == {"content": told, "flags": 64}
 
 
 async def test_files_arrive_and_are_fetched_up_to_a_size_without_the_token() -> None:

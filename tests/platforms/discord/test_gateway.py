@@ -61,6 +61,19 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
             assert not (tmp_path / "build").exists()
 
 
+async def test_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with served(discord, tmp_path):
+            theirs = await discord.command(general, "yolo", "on", user=9)
+            ours = await discord.command(general, "status", "", user=7)
+            await discord.until(lambda: len(discord.interaction_answers) == 2 and general.texts)
+            told = {name: answer["data"]["content"] for name, answer in discord.interaction_answers.items()}
+    assert told == {theirs: "I do not know you yet, and have done nothing.", ours: "👍"}
+    assert len(general.texts) == 1, "what the stranger wanted is not answered in the channel"
+    assert "approvals: on" in general.texts[0]
+
+
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(tmp_path: Path) -> None:
     slow, rest = Scenario(reply=reply(TEXT), pace_s=0.2), reply(" And that is the end of it.")
     async with FakeDiscord() as discord, FaultyProvider([slow, rest]) as provider:

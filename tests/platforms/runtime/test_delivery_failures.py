@@ -15,7 +15,18 @@ from platforms.runtime.fake_gateways import town
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Failed, Place, Refused, Send, Typing
+from tailrace.delivery.port import (
+    AnyAction,
+    AnyReply,
+    Capabilities,
+    Edit,
+    Failed,
+    Gone,
+    Place,
+    Refused,
+    Send,
+    Typing,
+)
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
@@ -124,6 +135,37 @@ async def test_a_platform_that_is_away_for_half_an_hour_still_gets_its_answer(tm
         platform.cut_connection()  # and connected again
         await asyncio.sleep(10)
         assert here.chat.texts == ("Here.",)
+
+
+@driven
+async def test_an_answer_in_a_chat_that_puts_the_bot_out_ends_there_and_is_not_repeated_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    out = False
+
+    def fault(_: Place, _action: AnyAction) -> Fault:
+        return Gone("chat") if out else None
+
+    platform = MemoryPlatform(EDITING, fault=fault)
+    async with town(tmp_path, SLOW, reply("Back."), platform=platform) as here:
+        await here.write("Count.")
+        await asyncio.sleep(5)
+        [half] = here.chat.texts
+        assert half.endswith("▌")
+        out = True
+        await asyncio.sleep(60)
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert delivery.finished is not None
+        assert delivery.finished.error is not None
+        assert delivery.finished.error.message == "the chat is gone"
+        tried = len(platform.performed)
+        await asyncio.sleep(86_400)
+        assert len(platform.performed) == tried, "nothing is tried again"
+        out = False
+        platform.cut_connection()  # and connected again
+        await here.write("And now?")
+        await asyncio.sleep(60)
+        assert here.chat.texts == (half, "Back.")
 
 
 @driven

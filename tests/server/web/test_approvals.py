@@ -98,7 +98,8 @@ async def test_a_question_is_in_view_wherever_the_conversation_is_read(
         await tab.until(ENDED)
         told = server.provider.requests[2].json()["messages"][-1]["content"]
     assert f"For session: exactly this in {tmp_path}, for local, in this conversation only" in shown
-    assert f"Always: exactly this in {tmp_path}, for local, in every conversation, after a restart too" in shown
+    assert f"Always: exactly this in {tmp_path}, for local, in every conversation, after a restart too; " in shown
+    assert '"tailrace approvals" takes it back' in shown
     assert said.startswith("Denied: not today launch it")
     assert "denied by the user: not today" in told
     assert tab.complaints == []

@@ -23,7 +23,7 @@ from tailrace.agent.safety.allow import is_allowed
 from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
 from tailrace.agent.safety.rules.assessment import ask
 from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.ports import Effect
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
 
@@ -85,10 +85,10 @@ class ApprovalMemory:
     async def holds(self, digest: str) -> bool:
         return digest in self.digests
 
-    async def remember(self, digest: str, decision: Decision) -> None:
+    async def remember(self, asked: ApprovalAsked, answered: ApprovalAnswered) -> None:
         """Keeps what was approved for more than once."""
-        if decision in ("session", "always"):
-            self.digests.add(digest)
+        if answered.decision in ("session", "always"):
+            self.digests.add(asked.digest)
 
 
 class ApprovalPolicy:
@@ -125,8 +125,8 @@ class ApprovalPolicy:
             verdict, reason, escaped(effect.text), _escaped_line(directory), _escaped_line(scope.session), digest
         )
 
-    async def remember(self, judgement: Judgement, decision: Decision) -> None:
-        await self._memory.remember(judgement.digest, decision)
+    async def remember(self, asked: ApprovalAsked, answered: ApprovalAnswered) -> None:
+        await self._memory.remember(asked, answered)
 
     def _assess(self, effect: Effect) -> tuple[str, Assessment]:
         """Where it would happen, and what it would do there."""

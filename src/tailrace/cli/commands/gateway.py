@@ -55,17 +55,21 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
         pairing = Pairing(journal)
         if args.pair:
             user = await pairing.accept(args.pair)
-            name = "".join(char for char in user.name if char.isprintable())
-            sys.stdout.write(f"{user.user}{f' ({name})' if name else ''} is let in\n")
+            sys.stdout.write(f"{_with_name(user.user, user.name)} is let in\n")
         elif args.unpair:
             await pairing.remove(args.unpair)
             sys.stdout.write(f"{args.unpair} is no longer let in\n")
             if _allows(config, args.unpair):
                 sys.stderr.write(f"but the config serves them: platforms.{args.unpair.partition(':')[0]}.allow\n")
         else:
-            users = [user for user in await pairing.paired() if user.isprintable()]
+            users = [_with_name(each.user, each.name) for each in await pairing.paired() if each.user.isprintable()]
             sys.stdout.write("".join(f"{user}\n" for user in users) or "nobody was let in by a code\n")
     return DONE
+
+
+def _with_name(user: str, name: str) -> str:
+    shown = "".join(char for char in name if char.isprintable())
+    return f"{user} ({shown})" if shown else user
 
 
 def _allows(config: Config, user: str) -> bool:

@@ -9,8 +9,8 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from tailrace.cli.runs.table import padded
 from tailrace.cli.runs.words import dollars, duration, tokens
+from tailrace.cli.screen.columns import padded
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.events import RunFailure
 from tailrace.flows.definition.graph import node_id

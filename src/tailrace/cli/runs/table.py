@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from tailrace.cli.runs.words import STYLES, dollars, duration, tokens, when
+from tailrace.cli.screen.columns import padded
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.runs.run_overview import RunOverview
 
@@ -112,15 +113,6 @@ def _style(place: int, cell: str, header: bool) -> str:
         return "bold"
     title = COLUMNS[place].title
     return STYLES.get(cell, "") if title == "status" else "" if title == "question" else "dim"
-
-
-def padded(text: str, size: int, *, right: bool = False) -> str:
-    """The text in exactly so many columns of the terminal; `…` says that it was cut."""
-    length = cell_len(text)
-    if length > size:
-        return set_cell_size(set_cell_size(text, size - 1).rstrip() + "…", size) if size > 0 else ""
-    space = " " * (size - length)
-    return space + text if right else text + space
 
 
 def plain(lines: Iterable[Text]) -> str:

@@ -304,6 +304,11 @@ class Painter:
         return [_stripped(line) for line in self._console.render_lines(renderable, options, pad=False)]
 
 
+def notice_room(width: int) -> int:
+    """The columns of one line of a notice in a window of this width: a table that keeps to them is not folded."""
+    return max(1, _used_width(width) - INDENT - 1)
+
+
 def _used_width(width: int) -> int:
     return max(10, min(width, MAX_WIDTH))
 

@@ -300,6 +300,10 @@ class _PairingInbox:
         if isinstance(update, MessageReceived) and self._code in update.text and not self.sender.done():
             self.sender.set_result(update.sender)
 
+    async def serves(self, sender: Sender) -> bool:
+        """Whoever has sent the code will be."""
+        return self.sender.done() and self.sender.result() == sender
+
     def connected(self) -> None:
         pass
 

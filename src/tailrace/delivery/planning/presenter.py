@@ -15,7 +15,7 @@ from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 from tailrace.messages import ToolFile
-from tailrace.runs.approval_words import unanswered_words
+from tailrace.runs.approval_words import forget_command, unanswered_words
 
 Chrome = Literal["lines", "new", "verbose", "none"]
 
@@ -154,6 +154,8 @@ class Presenter:
             return None
         if unanswered := unanswered_words(approval.asked, approval.by):
             return f"⌛ Not executed: {unanswered}"
+        if approval.decision == "always":
+            return f"{_OUTCOMES['always']}; {code_span(forget_command(approval.asked))} takes it back"
         why = f": {code_span(preview_line(approval.reason, MAX_PREVIEW))}" if approval.reason else ""
         return _OUTCOMES[approval.decision] + why
 

@@ -47,6 +47,7 @@ _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
 _ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
+_STRANGER = "I do not know you yet, and have done nothing."  # to a command; they alone see it
 _NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
@@ -151,7 +152,8 @@ class DiscordPlatform(BasePlatform):
         await inbox.put(update)
         answer: dict[str, Any] = {"type": _UPDATE_LATER}
         if interaction.type == discord.InteractionType.application_command:
-            answer = {"type": _ANSWER, "data": {"content": "👍", "flags": _EPHEMERAL}}
+            content = "👍" if await inbox.serves(update.sender) else _STRANGER
+            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
         try:
             told = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer

@@ -63,12 +63,20 @@ class PairingCode(Value):
         return self.at + CODE_LIFE_S <= time.time()
 
 
+class PairedUser(Value):
+    """`name` is what the platform called them when they were given their code; empty where it gave none."""
+
+    user: str  # "<platform>:<id>"
+    name: str = ""
+
+
 class Pairing:
     """New users: the bot gives them a code, and the operator lets the code in."""
 
     def __init__(self, journal: Journal) -> None:
         self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
         self.users = KeyValues(journal, "pairing.users", bool)
+        self._names = KeyValues(journal, "pairing.names", str)  # by user
 
     async def is_paired(self, user: str) -> bool:
         return await self.users.get(user) is not None
@@ -88,16 +96,19 @@ class Pairing:
     async def accept(self, code: str) -> PairingCode:
         """Lets the user in who was given this code. Raises `TailraceError` for an unknown or expired code."""
         wanted = code.strip().upper()
-        for user, waiting in (await self.codes.all()).items():
-            if waiting.code == wanted and not waiting.expired:
-                await self.users.set_default(user, True)
-                await self.codes.update(user, lambda _: None)
-                return waiting
-        raise TailraceError(f"no such pairing code, or it has run out: {code.strip()[:20]!r}")
+        waiting = (await self.codes.all()).values()
+        found = next((each for each in waiting if each.code == wanted and not each.expired), None)
+        if found is None:
+            raise TailraceError(f"no such pairing code, or it has run out: {code.strip()[:20]!r}")
+        await self._names.update(found.user, lambda _: found.name or None)
+        await self.users.set_default(found.user, True)
+        await self.codes.update(found.user, lambda _: None)
+        return found
 
-    async def paired(self) -> list[str]:
-        """The users who were let in, as `<platform>:<id>`."""
-        return sorted(await self.users.all())
+    async def paired(self) -> list[PairedUser]:
+        """The users who were let in."""
+        names = await self._names.all()
+        return [PairedUser(user, names.get(user, "")) for user in sorted(await self.users.all())]
 
     async def remove(self, user: str) -> None:
         """No longer serves a user who was let in. Raises `TailraceError` for one who was not."""
@@ -106,6 +117,7 @@ class Pairing:
                 f"no such user was let in by a code: {user[:80]!r}; tailrace gateway --paired lists them"
             )
         await self.users.update(user, lambda _: None)
+        await self._names.update(user, lambda _: None)
 
 
 class _ChatsFile(Value):

@@ -96,7 +96,7 @@ class Conversations:
             raise
 
     async def _handle(self, update: Update) -> None:
-        if not await self._is_served(update.sender):
+        if not await self.serves(update.sender):
             await self._offer_pairing(update)
             return
         match update:
@@ -129,7 +129,8 @@ class Conversations:
 
     # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _is_served(self, sender: Sender) -> bool:
+    async def serves(self, sender: Sender) -> bool:
+        """Whether the config or a pairing code lets this person in."""
         return is_allowed(self._settings.allow, sender.id) or await self._pairing.is_paired(self._requester(sender))
 
     def _requester(self, sender: Sender) -> str:

@@ -19,7 +19,7 @@ from typing import Self
 
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
@@ -122,6 +122,9 @@ class HookInbox:
     async def put(self, update: Update) -> None:
         await self._runner.handle(update)
 
+    async def serves(self, sender: Sender) -> bool:
+        return await self._runner.serves(sender)
+
 
 class PlatformRunner:
     """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`, for what the
@@ -193,6 +196,9 @@ class PlatformRunner:
         if self.stopping:
             raise PlatformError("the process is about to end", platform=self.platform.name)
         await self._conversations.handle(update)
+
+    async def serves(self, sender: Sender) -> bool:
+        return await self._conversations.serves(sender)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)

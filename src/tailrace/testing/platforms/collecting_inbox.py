@@ -6,25 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tailrace.delivery.port import Platform, Update
+from tailrace.delivery.port import Platform, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.testing.platforms.loopback import Changing
 
 
 class CollectingInbox(Changing):
-    """Refuses everything while `closed`, as an inbox does in a process that is about to end."""
+    """Refuses everything while `closed`, as an inbox does in a process that is about to end. Serves everybody but
+    `strangers`, by their ids."""
 
     def __init__(self) -> None:
         super().__init__()
         self.updates: list[Update] = []
         self.connections = 0
         self.closed = False
+        self.strangers: set[str] = set()
 
     async def put(self, update: Update) -> None:
         if self.closed:
             raise PlatformError("no new work")
         self.updates.append(update)
         self.changed()
+
+    async def serves(self, sender: Sender) -> bool:
+        return sender.id not in self.strangers
 
     def connected(self) -> None:
         self.connections += 1

@@ -12,7 +12,7 @@ from typing import Final
 from tailrace.agent.session import new_session
 from tailrace.cli.chat.conversation import Conversation, now
 from tailrace.cli.chat.options import ToolDisplay
-from tailrace.cli.chat.slash import session_commands
+from tailrace.cli.chat.slash import approval_commands, session_commands
 from tailrace.cli.chat.slash.call import ChatSurface, SlashCall, SlashCommand
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError
@@ -206,6 +206,9 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/save": SlashCommand("write the conversation to a file", session_commands.save, "[file]"),
     "/show": SlashCommand("show one tool in full; the number ends its line", session_commands.show, "[N]"),
     "/stop": SlashCommand("interrupt the answer", _stop),
+    "/approvals": SlashCommand(
+        'what was approved with "always", and taking it back', approval_commands.approvals, "[forget ID]"
+    ),
     "/yolo": SlashCommand("approve without asking, or ask again", _yolo, "[on or off]"),
     "/verbose": SlashCommand("show tools in full, or not", _verbose, "[on, off or new]"),
     "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),

@@ -19,6 +19,6 @@ export function coverage(asked) {
   const who = asked.requester ? `, for ${asked.requester}` : "";
   return {
     session: `${what}${who}, in this ${asked.session ? "conversation" : "run"} only`,
-    always: `${what}${who}, in every conversation, after a restart too`,
+    always: `${what}${who}, in every conversation, after a restart too; "tailrace approvals" takes it back`,
   };
 }

@@ -1,0 +1,97 @@
+"""`tailrace approvals`: what an agent may do without asking, because a person said "always"; and taking that back.
+
+Thin: reads and changes the journal. A server on the same journal knows it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from tailrace.app.approvals import AlwaysApproval, AlwaysApprovals, find_approval
+from tailrace.cli.main import DONE, FAILED, USAGE, print_error
+from tailrace.cli.runs.console import console_for, place_of, print_note
+from tailrace.cli.screen.approvals_table import approval_line, approvals_table
+from tailrace.config.load import Config
+from tailrace.journal.open_journal import open_journal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, one object a line, with the whole texts and ids"
+    )
+    forgetting = parser.add_mutually_exclusive_group()
+    forgetting.add_argument(
+        "--forget", metavar="ID", help="ask about this one again; the beginning of its id is enough"
+    )
+    forgetting.add_argument("--forget-all", action="store_true", help="ask about all of them again")
+    parser.add_argument("--yes", action="store_true", help="with --forget-all: do it without asking")
+    parser.epilog = 'What was approved "for the session" ends with its session and is not listed.'
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """0 done, 1 declined, 2 no terminal to ask on. Raises `TailraceError` for an id that names none, or several."""
+    approvals = asyncio.run(_listed(config))
+    if args.forget is not None:
+        found = find_approval(approvals, args.forget)
+        asyncio.run(_forget(config, [found]))
+        sys.stdout.write(f"asked about again: {approval_line(found)}\n")
+        return DONE
+    if not approvals:
+        print_note(f'nothing was approved with "always" in {place_of(config)}')
+        return DONE
+    _show(approvals, as_json=args.json)
+    return _forget_all(config, approvals, agreed=args.yes) if args.forget_all else DONE
+
+
+def _forget_all(config: Config, approvals: Sequence[AlwaysApproval], *, agreed: bool) -> int:
+    """Those that were shown: what is approved meanwhile stays."""
+    if not agreed and not sys.stdin.isatty():
+        print_error("no terminal to ask on; to do it: tailrace approvals --forget-all --yes")
+        return USAGE
+    if not agreed and not _agreed():
+        print_note("left as it is")
+        return FAILED
+    asyncio.run(_forget(config, approvals))
+    print_note(f"{len(approvals)} taken back; these are asked about again")
+    return DONE
+
+
+async def _listed(config: Config) -> list[AlwaysApproval]:
+    if config.database is not None and not config.database.exists():  # looking creates nothing
+        return []
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
+        return await AlwaysApprovals(journal).listed()
+
+
+async def _forget(config: Config, approvals: Sequence[AlwaysApproval]) -> None:
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
+        for approval in approvals:
+            await AlwaysApprovals(journal).forget(approval)
+
+
+def _show(approvals: Sequence[AlwaysApproval], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.writelines(f"{msgspec.json.encode(approval).decode()}\n" for approval in approvals)
+        return
+    console = console_for(sys.stdout)
+    for line in approvals_table(approvals, width=console.width if console.is_terminal else None):
+        console.print(line, soft_wrap=True)
+
+
+def _agreed() -> bool:
+    sys.stdout.flush()
+    sys.stderr.write("ask about all of these again? [y/N] ")
+    sys.stderr.flush()
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
