@@ -82,6 +82,60 @@ async def test_each_conversation_keeps_its_draft(devtools: str, tmp_path: Path) 
         await tab.until(f"{BOX} === 'something else'")
 
 
+EARLY = """new MutationObserver((_, seeing) => {
+  const box = document.querySelector('#message');
+  if (!box) return;
+  seeing.disconnect();
+  box.value = 'Tell me';
+}).observe(document, {childList: true, subtree: true})"""
+
+
+async def test_what_is_written_before_the_scripts_are_there_is_kept(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (_, _, tab):
+        await tab.call("Page.addScriptToEvaluateOnNewDocument", source=EARLY)
+        await tab.reload()
+        await tab.until_shown("faulty/ok")
+        assert await tab.value(BOX) == "Tell me"
+        await tab.reload()
+        await tab.until_shown("faulty/ok")
+        assert await tab.value(BOX) == "Tell me", "and it is the draft"
+
+
+async def test_a_question_below_a_long_answer_is_followed(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply(LINES), reply("Two."), reply(LINES), reply("Four.")) as (_, _, tab):
+        await tab.size(390, 844)
+        for question, last in (
+            ("First.", "Line 59."),
+            ("Second.", "Two."),
+            ("Third.", "Line 59."),
+            ("Fourth.", "Four."),
+        ):
+            await tab.send(question)
+            await tab.until(f"document.querySelector('article:last-child')?.innerText.includes('{last}')")
+            await tab.until(ENDED)
+            below = "(log) => log.scrollHeight - log.scrollTop - log.clientHeight"
+            await tab.until(f"({below})(document.querySelector('#log')) < 40")
+            assert await tab.value("document.querySelector('#latest').hidden")
+
+
+async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, tmp_path: Path) -> None:
+    side = """(words) => {
+      const all = [...document.querySelectorAll('article p, article .question')];
+      const node = all.find((node) => node.textContent.includes(words));
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
+      return text.left - box.left < box.right - text.right ? 'left' : 'right';
+    }"""
+    async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.")) as (_, _, tab):
+        await tab.size(1280, 800)
+        await tab.send("מה שלומך?")
+        await tab.until(ENDED)
+        assert await tab.value(f"({side})('שלום לכולם')") == "right"
+        assert await tab.value(f"({side})('Hello all')") == "left"
+        assert await tab.value("document.querySelector('#message').dir") == "auto"
+
+
 async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("One."), reply("Two.")) as (server, _, tab):
         await tab.until("document.querySelector('#model').textContent === 'faulty/ok'")
@@ -128,7 +182,7 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
         node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
         chosen = [str(tmp_path / name) for name in ("dot.png", "notes.txt", "tool.bin")]
         await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
-        await tab.until_shown("tool.bin: only images (PNG, JPEG, WebP, GIF) and text files can be attached.")
+        await tab.until_shown("tool.bin: only images (PNG, JPEG, WebP, GIF) and text in UTF-8 can be attached.")
         chips = "[...document.querySelectorAll('#attached span')].map((chip) => chip.textContent).join()"
         assert await tab.value(chips) == "dot.png,notes.txt"
         data = (

@@ -229,6 +229,8 @@ LOOKS = {
     "image": "![a river](https://example.org/r.png)",
     "tasks": "- [ ] one\n- [x] two",
     "sides": "| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |",
+    "other head": "| a | b |\n|---|\n| 1 | 2 |",
+    "other row": "| a | b |\n|---|---|\n| 1 | 2 | 3 |\n| 4 |",
     "link": "[a `b` **c**](https://example.org) <https://example.org/x> one  \ntwo<br>three",
 }
 
@@ -256,6 +258,8 @@ console.log(JSON.stringify(Object.fromEntries(Object.entries(looks).map(([name, 
     assert [cell[1].get("class") for cell in head[2][2:]] == [None, "right", "center"]
     assert [cell[1].get("class") for cell in body[2][2:]] == [None, "right", "center"]
     assert looks["sides"][0][1]["role"] == "region"
+    assert [block[0] for block in looks["other head"]] == ["P"], "a divider has the cells of its head"
+    assert [len(row[2:]) for row in looks["other row"][0][2][3][2:]] == [2, 1], "a cell without a column is left out"
     (paragraph,) = looks["link"]
     assert [part[0] for part in paragraph[2:] if isinstance(part, list)] == ["A", "A", "BR", "BR"]
     assert [part[0] for part in paragraph[2][2:] if isinstance(part, list)] == ["CODE", "STRONG"]

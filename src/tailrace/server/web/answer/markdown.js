@@ -119,7 +119,7 @@ function step(open, line) {
     if (open?.kind !== "list") return { ended: sources(open), open: null };
     return { ended: [], open: { ...open, source: `${open.source}\n${line}`, blank: true } }; // an item may go on after it
   }
-  if (open?.kind === "text" && open.last.includes("|") && isDivider(line)) {
+  if (open?.kind === "text" && isHead(open.last, line)) {
     const table = { kind: "table", source: `${open.last}\n${line}` };
     return { ended: open.before === null ? [] : [open.before], open: table };
   }
@@ -201,8 +201,8 @@ function firstLine(block) {
 function shapeOf(block) {
   const first = firstLine(block);
   const kind = kindOf(first);
-  if (kind !== "text" || first === block || !first.includes("|")) return kind;
-  return isDivider(firstLine(block.slice(first.length + 1))) ? "table" : kind;
+  if (kind !== "text" || first === block) return kind;
+  return isHead(first, firstLine(block.slice(first.length + 1))) ? "table" : kind;
 }
 
 function node(block, depth) {
@@ -327,9 +327,14 @@ function taskBox(done) {
   return box;
 }
 
+/** Of a table: a line with as many cells as the divider below it. */
+function isHead(line, divider) {
+  return line.includes("|") && isDivider(divider) && rowOf(line).length === rowOf(divider).length;
+}
+
 const LONG_CELL = 24; // characters; a sentence beside other columns is not squeezed to one word in a line
 
-/** A box of its own, in which a wide table scrolls. Rows have the cells that were written: none are added. */
+/** A box of its own, in which a wide table scrolls. Rows have the cells that were written, up to those of the head. */
 function showTable(box, block) {
   const [head, divider, ...rows] = block.split("\n");
   const sides = rowOf(divider).map(sideOf);
@@ -351,7 +356,7 @@ function showTable(box, block) {
 function rowNode(tag, line, sides) {
   return element(
     "tr",
-    rowOf(line).map((cell, at) => {
+    rowOf(line).slice(0, sides.length).map((cell, at) => {
       const long = cell.length > LONG_CELL && "long";
       return element(tag, inline(cell.replaceAll("\\|", "|")), [sides[at], long].filter(Boolean).join(" "));
     }),

@@ -60,7 +60,7 @@ export class Attachments {
     const used = this.items.reduce((sum, item) => sum + item.size, 0);
     if (this.maxBytes && used + size > this.maxBytes) return `all files together may have ${inWords(this.maxBytes)}`;
     const part = image ? await imagePart(file) : await textPart(file);
-    if (!part) return "only images (PNG, JPEG, WebP, GIF) and text files can be attached";
+    if (!part) return "only images (PNG, JPEG, WebP, GIF) and text in UTF-8 can be attached";
     this.items.push({ name: file.name || "image", part, size });
     return "";
   }

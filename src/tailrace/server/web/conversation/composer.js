@@ -12,6 +12,7 @@ export class Composer {
   constructor({ send, stop, lastQuestion, say, complain }) {
     Object.assign(this, { send, stop, lastQuestion, complain });
     this.box = byId("message");
+    this.early = this.box.value; // written before this module was here
     this.attachments = new Attachments(byId("attached"), say);
     this.session = "";
     this.sending = false;
@@ -26,9 +27,10 @@ export class Composer {
   /** The draft of this conversation, "" for a new one. */
   open(session) {
     this.session = session;
-    this.box.value = sessionStorage.getItem(DRAFT + session) ?? "";
+    this.box.value = this.early || (sessionStorage.getItem(DRAFT + session) ?? "");
+    this.early = "";
     this.attachments.clear();
-    this.grow();
+    this.written();
   }
 
   /** A new conversation has got its name. */
