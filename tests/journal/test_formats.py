@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from tailrace.journal.postgres.address import parse_address
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.storage_format import OlderFormat
 from tailrace.testing.conformance.journal import every_line, everything, written
 
 FORMATS = sorted((Path(__file__).parent / "formats").glob("format-*.sql"))
@@ -159,6 +163,40 @@ def test_each_format_has_a_file_and_no_released_migration_is_edited() -> None:
     for store, migrations in (("sqlite", sqlite_schema.MIGRATIONS), ("postgres", postgres_schema.MIGRATIONS)):
         digests = tuple(hashlib.sha256(" ".join(script.split()).encode()).hexdigest()[:10] for script in migrations)
         assert digests == RELEASED[store], "databases out there have been made by it: add a migration instead"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["runs"], ["show", "last"], ["tail", "last"], ["top", "--once"], ["usage"], ["flow", "ls"], ["doctor"]],
+    ids=lambda command: command[0],
+)
+def test_looking_does_not_upgrade_what_an_older_version_may_still_use(command: list[str], tmp_path: Path) -> None:
+    path, known = tmp_path / "tailrace.db", len(sqlite_schema.MIGRATIONS)
+    load(FORMATS[3], path).close()
+    environment = {**os.environ, "TAILRACE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"is of an older Tailrace (format 4, this one has {known})" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if command[0] != "doctor" else done.returncode)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+
+
+async def test_a_database_that_is_only_looked_at_keeps_its_format(postgres_url: str) -> None:
+    address = parse_address(postgres_url)
+    connection = await connect_postgres(address, "test")
+    await postgres_schema.prepare(connection, address, postgres_schema.MIGRATIONS[:1])
+    with pytest.raises(OlderFormat, match=r"\(format 1, this one has"):
+        await PostgresJournal.open(postgres_url, upgrade=False)
+    assert await connection.fetchval("SELECT version FROM format") == 1
+    await connection.close()
 
 
 async def test_a_downgrade_is_refused_with_what_to_do(tmp_path: Path, postgres_url: str) -> None:

@@ -24,19 +24,23 @@ async def open_journal(
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
     bus_url: str = "auto",
+    upgrade: bool = True,
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. `password` counts where a
     `postgresql:` url has none. Closed on leaving. `on_lag` is called
     with the seconds that entries waited for storage before they were shown; never without storage. `bus_url` names what
-    carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself."""
+    carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself. Without `upgrade` a
+    store of an older format is left as it is, and `OlderFormat` raised: for those who only look."""
     bus = make_bus(bus_url, url)
     journal: Journal
     if database is not None:
         from tailrace.journal.sqlite.store import SqliteJournal
 
-        journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
+        journal = MemoryFirst(
+            await SqliteJournal.open(database, clock=clock, on_lag=on_lag, upgrade=upgrade), clock=clock
+        )
     elif url.startswith(("postgresql:", "postgres:")):
-        journal = MemoryFirst(await _open_postgres(url, password, clock, on_lag, bus), clock=clock)
+        journal = MemoryFirst(await _open_postgres(url, password, clock, on_lag, bus, upgrade=upgrade), clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:
@@ -63,6 +67,8 @@ async def _open_postgres(
     clock: Callable[[], float],
     on_lag: Callable[[float], None] | None,
     bus: Bus | None,
+    *,
+    upgrade: bool,
 ) -> Storage:
     try:
         from tailrace.journal.postgres.store import PostgresJournal
@@ -71,7 +77,7 @@ async def _open_postgres(
             raise
         raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
     own_clock = None if clock is time.time else clock
-    return await PostgresJournal.open(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus)
+    return await PostgresJournal.open(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, upgrade=upgrade)
 
 
 def make_bus(url: str, store_url: str) -> Bus | None:

@@ -53,7 +53,7 @@ async def on_journal(args: Namespace, config: Config) -> int:
         print_note(f"no instances yet in {missing}")
         return DONE
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
     ) as journal:
         return await COMMANDS[args.what](journal, args, config)
 

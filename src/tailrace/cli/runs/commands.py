@@ -68,7 +68,7 @@ async def _run(args: Namespace, config: Config) -> int:
         print_note(f"no runs yet in {missing}")
         return DONE
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
     ) as journal:
         match args.command:
             case "runs":

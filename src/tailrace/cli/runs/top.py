@@ -58,7 +58,7 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
         print_note(f"no runs yet in {config.database}")
         return
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
     ) as journal:
         if args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
             await _print_once(journal, config)

@@ -284,6 +284,7 @@ async def _store(config: Config) -> Finding:
     from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
     from tailrace.journal.sqlite.integrity import unwritable
+    from tailrace.journal.stored.storage_format import OlderFormat
 
     file = config.database
     shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
@@ -296,7 +297,7 @@ async def _store(config: Config) -> Finding:
             return Finding("broken", f"store {shown}: {damage}", RESTORE)
         async with (
             asyncio.timeout(OPEN_TIMEOUT_S),
-            open_journal(config.store.url, file, password=config.store_password) as journal,
+            open_journal(config.store.url, file, password=config.store_password, upgrade=False) as journal,
         ):
             parked = await journal.runs(states=PARKED)
             missing = await unavailable_parts(journal, timeout_s=REACH_TIMEOUT_S)
@@ -305,6 +306,8 @@ async def _store(config: Config) -> Finding:
         return Finding(
             "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
         )
+    except OlderFormat as exc:
+        return Finding("note", f"store: {exc}", f"{typed('backup FILE')} makes a copy that the older one can use")
     except (TailraceError, OSError, sqlite3.Error) as exc:
         if file is None:  # the message names the server itself
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"

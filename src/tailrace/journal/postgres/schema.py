@@ -107,14 +107,16 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 
-async def prepare(connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new; neither is
-    written to."""
+async def prepare(
+    connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS, *, upgrade: bool = True
+) -> None:
+    """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new, and
+    `OlderFormat` for one that is older where it may not `upgrade` it; none of them is written to."""
     with translated(address):
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
-            check_version(f"the database at {address.shown}", version, len(migrations))
+            check_version(f"the database at {address.shown}", version, len(migrations), upgrade=upgrade)
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):

@@ -89,14 +89,16 @@ class PostgresJournal(StoredJournal):
         clock: Callable[[], float] | None = None,
         on_lag: OnLag | None = None,
         bus: Bus | None = None,
+        upgrade: bool = True,
     ) -> PostgresJournal:
         """`password` counts where the url has none. Raises `ConfigError` for an address that cannot work,
-        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used."""
+        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, `OlderFormat` for
+        one that would have to be upgraded and may not."""
         address = parse_address(url, password)
         with translated(address):
             connection = await connect(address, "migration")
             try:
-                await prepare(connection, address)
+                await prepare(connection, address, upgrade=upgrade)
             finally:
                 connection.terminate()
             journal = cls(address, clock, on_lag, bus)

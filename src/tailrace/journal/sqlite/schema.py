@@ -155,17 +155,17 @@ def wal_bytes(path: Path | str) -> int:
         return 0
 
 
-def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRATIONS) -> None:
+def prepare(path: Path, *, alone: bool = True, upgrade: bool = True, migrations: Sequence[str] = MIGRATIONS) -> None:
     """Makes the file ready for use: creates it, checks it, brings it to this version. `alone` says that no other
-    process has it open. Raises `CorruptLog` for one that is damaged and `JournalError` for one that is not ours or
-    is too new; neither is written to."""
+    process has it open. Raises `CorruptLog` for one that is damaged, `JournalError` for one that is not ours or
+    is too new, and `OlderFormat` for one that is older where it may not `upgrade` it; none of them is written to."""
     check_file(path)
     committed = commits_in_wal(path) if alone else None
     with translated(path):
         if path.exists():
             # Read-only: the last connection that may write removes the write-ahead log when it is closed.
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                check_identity(connection, path, known=len(migrations))
+                check_identity(connection, path, known=len(migrations), upgrade=upgrade)
                 if committed is not None:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
@@ -187,7 +187,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
             return
 
 
-def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | None) -> None:
+def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | None, upgrade: bool = True) -> None:
     """Raises `JournalError` for another program's file, and for a format newer than `known`. None: any format."""
     connection.execute("BEGIN")  # one state of the file: another process may be making the tables right now
     (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -197,7 +197,7 @@ def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | N
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path} is another program's database; set store.url to a file of its own")
     if known is not None:
-        check_version(str(path), version, known)
+        check_version(str(path), version, known, upgrade=upgrade)
 
 
 def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:

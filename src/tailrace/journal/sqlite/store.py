@@ -98,10 +98,16 @@ class SqliteJournal(StoredJournal):
 
     @classmethod
     async def open(
-        cls, path: Path, *, clock: Callable[[], float] = time.time, on_lag: OnLag | None = None
+        cls,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        on_lag: OnLag | None = None,
+        upgrade: bool = True,
     ) -> SqliteJournal:
-        """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used."""
-        pipe, connection = await asyncio.to_thread(_open_file, path)
+        """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used, `OlderFormat` for one
+        that would have to be upgraded and may not."""
+        pipe, connection = await asyncio.to_thread(_open_file, path, upgrade=upgrade)
         return cls(path, pipe, connection, clock, on_lag)
 
     def trace(self, callback: Callable[[str], None] | None) -> None:
@@ -385,7 +391,7 @@ class SqliteJournal(StoredJournal):
             logger.warning("the write-ahead log could not be checkpointed: %s", exc)
 
 
-def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
+def _open_file(path: Path, *, upgrade: bool) -> tuple[WakeupPipe, sqlite3.Connection]:
     try:
         if not path.parent.exists():
             make_private_directory(path.parent)
@@ -397,7 +403,7 @@ def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
         tighten(path.with_name(path.name + suffix))
     pipe = WakeupPipe(path)
     try:
-        prepare(path, alone=not pipe.has_peers)
+        prepare(path, alone=not pipe.has_peers, upgrade=upgrade)
         return pipe, connect(path, writer=True)
     except BaseException:
         pipe.close()

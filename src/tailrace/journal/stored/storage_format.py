@@ -5,8 +5,18 @@ from __future__ import annotations
 from tailrace.errors import JournalError
 
 
-def check_version(where: str, version: int, known: int) -> None:
-    """Raises `JournalError` for a format that only a newer Tailrace reads."""
+class OlderFormat(JournalError):
+    """The store is of an older version, and who opened it only wants to look."""
+
+
+def check_version(where: str, version: int, known: int, *, upgrade: bool = True) -> None:
+    """Raises `JournalError` for a format that only a newer Tailrace reads, and `OlderFormat` for one that would have to
+    be upgraded and may not."""
+    if 0 < version < known and not upgrade:
+        raise OlderFormat(
+            f"{where} is of an older Tailrace (format {version}, this one has {known}), and looking does not change it;"
+            " `tailrace serve` or `tailrace chat` brings it to this format, and the older one cannot use it then"
+        )
     if version > known:
         raise JournalError(
             f"{where} was written by a newer Tailrace (format {version}, this one knows {known}); upgrade Tailrace,"
