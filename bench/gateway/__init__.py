@@ -51,7 +51,7 @@ def main(options: Sequence[str] = ()) -> list[Table]:
     _raise_file_limit()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the programs are ended too
     if (busy := busy_elsewhere()) > BUSY:
-        say(f"  other work takes {busy:.0%} of the cores: latencies and the paced figures will say little")
+        say(f"  other work takes {busy:.0%} of the cores: first tokens will say little, and all costs more")
     effort = QUICK if args.quick else WHOLE
     figures = measure([program for program in programs if program.name in only], effort)
     if args.docs:

@@ -3,6 +3,8 @@
        load PORT PATH BODY requests STREAMS TOKENS SECONDS           each asks again as soon as its answer is whole
        load PORT PATH BODY streams  STREAMS TOKENS SECONDS ARRIVAL_S each asks once, arrivals spread over ARRIVAL_S
        load PORT PATH BODY idle     STREAMS TOKENS SECONDS           opens them, prints, holds them until stdin ends
+       load PORT PATH BODY steps    STREAMS TOKENS SECONDS SLICE_US PIDS PROVIDER_PORT
+                                                                     in step with the program of these processes
 
    PATH may be "GET /path", which sends no BODY. TOKENS is what each answer must have to count as whole, SECONDS the time after which the rest is given up.
 
@@ -50,6 +52,8 @@ static double percentile_ms(struct spread *s, double share) {
             return i / 100.0;
     return 0;
 }
+
+#include "lockstep.h"
 
 static void start(struct reader *r);
 
@@ -221,13 +225,80 @@ static void report(int streams) {
         *c = *c == '"' || *c == '\\' || (unsigned char)*c < 32 ? '\'' : *c;
     printf("{\"streams\":%d,\"whole\":%ld,\"failed\":%d,\"tokens\":%ld,\"repeated\":%ld,\"seconds\":%.4f,"
            "\"first_ms\":{\"p50\":%.2f,\"p99\":%.2f,\"max\":%.2f},\"token_ms\":{\"p50\":%.2f,\"p99\":%.2f,\"max\":%.2f},"
-           "\"pause_ms\":%.2f,\"load_cpu_s\":%.3f,\"failure\":\"%s\"}\n",
+           "\"pause_ms\":%.2f,\"stepped_s\":%.4f,\"program_cpu_s\":%.4f,\"load_cpu_s\":%.3f,\"failure\":\"%s\"}\n",
            streams, (long)whole, failed, (long)tokens, (long)repeated, seconds, percentile_ms(&first_token, .5),
            percentile_ms(&first_token, .99), (double)first_token.most_us / 1e3, percentile_ms(&latency, .5),
            percentile_ms(&latency, .99), (double)latency.most_us / 1e3, (double)pause_ns / 1e6,
+           (double)steps.due_ns / 1e9, (double)steps.total_ns / 1e9,
            (double)used.ru_utime.tv_sec + (double)used.ru_stime.tv_sec + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6,
            failure);
     fflush(stdout);
+}
+
+static int connected(int port) {
+    struct sockaddr_in address = {AF_INET, htons((uint16_t)port), {htonl(INADDR_LOOPBACK)}, {0}};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
+        die("connect to the provider");
+    no_delay(fd);
+    return fd;
+}
+
+/* The provider sends one slice: how many tokens that were. */
+static int64_t next_slice(int provider) {
+    char line[32];
+    size_t length = 0;
+    if (write(provider, "S", 1) != 1)
+        die("the provider");
+    do {
+        ssize_t got = read(provider, line + length, sizeof line - 1 - length);
+        if (got <= 0)
+            die("the provider");
+        length += (size_t)got;
+    } while (line[length - 1] != '\n');
+    line[length] = 0;
+    return atoll(line);
+}
+
+static void serve_readers(int wait_ms) {
+    struct epoll_event events[512];
+    int count = epoll_wait(poll_fd, events, 512, wait_ms);
+    for (int i = 0; i < count; i++)
+        ready(events[i].data.ptr);
+}
+
+/* False: something did not come in time, or a stream ended too early. */
+static int until(const int64_t *counted, int64_t wished, double limit_s) {
+    while (*counted < wished && !failed && now_ns() - started_ns < limit_s * 1e9)
+        serve_readers(20);
+    return *counted >= wished;
+}
+
+/* All streams are opened, a few at a time; then slice follows slice until each has its last token. */
+static void in_step(int streams, double limit_s, int64_t slice_us, int provider) {
+    int64_t due = 0, all = (int64_t)streams * (wanted - 1), left = all;
+    for (int i = 0; i < streams; i++) {
+        readers[i].fd = -1;
+        start(&readers[i]);
+        if (!until(&tokens, i - 15, limit_s))
+            return;
+    }
+    due = streams;
+    if (!until(&tokens, due, limit_s))
+        return;
+    begin_steps(slice_us * 1000);
+    while (left > 0 && !failed && now_ns() - started_ns < limit_s * 1e9) {
+        int64_t sent = next_slice(provider);
+        if (!sent)
+            serve_readers(0);
+        due += sent;
+        left -= sent;
+        if (!until(&tokens, due, limit_s))
+            return;
+        note_slice(all - left > streams && left >= streams, &latency, &pause_ns);
+    }
+    while (in_flight && now_ns() - started_ns < limit_s * 1e9)
+        serve_readers(20);
 }
 
 int main(int argc, char **argv) {
@@ -250,15 +321,18 @@ int main(int argc, char **argv) {
     readers = calloc((size_t)streams, sizeof *readers);
     poll_fd = epoll_create1(0);
     started_ns = now_ns();
-    struct epoll_event events[512];
+    if (!strcmp(mode, "steps") && argc > 10) {
+        watch_program(argv[9]);
+        in_step(streams, limit_s, atoll(argv[8]), connected(atoi(argv[10])));
+        asked = streams;
+        in_flight = 0;
+    }
     while (now_ns() - started_ns < limit_s * 1e9 && (asked < streams || in_flight) && !(idle && began == streams)) {
         while (asked < streams && (double)(now_ns() - started_ns) >= arrival_s * 1e9 * asked / streams) {
             readers[asked].fd = -1;
             start(&readers[asked++]);
         }
-        int count = epoll_wait(poll_fd, events, 512, asked < streams ? 1 : 20);
-        for (int i = 0; i < count; i++)
-            ready(events[i].data.ptr);
+        serve_readers(asked < streams ? 1 : 20);
     }
     report(streams);
     char byte;

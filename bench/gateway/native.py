@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Seen(msgspec.Struct):
     first_ms: Spread
     token_ms: Spread
     pause_ms: float
+    stepped_s: float  # of slices, where the load went in step: `token_ms` and `pause_ms` are in the program's own time
+    program_cpu_s: float
     load_cpu_s: float
     failure: str
 
@@ -80,7 +82,7 @@ def on_cores(*cores: int) -> Iterator[None]:
 def compiled(name: str) -> Path:
     """The program of `name`.c, kept under the hash of its source."""
     compiler = next((found for tried in ("cc", "gcc", "clang") if (found := shutil.which(tried))), None)
-    source = b"".join((HERE / part).read_bytes() for part in ("common.h", "answers.h", f"{name}.c"))
+    source = b"".join((HERE / part).read_bytes() for part in ("common.h", "answers.h", "lockstep.h", f"{name}.c"))
     kept = Path(tempfile.gettempdir()) / f"tailrace-bench-{os.getuid()}"
     program = kept / f"{name}-{hashlib.sha256(source).hexdigest()[:16]}"
     if program.exists():
@@ -114,6 +116,13 @@ def provider(core: int) -> Iterator[Provider]:
         running.stdout.close()
 
 
+class Slices(msgspec.Struct, frozen=True):
+    """How a paced load is cut: a stream has a token every `every_ms`, and what is due within `us` is sent at once."""
+
+    every_ms: int
+    us: int
+
+
 class Load:
     """Readers of one gateway: where it listens, what they ask, on which core."""
 
@@ -145,6 +154,13 @@ class Load:
     def paced(self, streams: int, tokens: int, every_ms: int, arrival_s: float) -> Seen:
         limit_s = arrival_s + tokens * every_ms / 1000 + 10
         return self._run(f"paced-{tokens}-{every_ms}", "streams", streams, tokens, limit_s, arrival_s)
+
+    def in_step(self, streams: int, tokens: int, slices: Slices, pids: Sequence[int], provider: Provider) -> Seen:
+        """Slice after slice, each when every reader has the one before; see lockstep.h."""
+        groups = slices.every_ms * 1000 // slices.us
+        limit_s = 120 + streams * tokens * 0.002
+        told = [slices.us, ",".join(map(str, pids)), provider.port]
+        return self._run(f"step-{tokens}-{groups}", "steps", streams, tokens, limit_s, *told)
 
     def watch(self, viewers: int, tokens: int, arrival_s: float, limit_s: float) -> Seen:
         """Viewers of one stream, which begins without them: the path names it."""

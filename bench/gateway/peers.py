@@ -58,7 +58,10 @@ def router(name: str, *first: str) -> Command:
 
 def litellm(provider: int, port: int, home: Path) -> list[str]:
     upstream = {"model": "openai/bench", "api_base": f"http://127.0.0.1:{provider}/v1", "api_key": "none"}
-    config = {"model_list": [{"model_name": "bench", "litellm_params": upstream}]}
+    config = {
+        "model_list": [{"model_name": "bench", "litellm_params": upstream}],
+        "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},  # on loopback, for these minutes
+    }
     (home / "litellm.yaml").write_bytes(msgspec.json.encode(config))
     return [found("litellm"), "--config", str(home / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(port)]
 

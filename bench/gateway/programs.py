@@ -31,7 +31,8 @@ Command = Callable[[int, int, Path], list[str]]  # from the provider's port, its
 
 
 class Program(msgspec.Struct, frozen=True):
-    """`missing` says why it cannot be started here; empty when it can."""
+    """`missing` says why it cannot be started here; empty when it can. `slice_us`: what is due within it, a paced load
+    sends at once; a program that commits has the few milliseconds in which it gathers what it commits."""
 
     name: str
     label: str
@@ -39,6 +40,7 @@ class Program(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     dialect: str = "chat"
     workers: int = 1
+    slice_us: int = 1000
     missing: str = ""
 
 
@@ -56,7 +58,7 @@ class Running:
         self.load = Load(port, PATH_OF[program.dialect], program.body, self.cores.load)
         self._process = process
 
-    def _processes(self) -> list[int]:
+    def processes(self) -> list[int]:
         found, new = [], [self._process.pid]
         while new:
             pid = new.pop()
@@ -67,12 +69,12 @@ class Running:
 
     def cpu_s(self) -> float:
         """Of every process of it."""
-        return sum(map(cpu_s_of, self._processes()))
+        return sum(map(cpu_s_of, self.processes()))
 
     def memory_kb(self) -> float:
         """Resident memory; what processes share is counted once."""
         total = 0
-        for pid in self._processes():
+        for pid in self.processes():
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
             total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         return total * 1.024
@@ -184,7 +186,8 @@ OWN = [
         tailrace(),
         question("up/bench", "responses", store=True),
         dialect="responses",
+        slice_us=5000,
     ),
-    Program("agent", "Tailrace, agent turn (committed)", tailrace(), question("tailrace")),
+    Program("agent", "Tailrace, agent turn (committed)", tailrace(), question("tailrace"), slice_us=5000),
     Program("raw-2", "Tailrace, raw, 2 workers", tailrace(2), question("up/bench"), workers=2),
 ]

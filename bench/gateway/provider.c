@@ -2,7 +2,11 @@
 
    It prints its port and serves until its stdin ends. The question says how it answers, whatever the model is called
    and whatever was added to the request on its way: "bench:one", "bench:flat-4000" (tokens, all at once),
-   "bench:paced-100-50" (tokens, milliseconds between them) or "bench:idle" (one token, then silence). */
+   "bench:paced-100-50" (tokens, milliseconds between them), "bench:step-100-50" (tokens; each stream is in one of 50
+   groups, and has a token when it is its group's turn) or "bench:idle" (one token, then silence).
+
+   A connection that says "S" for a request is the one who gives the turns: the next group has its tokens, and the answer
+   is how many those were. */
 #include "answers.h"
 
 /* Streams of one pace are due in the order in which they were queued: a list does for a heap. */
@@ -10,6 +14,10 @@ static struct pace {
     int64_t period_ns;
     struct stream *first, *last;
 } paces[8];
+
+#define MAX_GROUPS 1000
+static struct stream *groups[MAX_GROUPS];
+static int group_count, joining, turn;
 
 static int poll_fd, timer_fd;
 
@@ -92,6 +100,46 @@ static int64_t tick(void) {
     return wait_ns;
 }
 
+static void join_group(struct stream *s, int count) {
+    if (count < 1 || count > MAX_GROUPS)
+        exit(2);
+    if (count != group_count) /* a load with other slices begins anew */
+        joining = turn = 0;
+    group_count = count;
+    s->queued = 1;
+    s->next = groups[joining];
+    groups[joining] = s;
+    joining = (joining + 1) % count;
+}
+
+/* One token for each stream of the group whose turn it is; how many had one. */
+static int step(void) {
+    int said = 0;
+    struct stream *s = groups[turn], *next;
+    groups[turn] = NULL;
+    for (; s; s = next) {
+        next = s->next;
+        s->queued = 0;
+        if (s->fd < 0) {
+            drop(s);
+            continue;
+        }
+        say_token(s);
+        said++;
+        if (s->sent == s->tokens) {
+            end(s);
+        } else {
+            s->queued = 1;
+            s->next = groups[turn];
+            groups[turn] = s;
+        }
+        flush(s);
+    }
+    if (group_count)
+        turn = (turn + 1) % group_count;
+    return said;
+}
+
 static void whole_answer(struct stream *s, const char *json) {
     char head[128];
     append(&s->out, head, (size_t)snprintf(head, sizeof head,
@@ -100,7 +148,7 @@ static void whole_answer(struct stream *s, const char *json) {
 }
 
 static int answer(struct stream *s, const char *body) {
-    int tokens = 1, pace_ms = 0;
+    int tokens = 1, pace_ms = 0, group = 0;
     const char *asked = strstr(body, "bench:");
     s->responses = memmem(s->in.data, s->in.length < 64 ? s->in.length : 64, "/responses", 10) != NULL;
     s->usage = strstr(body, "\"include_usage\"") != NULL;
@@ -111,7 +159,17 @@ static int answer(struct stream *s, const char *body) {
     }
     if (sscanf(asked, "bench:paced-%d-%d", &tokens, &pace_ms) < 2)
         sscanf(asked, "bench:flat-%d", &tokens);
+    int is_stepped = sscanf(asked, "bench:step-%d-%d", &tokens, &group) == 2;
     s->tokens = tokens;
+    if (is_stepped) {
+        begin(s);
+        say_token(s);
+        if (s->sent < tokens)
+            join_group(s, group);
+        else
+            end(s);
+        return flush(s);
+    }
     if (pace_ms) {
         begin(s);
         s->period_ns = pace_ms * 1000000LL;
@@ -136,6 +194,13 @@ static void readable(struct stream *s) {
         return;
     }
     append(&s->in, data, (size_t)got);
+    if (s->in.data[0] == 'S') {
+        char said[16];
+        s->in.length = 0;
+        append(&s->out, said, (size_t)snprintf(said, sizeof said, "%d\n", step()));
+        flush(s);
+        return;
+    }
     append(&s->in, "", 1); /* for the functions of string.h */
     s->in.length--;
     char *body = strstr(s->in.data, "\r\n\r\n");

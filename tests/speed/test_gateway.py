@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -18,7 +20,8 @@ import pytest
 from bench.counts.peer import BEGIN, END, HEAD, http_chunk
 from bench.gateway.chart import chart
 from bench.gateway.measure import Figures, busy_elsewhere, most
-from bench.gateway.native import PATH_OF, Load, Provider, compiled, cores_for, provider, question
+from bench.gateway.native import PATH_OF, Load, Provider, Slices, compiled, cores_for, provider, question
+from bench.gateway.programs import OWN, started
 from bench.gateway.report import BEGIN as BEGIN_MARK
 from bench.gateway.report import END as END_MARK
 from bench.gateway.report import promises, ratios, write_docs
@@ -49,6 +52,59 @@ def test_every_token_of_every_stream_is_counted_once(upstream: Provider, dialect
     assert seen.repeated == (0 if dialect == "chat" else 4 * 600)  # the whole text, in the four events of its end
     assert 0 <= seen.token_ms.p50 <= seen.token_ms.p99 <= seen.token_ms.max
     assert seen.first_ms.max > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_in_step_every_slice_but_those_of_beginnings_and_ends_counts(upstream: Provider, dialect: str) -> None:
+    slices = Slices(every_ms=50, us=5000)
+    seen = load(upstream.port, dialect).in_step(30, 20, slices, [upstream.pid], upstream)
+    assert (seen.whole, seen.tokens, seen.failed) == (30, 600, 0)
+    assert seen.stepped_s == pytest.approx(17 * 0.05)
+    assert seen.program_cpu_s > 0
+    assert seen.token_ms.p50 <= seen.token_ms.p99 <= seen.token_ms.max
+    assert seen.pause_ms >= 5.0  # from one slice to the next
+
+
+@needs_compiler
+def test_what_is_taken_from_a_program_is_not_its_own_time() -> None:
+    [bare] = [program for program in OWN if program.name == "aiohttp"]
+    slices, found = Slices(every_ms=50, us=10_000), []
+    with provider(LOAD_CORE) as up, started(bare, up.port) as gateway:
+        [pid] = gateway.processes()
+        stepping = threading.Thread(target=lambda: found.append(gateway.load.in_step(50, 40, slices, [pid], up)))
+        used_s = gateway.cpu_s()
+        stepping.start()
+        while gateway.cpu_s() < used_s + 0.1:  # it is in the middle of it
+            os.sched_yield()
+        os.kill(pid, signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        while time.monotonic() < stopped_at + 0.4:
+            os.sched_yield()
+        os.kill(pid, signal.SIGCONT)
+        stepping.join()
+        used_s = gateway.cpu_s() - used_s
+    [seen] = found
+    assert (seen.whole, seen.failed) == (50, 0)
+    assert 0 < seen.program_cpu_s <= used_s + 0.02  # by the wall clock it is 0.4 s more
+
+
+@needs_compiler
+def test_in_step_a_stream_that_breaks_ends_the_load(upstream: Provider) -> None:
+    slices = Slices(every_ms=50, us=1000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(BEGIN + http_chunk(b"~00000000000"))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        seen = load(listener.getsockname()[1]).in_step(1, 5, slices, [upstream.pid], upstream)
+        answering.join()
+    assert (seen.whole, seen.failed, seen.tokens) == (0, 1, 1)
 
 
 @needs_compiler
