@@ -24,6 +24,7 @@ from tailrace.cli.chat.oneshot import OneShot
 from tailrace.cli.commands.chat import stdin_is_unread
 from tailrace.config.load import load
 from tailrace.errors import RunParked
+from tailrace.events import RunFailure
 from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
@@ -166,6 +167,20 @@ async def test_ctrl_c_before_the_first_token(cli: Cli) -> None:
     assert await process.communicate() == (b"", b"")
     assert process.returncode == 130
     await request.over.wait()
+
+
+async def test_an_answer_that_somebody_else_stops_says_who_it_was(cli: Cli) -> None:
+    cli.server.extend("long+stall@50%")
+    process = await cli.start("-q", "?")
+    assert process.stdout is not None
+    assert await process.stdout.readexactly(len("word0")) == b"word0"
+    async with open_app(load({"TAILRACE_HOME": str(cli.home)})) as app:
+        [run] = await app.journal.runs()
+        await app.agents.stop(run.id, by="telegram:7")
+        end = await app.agents.finished(run.id)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"stopped by telegram:7\n")
+    assert end.error == RunFailure("stopped", "interrupted", by="telegram:7")
 
 
 @pytest.mark.parametrize("scenario", ["length", "filter"])
