@@ -22,7 +22,7 @@ from tailrace.cli.screen.input_line import Completion, InputLine, TypedLine
 from tailrace.cli.screen.markdown_blocks import blocks_of
 from tailrace.cli.screen.painter import BlockPiece, Painter, Rows
 from tailrace.events import ApprovalAsked, Decision, RunForked, UsageRecorded
-from tailrace.messages import Image, Usage
+from tailrace.messages import Image, Text, Usage
 
 
 def drawn(rows: Rows, width: int = 80) -> list[str]:
@@ -166,6 +166,20 @@ def test_what_is_no_file_is_text_and_what_cannot_come_along_is_said(tmp_path: Pa
         "@raw.bin is no text",
         "@gone.txt is no file here",
     ]
+
+
+def test_a_binary_file_without_a_nul_does_not_come_along(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(range(1, 256)) * 4)
+    question = composed("What is @x.bin?", "What is @x.bin?", tmp_path)
+    assert question.notes == ("@x.bin is no text: it does not come along",)
+    assert question.message.parts == (Text("What is @x.bin?"),)
+
+
+def test_a_text_in_another_encoding_comes_along(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes("Die Mühle klappert am rauschenden Bach.".encode("latin-1"))
+    question = composed("@old.txt", "@old.txt", tmp_path)
+    assert question.notes == ()
+    assert "klappert am rauschenden Bach." in question.message.text
 
 
 def test_an_image_is_an_image_and_a_directory_is_listed(tmp_path: Path) -> None:
