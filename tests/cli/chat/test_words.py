@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.conversation import SessionSummary
+from tailrace.cli.chat.conversation import SessionSummary, section
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
@@ -209,6 +209,24 @@ def test_names_of_files_are_completed(tmp_path: Path) -> None:
     assert files_for("@src/", tmp_path) == ["@src/a.py"]
     assert files_for("@.h", tmp_path) == ["@.hidden"]
     assert files_for("@nowhere/x", tmp_path) == []
+
+
+# ── what is saved ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "saved"),
+    [
+        ("Why?", "Because.\n", "## Why?\n\nBecause."),
+        ("Why?", "", "## Why?"),
+        ("Code?", "So:\n```py\nx = 1", "## Code?\n\nSo:\n```py\nx = 1\n```"),
+        ("Nested?", "````md\n```\ncode\n```", "## Nested?\n\n````md\n```\ncode\n```\n````"),
+        ("See:\n~~~\nlog", "Yes.", "## See:\n~~~\nlog\n~~~\n\nYes."),
+        ("```py\nx\n```", "Fine.", "## …\n\n```py\nx\n```\n\nFine."),
+    ],
+)
+def test_an_open_code_block_ends_with_its_part_of_what_is_saved(question: str, answer: str, saved: str) -> None:
+    assert section(question, answer) == saved
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
