@@ -469,6 +469,31 @@ async def test_a_conversation_remembers_and_survives_an_interrupt(cli: Cli) -> N
     assert messages[4:] == [("user", "This fails."), ("user", "Who am I?")]
 
 
+async def test_a_session_whose_answer_is_under_way_is_joined_and_the_other_terminal_told(cli: Cli) -> None:
+    cli.server.extend("long+stall@50%")
+    asking = await cli.start("-q", "Go on.", "--session", "diary")
+    assert asking.stdout is not None
+    assert await asking.stdout.readexactly(len("word0")) == b"word0"
+    terminal, stdin = pty.openpty()
+    try:
+        joined = await cli.start("--session", "diary", stdin=stdin)
+        assert joined.stdout is not None
+        assert joined.stderr is not None
+        assert await joined.stdout.readexactly(len("word0 word1")) == b"word0 word1"
+        assert b"> Go on.\n" in await joined.stderr.readuntil(b"> Go on.\n")
+        joined.send_signal(signal.SIGINT)
+        assert (await joined.stderr.readuntil(b"> ")).startswith(b"interrupted\n")
+        os.write(terminal, b"\x04")
+        await joined.communicate()
+        assert joined.returncode == 0
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    _, err = await asking.communicate()
+    assert (asking.returncode, err) == (130, b"stopped by another terminal\n")
+    assert len(cli.server.requests) == 1
+
+
 async def test_a_prompt_of_an_mcp_server_is_a_command(cli: Cli) -> None:
     pytest.importorskip("mcp", reason="the extra is not installed")
     script = Path(__file__).parents[2] / "tools/mcp/old_server.py"
