@@ -81,8 +81,11 @@ class AnswerFilter:
         del self._thoughts[thoughts:]
         self.begin_attempt()
 
-    def events_of(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
+    def events_of(self, deltas: Sequence[AnyDelta]) -> list[AnyEvent]:
         """The events of what arrived in one go: at most one chunk of text, one of reasoning and one of each call."""
+        if len(deltas) == 1 and (only := deltas[0]).__class__ is TextDelta and not only.choice:  # the steady state
+            shown, hidden = self._think.feed(only.text)
+            return self._events(self._visible.feed(shown), self._hidden.feed(hidden) if hidden else "")
         text: list[str] = []
         thought: list[str] = []
         fields: list[AnyEvent] = []

@@ -67,7 +67,7 @@ class ThinkFilter:
             self._repeats += len(text)
             return Filtered("", "")
         ordinary = not (self._held or self._depth or self._code or self._in_gap)
-        if ordinary and "<" not in text and "`" not in text and "~" not in text:
+        if ordinary and "<" not in text and "`" not in text and ("~" not in text or _is_in_line(text)):
             return Filtered(self._show(text), "")
         return self._scan(self._take_held() + text, last=False)
 
@@ -219,6 +219,11 @@ class ThinkFilter:
         line = tail if newline else self._line + tail
         self._line = line if len(line) <= _MAX_LINE_CHARS else "…"
         self._last = text[-1:] or self._last
+
+
+def _is_in_line(tildes: str) -> bool:
+    """About 5, or a path: no fence is made of these tildes, whatever follows."""
+    return "~~~" not in tildes and tildes[-1] != "~"
 
 
 def split_thoughts(text: str, tags: Iterable[str] = DEFAULT_TAGS) -> Filtered:
