@@ -351,6 +351,7 @@ class PostgresJournal(StoredJournal):
             with contextlib.suppress(JournalError):
                 await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
         await self._commits.close()
+        await self._kept_writes.end()
         self._close_views()
         if self.bus is not None:
             await self.bus.close()

@@ -368,6 +368,7 @@ class SqliteJournal(StoredJournal):
         with contextlib.suppress(asyncio.CancelledError):
             await listening
         await self._commits.close()
+        await self._kept_writes.end()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
         self._close_views()

@@ -23,6 +23,7 @@ from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
+from tailrace.journal.stored.kept_writes import KeptWrites
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
 
@@ -128,7 +129,7 @@ class StoredJournal(Database):
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
-        self._sealing: set[asyncio.Task[Entry]] = set()
+        self._kept_writes = KeptWrites()
         self._told_of_signals = 0  # how often: of a signal to any run, or that there may be one
         self._closed = False
 
@@ -270,15 +271,11 @@ class StoredJournal(Database):
         return entry
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
-        sealing = asyncio.get_running_loop().create_task(self.seal(lease, finished))
-        self._sealing.add(sealing)
-
         def tell(task: asyncio.Task[Entry]) -> None:
-            self._sealing.discard(task)
             error = JournalError("the journal is closed") if task.cancelled() else task.exception()
             then(error if error is None or isinstance(error, JournalError) else JournalError(repr(error)))
 
-        sealing.add_done_callback(tell)
+        self._kept_writes.begin(self.seal(lease, finished)).add_done_callback(tell)
 
     async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
         """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
@@ -289,6 +286,10 @@ class StoredJournal(Database):
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
+        """Cancelled while the commit is in flight, it still tells the run: storage may have the signal."""
+        return await self._kept_writes.run(self._send_signal(run_id, signal))
+
+    async def _send_signal(self, run_id: str, signal: Signal) -> Signal:
         sent = await self._insert_signal(run_id, signal)
         self._tell_of_signal(run_id)
         return sent

@@ -1,0 +1,39 @@
+"""Writes that go on where their caller is cancelled: a commit in flight cannot be taken back, and what is to follow it
+in this process, such as telling a run of its signal, must follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class KeptWrites:
+    """Holds their tasks until they have ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work returns or raises. Cancelling this does not cancel the work."""
+        task = self.begin(work)
+        await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs what a caller that left is not told
+        return task.result()
+
+    async def end(self) -> None:
+        """Returns when all have ended. For a journal that is closed: they wait for nothing but a commit."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved: its caller may have left
