@@ -72,6 +72,9 @@ class Database(ABC):
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
 
     @abstractmethod
+    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool: ...
+
+    @abstractmethod
     async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run: ...
 
     @abstractmethod
@@ -136,11 +139,20 @@ class StoredJournal(Database):
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
+        return await self._kept_writes.run(self._create(new))
+
+    async def _create(self, new: NewRun) -> Run:
         run, _ = await self._insert_run(new, None, 0.0)
         self._sessions.begun(new.session)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+        """Cancelled, it gives the run back as soon as that is claimed, as `claim` does: nobody would execute it before
+        the lease has expired."""
+        starting = self._start(new, owner, lease_s)
+        return await self._kept_writes.run(starting, if_left=lambda begun: self._give_back(begun[1]))
+
+    async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
         told = self._told_of_signals
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
@@ -155,6 +167,9 @@ class StoredJournal(Database):
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
+        return await self._kept_writes.run(self._claim(run_id, owner, lease_s), if_left=self._give_back)
+
+    async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
         run, state = await self.get(run_id), await self._fold_log(run_id)
         self._hold(lease, num, state, fsync=run.new.durability == "fsync")
@@ -216,6 +231,10 @@ class StoredJournal(Database):
             await self._release_run(lease, fsync=False)
             self._refuse_later(lease.run_id, lease.epoch, given_back)
 
+    async def _give_back(self, lease: Lease | None) -> None:
+        if lease is not None:
+            await self.release(lease)
+
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
@@ -266,6 +285,9 @@ class StoredJournal(Database):
             await self._end_run(lease, entry, log.fold.output_seqs, fsync=log.fsync)
         except JournalError as why:
             self._drop(log, why)
+            raise
+        except asyncio.CancelledError:  # whether it is sealed is not known here: `release` asks storage
+            self._drop(log, StaleEpoch(f"run {lease.run_id} is no longer {lease.owner}'s in this process"))
             raise
         self._drop(log, RunSealed(f"run {lease.run_id} has ended"))
         return entry
@@ -417,8 +439,12 @@ class StoredJournal(Database):
                 return value
             await changed.wait()
 
-    def _told_of_change(self, namespace: str, key: str, *, changed: bool) -> bool:
-        """To be called after each try: where another process came first, the value is another one too."""
+    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        return await self._kept_writes.run(self._swap_and_tell(namespace, key, old, new))
+
+    async def _swap_and_tell(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        """Tells of each try: where another process came first, the value is another one too."""
+        changed = await self._swap_value(namespace, key, old, new)
         self._value_changed.changed(namespace, key)
         return changed
 

@@ -4,7 +4,7 @@ in this process, such as telling a run of its signal, must follow."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,10 +22,18 @@ class KeptWrites:
         task.add_done_callback(self._forget)
         return task
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work returns or raises. Cancelling this does not cancel the work."""
+    async def run(
+        self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
+    ) -> T:
+        """What the work returns or raises. Cancelling this does not cancel the work; `if_left` then does what is to be
+        done about its result, which nobody has."""
         task = self.begin(work)
-        await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs what a caller that left is not told
+        try:
+            await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs what a caller that left is not told
+        except asyncio.CancelledError:
+            if if_left is not None:
+                self.begin(_then(task, if_left))
+            raise
         return task.result()
 
     async def end(self) -> None:
@@ -37,3 +45,9 @@ class KeptWrites:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: its caller may have left
+
+
+async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None:
+        await if_left(task.result())
