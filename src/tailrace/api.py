@@ -289,7 +289,9 @@ class AIAgent:
 
     Both are called in the thread that called `run_conversation`: what ends that thread there (`sys.exit()`, Ctrl-C)
     stops the turn and is raised by `run_conversation`. Usable from any thread; close it, or use it in a `with` block,
-    to let go of what it has open at once. One that is forgotten lets go of it when it is collected."""
+    to let go of what it has open at once. One that is forgotten lets go of it when it is collected, also where its
+    callbacks are methods of the object that owns it. A tool is held until then: one that is such a method keeps its
+    owner, and the agent, until the agent is closed."""
 
     # A misspelt name raises.
     __slots__ = ("__weakref__", "_agent", "_forgotten", "_loop", "_open", "_opening", "_thread", "stream_callback")
@@ -367,7 +369,7 @@ class AIAgent:
             if not self._open:
                 if not self._thread.is_alive():
                     self._thread.start()
-                self._wait(self._agent.__aenter__())
+                self._wait(_open(self._agent))
                 self._open = True
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -441,6 +443,12 @@ class AIAgent:
             "error": result.error.message if result.error else None,
             "not_executed": [msgspec.to_builtins(action) for action in result.not_executed],
         }
+
+
+async def _open(agent: Agent) -> None:
+    """Returns nothing: what is open knows the task that opened it, and by its result the agent and the callbacks of
+    the agent, whose owner could then never be collected."""
+    await agent.__aenter__()
 
 
 def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
