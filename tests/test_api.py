@@ -326,6 +326,23 @@ def test_an_owner_whose_methods_are_the_callbacks_of_its_agent_is_collected(tmp_
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_a_turn_that_asks_nothing_is_refused_and_costs_no_call(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path, reply("Hello.")) as (agent, server):
+        with pytest.raises(TailraceError, match="nothing was asked: the text is empty"):
+            await agent.run(text)
+        assert (await agent.run("Hi.")).text == "Hello."
+    assert len(server.requests) == 1
+
+
+def test_the_blocking_facade_refuses_a_turn_that_asks_nothing(tmp_path: Path) -> None:
+    with provider() as server:
+        agent = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path)
+        with agent, pytest.raises(TailraceError, match="nothing was asked"):
+            agent.run_conversation("")
+    assert server.requests == []
+
+
 def leave_by_exit() -> None:
     sys.exit(4)
 

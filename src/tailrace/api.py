@@ -188,7 +188,10 @@ class Agent:
 
     @asynccontextmanager
     async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
-        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone."""
+        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone. Raises
+        `TailraceError` where nothing is asked."""
+        if not text.strip():
+            raise TailraceError("nothing was asked: the text is empty")
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
         run = await app.agents.submit(spec, session=self.session)
@@ -318,7 +321,7 @@ class AIAgent:
         """One turn: `final_response`, `messages` (the conversation in OpenAI's form), `completed`, `usage`, `status`,
         `error` (why it did not complete, else None) and `not_executed` (a list of `{tool_name, command, reason, kind}`:
         what the model wanted to do and was denied or refused). Raises `TailraceError` where the agent cannot be
-        opened, or the run was set aside."""
+        opened, nothing was asked, or the run was set aside."""
         self._ensure_open()
         happened: queue.SimpleQueue[AnyEvent | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
         future = asyncio.run_coroutine_threadsafe(self._converse(text, happened.put), self._loop)

@@ -305,3 +305,15 @@ async def test_H98_a_compacted_response_keeps_its_body_and_says_that_its_events_
         status, error = await server.get(f"{PATH}/{body['id']}?stream=true&starting_after=2")
     assert kept == body
     assert (status, error["error"]["code"]) == (410, "compacted")
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_agent_that_is_asked_nothing_says_so(tmp_path: Path, text: str) -> None:
+    async with dialect_server(tmp_path) as server:
+        answers = [await server.post(PATH, {**ask("tailrace"), "input": given}) for given in (text, [_user(text)])]
+        assert not server.provider.requests
+    assert [(status, body["error"]["param"]) for status, body in answers] == [(400, "input")] * 2
+
+
+def _user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
