@@ -14,11 +14,11 @@ import queue
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -26,34 +26,20 @@ from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
+from tailrace.callback_text import CallbackText
 from tailrace.config.load import Config, load
 from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
 from tailrace.events import (
     AnyEvent,
     ApprovalAsked,
-    ApprovalFact,
-    AttemptFact,
-    AttemptStarted,
     Commentary,
     Decision,
-    Delivered,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
     MessageChunk,
-    MessageRecorded,
     MessageStop,
     NotExecuted,
-    ReasoningChunk,
     RunFailure,
     RunFinished,
-    RunForked,
-    RunStarted,
     RunStatus,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
 )
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
@@ -325,7 +311,7 @@ class AIAgent:
         self._ensure_open()
         happened: queue.SimpleQueue[AnyEvent | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
         future = asyncio.run_coroutine_threadsafe(self._converse(text, happened.put), self._loop)
-        pieces = _CallbackText()
+        pieces = CallbackText()
         try:
             while (item := happened.get()) is not None:
                 if isinstance(item, _Question):
@@ -475,36 +461,3 @@ async def _outcome_of(given: Awaitable[Answer]) -> Answer | BaseException:
         return await given
     except (SystemExit, KeyboardInterrupt) as exc:
         return exc
-
-
-class _CallbackText:
-    """What a `stream_callback` is called with: the text as it comes, and None when a response of the model has ended,
-    also one that only called tools. A turn ends with None in any case."""
-
-    def __init__(self) -> None:
-        self._is_open = True  # None is still to come
-
-    def of_event(self, event: AnyEvent) -> Iterator[str | None]:
-        match event:
-            case MessageChunk(text) | Commentary(text):
-                self._is_open = True
-                yield text
-            case AttemptStarted():
-                self._is_open = True
-            case MessageRecorded(message) if message.role == "assistant":
-                yield from self._end()
-            case MessageStop(final=True) | RunFinished():
-                yield from self._end()
-            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
-                pass
-            case RunStarted() | RunForked() | GatewayNotice() | Snapshot():
-                pass
-            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
-                pass
-            case _:
-                assert_never(event)
-
-    def _end(self) -> Iterator[None]:
-        if self._is_open:
-            self._is_open = False
-            yield None
