@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -291,6 +292,55 @@ def test_an_agent_that_nobody_closed_lets_go_when_it_is_collected(
     assert answer["final_response"] == "Hello."
     assert not thread.is_alive()
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+class Owner:
+    """An object with an agent, whose callbacks are its own methods."""
+
+    def __init__(self, config: Config, directory: Path) -> None:
+        callbacks: dict[str, Any] = {"stream_callback": self.on_piece, "on_approval": self.on_approval}
+        self.agent = AIAgent(config=config, directory=directory, **callbacks)
+        self.pieces: list[str | None] = []
+
+    def on_piece(self, piece: str | None) -> None:
+        self.pieces.append(piece)
+
+    def on_approval(self, _asked: ApprovalAsked) -> bool:
+        return False
+
+
+def test_an_owner_whose_methods_are_the_callbacks_of_its_agent_is_collected(tmp_path: Path) -> None:
+    with provider(reply("Hello.")) as server:
+        before = set(threading.enumerate())
+        owner = Owner(config_for(server.url, tmp_path), tmp_path)
+        assert owner.agent.run_conversation("Hi.")["final_response"] == "Hello."
+        (thread,) = [t for t in threading.enumerate() if t not in before and t.name == "tailrace-agent"]
+        known = weakref.ref(owner)
+        del owner
+        for _ in range(600):  # a thread that is about to let go of it may keep it from the first collection
+            gc.collect()
+            thread.join(0.1)
+            if not thread.is_alive():
+                break
+    assert known() is None
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_a_turn_that_asks_nothing_is_refused_and_costs_no_call(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path, reply("Hello.")) as (agent, server):
+        with pytest.raises(TailraceError, match="nothing was asked: the text is empty"):
+            await agent.run(text)
+        assert (await agent.run("Hi.")).text == "Hello."
+    assert len(server.requests) == 1
+
+
+def test_the_blocking_facade_refuses_a_turn_that_asks_nothing(tmp_path: Path) -> None:
+    with provider() as server:
+        agent = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path)
+        with agent, pytest.raises(TailraceError, match="nothing was asked"):
+            agent.run_conversation("")
+    assert server.requests == []
 
 
 def leave_by_exit() -> None:

@@ -14,11 +14,11 @@ import queue
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -26,34 +26,20 @@ from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
+from tailrace.callback_text import CallbackText
 from tailrace.config.load import Config, load
 from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
 from tailrace.events import (
     AnyEvent,
     ApprovalAsked,
-    ApprovalFact,
-    AttemptFact,
-    AttemptStarted,
     Commentary,
     Decision,
-    Delivered,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
     MessageChunk,
-    MessageRecorded,
     MessageStop,
     NotExecuted,
-    ReasoningChunk,
     RunFailure,
     RunFinished,
-    RunForked,
-    RunStarted,
     RunStatus,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
 )
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
@@ -188,7 +174,10 @@ class Agent:
 
     @asynccontextmanager
     async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
-        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone."""
+        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone. Raises
+        `TailraceError` where nothing is asked."""
+        if not text.strip():
+            raise TailraceError("nothing was asked: the text is empty")
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
         run = await app.agents.submit(spec, session=self.session)
@@ -289,7 +278,9 @@ class AIAgent:
 
     Both are called in the thread that called `run_conversation`: what ends that thread there (`sys.exit()`, Ctrl-C)
     stops the turn and is raised by `run_conversation`. Usable from any thread; close it, or use it in a `with` block,
-    to let go of what it has open at once. One that is forgotten lets go of it when it is collected."""
+    to let go of what it has open at once. One that is forgotten lets go of it when it is collected, also where its
+    callbacks are methods of the object that owns it. A tool is held until then: one that is such a method keeps its
+    owner, and the agent, until the agent is closed."""
 
     # A misspelt name raises.
     __slots__ = ("__weakref__", "_agent", "_forgotten", "_loop", "_open", "_opening", "_thread", "stream_callback")
@@ -316,11 +307,11 @@ class AIAgent:
         """One turn: `final_response`, `messages` (the conversation in OpenAI's form), `completed`, `usage`, `status`,
         `error` (why it did not complete, else None) and `not_executed` (a list of `{tool_name, command, reason, kind}`:
         what the model wanted to do and was denied or refused). Raises `TailraceError` where the agent cannot be
-        opened, or the run was set aside."""
+        opened, nothing was asked, or the run was set aside."""
         self._ensure_open()
         happened: queue.SimpleQueue[AnyEvent | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
         future = asyncio.run_coroutine_threadsafe(self._converse(text, happened.put), self._loop)
-        pieces = _CallbackText()
+        pieces = CallbackText()
         try:
             while (item := happened.get()) is not None:
                 if isinstance(item, _Question):
@@ -367,7 +358,7 @@ class AIAgent:
             if not self._open:
                 if not self._thread.is_alive():
                     self._thread.start()
-                self._wait(self._agent.__aenter__())
+                self._wait(_open(self._agent))
                 self._open = True
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -443,6 +434,12 @@ class AIAgent:
         }
 
 
+async def _open(agent: Agent) -> None:
+    """Returns nothing: what is open knows the task that opened it, and by its result the agent and the callbacks of
+    the agent, whose owner could then never be collected."""
+    await agent.__aenter__()
+
+
 def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
     with closing(loop):
         loop.run_forever()
@@ -464,36 +461,3 @@ async def _outcome_of(given: Awaitable[Answer]) -> Answer | BaseException:
         return await given
     except (SystemExit, KeyboardInterrupt) as exc:
         return exc
-
-
-class _CallbackText:
-    """What a `stream_callback` is called with: the text as it comes, and None when a response of the model has ended,
-    also one that only called tools. A turn ends with None in any case."""
-
-    def __init__(self) -> None:
-        self._is_open = True  # None is still to come
-
-    def of_event(self, event: AnyEvent) -> Iterator[str | None]:
-        match event:
-            case MessageChunk(text) | Commentary(text):
-                self._is_open = True
-                yield text
-            case AttemptStarted():
-                self._is_open = True
-            case MessageRecorded(message) if message.role == "assistant":
-                yield from self._end()
-            case MessageStop(final=True) | RunFinished():
-                yield from self._end()
-            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
-                pass
-            case RunStarted() | RunForked() | GatewayNotice() | Snapshot():
-                pass
-            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
-                pass
-            case _:
-                assert_never(event)
-
-    def _end(self) -> Iterator[None]:
-        if self._is_open:
-            self._is_open = False
-            yield None

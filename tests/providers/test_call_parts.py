@@ -457,6 +457,26 @@ async def test_what_lengthens_a_deadline_is_asked_once_when_it_is_about_to_pass(
     assert asked == [pytest.approx(120)]
 
 
+@pytest.mark.parametrize("thinks", [False, True])
+@driven
+async def test_whether_the_model_thinks_is_asked_once_for_a_verdict(thinks: bool) -> None:
+    """The answer so far is rebuilt for it, however often the loop looks for bytes before the verdict."""
+    began, asked = asyncio.get_running_loop().time(), list[float]()
+
+    class Thinker:
+        def is_thinking(self) -> bool:
+            asked.append(asyncio.get_running_loop().time() - began)
+            return thinks and len(asked) == 1
+
+        def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
+            return deadlines
+
+    with pytest.raises(TimedOut) as caught, DeadlineWatch(AttemptDeadlines(progress_s=20), leniency=Thinker()) as watch:
+        await beat(watch, every_s=3, times=1000, advanced=False)
+    assert caught.value.deadline == "progress"
+    assert asked == [pytest.approx(at) for at in ((20, 38) if thinks else (20,))]
+
+
 @driven
 async def test_a_stream_that_goes_on_sets_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, timers = asyncio.get_running_loop(), list[float]()

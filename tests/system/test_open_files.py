@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tailrace.cli.commands.serve import files_warning
+from tailrace.cli.commands.serve import FILES_BESIDE, files_warning
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits are POSIX's")
 
@@ -38,3 +38,15 @@ def test_too_few_files_for_the_requests_are_warned_of_with_the_remedy() -> None:
     assert "1024 files" in warning
     assert "server.max_requests is 4096" in warning
     assert "ulimit -n" in warning
+
+
+def test_the_files_of_all_workers_count_for_the_requests_that_they_share() -> None:
+    one = files_warning(1024, max_requests=1024)
+    assert one.startswith("this process may have 1024 files open, enough for ")
+    assert files_warning(1024, max_requests=1024, workers=4) == ""
+    several = files_warning(1024, max_requests=4096, workers=4)
+    streams = 4 * ((1024 - FILES_BESIDE) // 2)
+    assert several.startswith(
+        f"each of the 4 workers may have 1024 files open, enough for {streams} streams of all workers together, "
+        "and server.max_requests is 4096: "
+    )

@@ -238,13 +238,15 @@ class DeadlineWatch:
         while (due := self._next()) is not None and due[0] <= self._loop.time():
             if self._leniency is not None and not self._is_lengthened:
                 self._deadlines, self._is_lengthened = self._leniency.lengthened(self._deadlines), True
-            elif not self._excused(due[1]):
-                if looks and due[1] != "total":
-                    self._timer = self._loop.call_soon(self._check, looks - 1)
-                    return
+            elif looks and due[1] != "total":
+                self._timer = self._loop.call_soon(self._check, looks - 1)
+                return
+            elif not self._excused(due[1]):  # asked after the last look: the answer so far is rebuilt for it
                 self.expired = due[1]
                 self._task.cancel()
                 return
+            else:
+                looks = LAST_LOOKS  # of another deadline
         self._arm()
 
     def _stood_still(self) -> bool:

@@ -37,6 +37,16 @@ async def test_both_forms_of_a_tool_call_and_its_result(tmp_path: Path) -> None:
     )
 
 
+async def test_a_prompt_follows_the_messages_that_are_given_with_it(tmp_path: Path) -> None:
+    before = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello Ann."}]
+    request = await request_of(msgspec.convert({"messages": before, "prompt": "Who am I?"}, LlmParams), tmp_path)
+    assert [(each.role, each.text) for each in request.messages] == [
+        ("user", "I am Ann."),
+        ("assistant", "Hello Ann."),
+        ("user", "Who am I?"),
+    ]
+
+
 async def test_images_stand_where_they_were_written(tmp_path: Path) -> None:
     content = [{"type": "image_url", "image_url": {"url": URL, "detail": "low"}}, {"type": "text", "text": "What?"}]
     (message,) = await messages_of(tmp_path, {"role": "user", "content": content})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +11,18 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from platforms.gateways import config_for
+from tailrace.app import open_app
+from tailrace.cli.setup.doctor import findings
 from tailrace.config.load import load
 from tailrace.delivery.port import Accepted, Failed, Place, Typing
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.matrix.adapter import MatrixPlatform, make
 from tailrace.platforms.matrix.session import SessionFile
+from tailrace.platforms.runtime.gateway import Gateway
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox
+from tailrace.testing.provider import FaultyProvider
 
 BOT = "@bot:localhost"
 RIGHT = "correct horse"
@@ -26,6 +34,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self.logins: list[str] = []  # by device
+        self.refused = 0  # logins
         self.password = RIGHT
         self.sessions: dict[str, str] = {}  # token by device
 
@@ -41,6 +50,7 @@ class Accounts:
     async def _log_in(self, request: web.Request) -> web.Response:
         asked = await request.json()
         if asked["password"] != self.password:
+            self.refused += 1
             return web.json_response({"errcode": "M_FORBIDDEN", "error": "Invalid password"}, status=403)
         device = asked.get("device_id") or f"D{len(self.logins)}"
         self.logins.append(device)
@@ -120,6 +130,53 @@ async def test_another_password_is_tried_and_not_taken_for_the_kept_one(tmp_path
         async with started(url, tmp_path) as platform:
             assert await platform.perform(ROOM, Typing()) == Accepted()
         assert known.logins == ["TAILRACE"]
+
+
+async def test_a_password_that_was_changed_is_tried_once(tmp_path: Path) -> None:
+    async with accounts() as (known, url), started(url, tmp_path) as platform:
+        await platform.perform(ROOM, Typing())
+        known.password = "another"
+        known.sessions.clear()
+        replies = [await platform.perform(ROOM, Typing()) for _ in range(5)]
+        assert replies[0] == Failed("the homeserver has ended our session")
+        reason = f"matrix: the homeserver refused the login of {BOT} (M_FORBIDDEN: Invalid password): "
+        advice = "set the account's password (password_env) and restart"
+        assert replies[1:] == [Failed(reason + advice, needs_operator=True)] * 4
+        assert known.refused == 1
+        assert platform.stops_when_refused  # the gateway leaves it alone, and says so
+        with pytest.raises(PlatformError, match="refused the login") as refused:
+            await platform.run(CollectingInbox())
+        assert refused.value.permanent
+        assert known.refused == 2  # a new run is a new try
+
+
+@driven
+async def test_a_gateway_stops_at_a_refused_password_and_says_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with accounts() as (known, url), FaultyProvider() as provider:
+        known.password = "another"
+        settings = f'matrix: {{enabled: true, homeserver: "{url}", user: "{BOT}", password_env: MATRIX_PASSWORD}}'
+        config = config_for(tmp_path, provider, settings, {"MATRIX_PASSWORD": RIGHT})
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await asyncio.sleep(3600)
+            told = "set the account's password (password_env) and restart; it is not tried again before a restart"
+            assert app.degraded["matrix"].endswith(told)
+        assert known.refused == 1
+    assert [record.levelname for record in caplog.records if "password_env" in record.getMessage()] == ["ERROR"]
+
+
+async def test_doctor_asks_for_the_password_and_not_for_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    monkeypatch.setenv("MATRIX_PASSWORD", "mistyped")
+    async with accounts() as (_, url):
+        settings = f'enabled: true, allow: ["*"], homeserver: "{url}", user: "{BOT}", password_env: MATRIX_PASSWORD'
+        (tmp_path / "config.yaml").write_text(f"platforms: {{matrix: {{{settings}}}}}\n", encoding="utf-8")
+        [found] = [each async for each in findings() if each.what.startswith("matrix:")]
+    assert found.what.endswith("set the account's password (password_env) and restart")
+    assert found.advice == "see docs/platforms/matrix.md"
 
 
 async def test_a_home_that_cannot_be_written_costs_a_login_and_no_more(tmp_path: Path) -> None:

@@ -283,6 +283,17 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
     assert wrong[0] == 400
 
 
+@pytest.mark.parametrize("path", ["/runs", "/sessions", "/sequences", "/instances"])
+async def test_a_page_that_begins_at_no_id_is_refused(tmp_path: Path, path: str) -> None:
+    """An empty page would say that there is nothing more."""
+    async with running_server(tmp_path) as server:
+        status, body = await server.json("GET", f"{path}?before=abc")
+        gone = await server.json("GET", f"{path}?before=run_0660a1b2c3d4e5f60718293a")
+    assert status == 400
+    assert body["error"]["message"] == "before: 'abc' is no id; give `page.next` of the page before"
+    assert (gone[0], gone[1]["data"]) == (200, [])  # it may have been deleted since the page before
+
+
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
 
 KEYS = "server: {drain_s: 0.05, keys: [{name: ann, key_env: ANN}, {name: bob, key_env: BOB}]}\n"

@@ -112,6 +112,18 @@ async def test_a_request_that_makes_no_sense_names_the_field(tmp_path: Path, fie
     assert body["error"]["param"] == param
 
 
+@pytest.mark.parametrize("content", ["", " \n", [{"type": "text", "text": ""}]])
+async def test_an_agent_that_is_asked_nothing_says_so(tmp_path: Path, content: Any) -> None:
+    """As `POST /runs` and the command line do. What a raw model makes of it is its provider's affair."""
+    async with dialect_server(tmp_path) as server:
+        messages = [{"role": "user", "content": content}]
+        status, body = await server.post(PATH, {"model": "tailrace", "messages": messages})
+        assert not server.provider.requests
+        assert (await server.post(PATH, {"model": "up-chat/ok", "messages": messages}))[0] == 200
+    assert (status, body["error"]["param"]) == (400, "messages")
+    assert body["error"]["message"] == "nothing was asked: the last message is empty"
+
+
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

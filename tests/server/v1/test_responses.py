@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai import NotFoundError
 
 from server.dialect_api import WATER_LEVEL, DialectServer, dialect_server
 from tailrace.messages import JsonObject
@@ -305,3 +306,23 @@ async def test_H98_a_compacted_response_keeps_its_body_and_says_that_its_events_
         status, error = await server.get(f"{PATH}/{body['id']}?stream=true&starting_after=2")
     assert kept == body
     assert (status, error["error"]["code"]) == (410, "compacted")
+
+
+async def test_compacting_a_conversation_is_refused_in_the_words_of_the_dialect(tmp_path: Path) -> None:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
+        with pytest.raises(NotFoundError, match="not offered: send the conversation as it is") as refused:
+            await client.responses.compact(model="tailrace", input="Where does the water go?")
+        assert not server.provider.requests
+    assert refused.value.code == "unsupported_route"
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_agent_that_is_asked_nothing_says_so(tmp_path: Path, text: str) -> None:
+    async with dialect_server(tmp_path) as server:
+        answers = [await server.post(PATH, {**ask("tailrace"), "input": given}) for given in (text, [_user(text)])]
+        assert not server.provider.requests
+    assert [(status, body["error"]["param"]) for status, body in answers] == [(400, "input")] * 2
+
+
+def _user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}

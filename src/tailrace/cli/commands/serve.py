@@ -104,7 +104,7 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
 
     def on_first_ready() -> None:
         _print_address(address.url())
-        _log_config(config)
+        _log_config(config, workers=count)
         log.info("%d workers share the address", count)
 
     gc.collect()
@@ -189,7 +189,7 @@ def _print_address(url: str) -> None:
     print(f"tailrace listens on {url}", flush=True)  # noqa: T201 - this command's output
 
 
-def _log_config(config: Config) -> None:
+def _log_config(config: Config, *, workers: int = 1) -> None:
     """What this server was started with, in one line, and which of its models cannot be asked."""
     from tailrace.platforms.runtime.registry import enabled
     from tailrace.system.open_files import allow_open_files
@@ -197,18 +197,21 @@ def _log_config(config: Config) -> None:
     log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
     for problem in model_problems(config):
         log.warning("%s", problem)
-    if warning := files_warning(allow_open_files(), max_requests=config.server.max_requests):
+    if warning := files_warning(allow_open_files(), max_requests=config.server.max_requests, workers=workers):
         log.warning("%s", warning)
 
 
-def files_warning(open_files: int, *, max_requests: int) -> str:
-    """What to say where a process may have so few files open (0: any number) that it cannot hold so many requests: a
-    stream is two connections, the client's and the provider's. A connection without a file is not even refused."""
-    if not open_files or open_files >= 2 * max_requests + FILES_BESIDE:
+def files_warning(open_files: int, *, max_requests: int, workers: int = 1) -> str:
+    """What to say where each process may have so few files open (0: any number) that all together cannot hold so many
+    requests: a stream is two connections, the client's and the provider's. A connection without a file is not even
+    refused."""
+    streams = workers * (max(0, open_files - FILES_BESIDE) // 2)
+    if not open_files or streams >= max_requests:
         return ""
-    streams = max(0, open_files - FILES_BESIDE) // 2
+    who = "this process" if workers == 1 else f"each of the {workers} workers"
+    enough = f"{streams} streams" if workers == 1 else f"{streams} streams of all workers together"
     return (
-        f"this process may have {open_files} files open, enough for {streams} streams, and server.max_requests is "
+        f"{who} may have {open_files} files open, enough for {enough}, and server.max_requests is "
         f"{max_requests}: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit), or lower max_requests"
     )
 

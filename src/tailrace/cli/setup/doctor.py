@@ -396,7 +396,7 @@ def _doubt(error: PlatformError | TimeoutError) -> str:
     reason = str(error)
     if isinstance(error, TimeoutError) or "no connection" in reason or "cannot reach" in reason:
         return "does this machine reach it (network, DNS, proxy)? "
-    refused = error.permanent and ("token" in reason or "login" in reason)
+    refused = error.permanent and ("token" in reason or "login" in reason) and "password_env" not in reason
     return "is the token valid? " if refused else ""
 
 

@@ -312,10 +312,9 @@ class PostgresJournal(StoredJournal):
     async def list_values(self, namespace: str) -> dict[str, bytes]:
         return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
-    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
-        changed = await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
-        return self._told_of_change(namespace, key, changed=changed)
+        return await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         named = {statements.stored_text(name, "the name"): float(amount) for name, amount in amounts.items()}
@@ -357,3 +356,4 @@ class PostgresJournal(StoredJournal):
         if self.bus is not None:
             await self.bus.close()
         self._readers.close()
+        await self._kept_writes.end()  # now that none of them can wait for a read

@@ -336,9 +336,9 @@ class SqliteJournal(StoredJournal):
     async def list_values(self, namespace: str) -> dict[str, bytes]:
         return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
-    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
-        return self._told_of_change(namespace, key, changed=await self._commits.call(swap))
+        return await self._commits.call(swap)
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         return await self._commits.call(partial(statements.add_to_counters, amounts=dict(amounts)))
@@ -374,6 +374,7 @@ class SqliteJournal(StoredJournal):
         with contextlib.suppress(asyncio.CancelledError):
             await listening
         await self._commits.close()
+        await self._kept_writes.end()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
         self._close_views()

@@ -23,6 +23,7 @@ from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
+from tailrace.journal.stored.kept_writes import KeptWrites
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
 
@@ -69,6 +70,9 @@ class Database(ABC):
 
     @abstractmethod
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
+
+    @abstractmethod
+    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool: ...
 
     @abstractmethod
     async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run: ...
@@ -128,18 +132,27 @@ class StoredJournal(Database):
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
-        self._sealing: set[asyncio.Task[Entry]] = set()
+        self._kept_writes = KeptWrites()
         self._told_of_signals = 0  # how often: of a signal to any run, or that there may be one
         self._closed = False
 
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
+        return await self._kept_writes.run(self._create(new))
+
+    async def _create(self, new: NewRun) -> Run:
         run, _ = await self._insert_run(new, None, 0.0)
         self._sessions.begun(new.session)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+        """Cancelled, it gives the run back as soon as that is claimed, as `claim` does: nobody would execute it before
+        the lease has expired."""
+        starting = self._start(new, owner, lease_s)
+        return await self._kept_writes.run(starting, if_left=lambda begun: self._give_back(begun[1]))
+
+    async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
         told = self._told_of_signals
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
@@ -154,6 +167,9 @@ class StoredJournal(Database):
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
+        return await self._kept_writes.run(self._claim(run_id, owner, lease_s), if_left=self._give_back)
+
+    async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
         run, state = await self.get(run_id), await self._fold_log(run_id)
         self._hold(lease, num, state, fsync=run.new.durability == "fsync")
@@ -215,6 +231,10 @@ class StoredJournal(Database):
             await self._release_run(lease, fsync=False)
             self._refuse_later(lease.run_id, lease.epoch, given_back)
 
+    async def _give_back(self, lease: Lease | None) -> None:
+        if lease is not None:
+            await self.release(lease)
+
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
@@ -266,19 +286,18 @@ class StoredJournal(Database):
         except JournalError as why:
             self._drop(log, why)
             raise
+        except asyncio.CancelledError:  # whether it is sealed is not known here: `release` asks storage
+            self._drop(log, StaleEpoch(f"run {lease.run_id} is no longer {lease.owner}'s in this process"))
+            raise
         self._drop(log, RunSealed(f"run {lease.run_id} has ended"))
         return entry
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
-        sealing = asyncio.get_running_loop().create_task(self.seal(lease, finished))
-        self._sealing.add(sealing)
-
         def tell(task: asyncio.Task[Entry]) -> None:
-            self._sealing.discard(task)
             error = JournalError("the journal is closed") if task.cancelled() else task.exception()
             then(error if error is None or isinstance(error, JournalError) else JournalError(repr(error)))
 
-        sealing.add_done_callback(tell)
+        self._kept_writes.begin(self.seal(lease, finished)).add_done_callback(tell)
 
     async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
         """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
@@ -289,6 +308,10 @@ class StoredJournal(Database):
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
+        """Cancelled while the commit is in flight, it still tells the run: storage may have the signal."""
+        return await self._kept_writes.run(self._send_signal(run_id, signal))
+
+    async def _send_signal(self, run_id: str, signal: Signal) -> Signal:
         sent = await self._insert_signal(run_id, signal)
         self._tell_of_signal(run_id)
         return sent
@@ -416,8 +439,12 @@ class StoredJournal(Database):
                 return value
             await changed.wait()
 
-    def _told_of_change(self, namespace: str, key: str, *, changed: bool) -> bool:
-        """To be called after each try: where another process came first, the value is another one too."""
+    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        return await self._kept_writes.run(self._swap_and_tell(namespace, key, old, new))
+
+    async def _swap_and_tell(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        """Tells of each try: where another process came first, the value is another one too."""
+        changed = await self._swap_value(namespace, key, old, new)
         self._value_changed.changed(namespace, key)
         return changed
 

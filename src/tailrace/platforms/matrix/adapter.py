@@ -71,6 +71,7 @@ class MatrixPlatform(BasePlatform):
         self._allow = frozenset(allow)
         self._client = self._new_client(DEVICE)
         self._logging_in = asyncio.Lock()
+        self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         if token:
@@ -197,6 +198,7 @@ class MatrixPlatform(BasePlatform):
     async def run(self, inbox: port.Inbox) -> None:
         """History from before the start is not read: the first sync only says where now is. Another run goes on from
         what the one before it has taken."""
+        self._login_refusal, self.stops_when_refused = "", False
         try:
             await self._log_in()
             rooms = Rooms(self._client, str(self._client.user_id or self._user), self._allow, self._sent)
@@ -233,9 +235,22 @@ class MatrixPlatform(BasePlatform):
             if self._client.access_token:
                 return
             if not self._take_kept_session():
-                await self._log_in_as(self._client)
+                await self._log_in_once()
                 if self._kept is not None:
                     self._kept.keep(Session(str(self._client.user_id), self._client.access_token), self._password)
+
+    async def _log_in_once(self) -> None:
+        """A password that was refused is not tried again for each message and each minute: homeservers count failed
+        logins, and lock the account."""
+        if self._login_refusal:
+            raise PlatformError(self._login_refusal, platform=self.name, permanent=True)
+        try:
+            await self._log_in_as(self._client)
+        except PlatformError as exc:
+            if exc.permanent:
+                self._login_refusal = str(exc).removeprefix(f"{self.name}: ")
+                self.stops_when_refused = True
+            raise
 
     def _take_kept_session(self) -> bool:
         session = self._kept.of(self._password) if self._kept is not None else None
@@ -255,7 +270,8 @@ class MatrixPlatform(BasePlatform):
             advice = "wait some minutes, or use an access token (token_env), which needs no login"
             raise PlatformError(f"the homeserver allows few logins (M_LIMIT_EXCEEDED): {advice}", platform=self.name)
         if not isinstance(answer, nio.LoginResponse):
-            raise self._refused(f"the login of {self._user}", answer)
+            advice = "set the account's password (password_env) and restart"
+            raise self._refused(f"the login of {self._user}", answer, advice)
 
     async def _who(self, client: nio.AsyncClient) -> str:
         answer = await client.whoami()
@@ -289,16 +305,15 @@ class MatrixPlatform(BasePlatform):
     def _lost(self, error: Exception) -> PlatformError:
         return PlatformError(no_connection(error), platform=self.name)
 
-    def _refused(self, what: str, answer: nio.ErrorResponse) -> PlatformError:
-        """A session that has ended is begun anew where there is a password."""
+    def _refused(self, what: str, answer: nio.ErrorResponse, advice: str = "") -> PlatformError:
+        """A session that has ended is begun anew where there is a password. `advice`: for what lasts."""
         code = answer.status_code
         if code == "M_UNKNOWN_TOKEN" and self._password:
             self._end_session()
         permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
+        reason = f"the homeserver refused {what} ({code or 'no code'}: {answer.message})"
         return PlatformError(
-            f"the homeserver refused {what} ({code or 'no code'}: {answer.message})",
-            platform=self.name,
-            permanent=permanent,
+            f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )
 
 

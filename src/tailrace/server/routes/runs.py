@@ -45,6 +45,7 @@ from tailrace.server.routes.runs_schemas import (
     RunStreamQuery,
     StopStatusBody,
     ToolOutput,
+    before_of,
     forked_from,
     output_of,
     page_of,
@@ -152,7 +153,7 @@ class Runs:
             session=query.session,
             kind=query.kind,
             states=[query.status] if query.status is not None else None,
-            before=run_id_of(query.before) if query.before is not None else None,
+            before=before_of(query.before),
             limit=query.limit + 1,
         )
         shown = runs[: query.limit]

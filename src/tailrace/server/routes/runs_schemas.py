@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +30,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.public_ids import public_id
+from tailrace.runs.public_ids import RUN, public_id, run_id_of
 from tailrace.runs.run_summary import answering_model, duration_s, ended_at
 from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
@@ -37,6 +38,7 @@ from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
 
 Name = Annotated[str, Meta(max_length=256)]
+_RUN_ID: Final = re.compile(RUN + "[0-9a-z]+")
 
 # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,6 +209,17 @@ class Page(msgspec.Struct, frozen=True):
 def page_of(ids: Sequence[str], *, more: bool) -> Page:
     """`ids` are those of the page; `more`: there are others after them."""
     return Page(more, ids[-1] if more else None)
+
+
+def before_of(given: str | None) -> str | None:
+    """The journal's id of the run before which a page begins; that run may have been deleted by now. Raises `ApiError`
+    400 for what is no id: a page of nothing would say that there are no more."""
+    if given is None:
+        return None
+    run_id = run_id_of(given)
+    if _RUN_ID.fullmatch(run_id):
+        return run_id
+    raise ApiError(400, f"before: {given[:80]!r} is no id; give `page.next` of the page before", param="before")
 
 
 class RunList(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
-from tailrace.server.routes.runs_schemas import Page, page_of
+from tailrace.server.routes.runs_schemas import Page, before_of, page_of
 
 OWN_SIGNALS: Final = frozenset({PAUSE, RESUME, CANCEL})
 SEQUENCES: Final = "sequences"  # among the models of a key: what has its models in its steps
@@ -113,7 +113,7 @@ class Sequences:
     async def show_sequences(self, request: web.Request) -> web.Response:
         """The latest versions, newest first."""
         query = query_of(request, ListQuery)
-        versions = await self._flows.library.list(query.limit + 1, query.before)
+        versions = await self._flows.library.list(query.limit + 1, before_of(query.before))
         shown = versions[: query.limit]
         page = page_of([version.id for version in shown], more=len(versions) > len(shown))
         return json_response(SequenceList(tuple(map(_detail, shown)), page))
@@ -157,7 +157,7 @@ class Sequences:
         """The latest instances, newest first; with `failed`, those alone."""
         query = query_of(request, ListQuery)
         find = self._flows.failed if query.failed else self._flows.instances
-        runs = await find(limit=query.limit + 1, before=query.before)
+        runs = await find(limit=query.limit + 1, before=before_of(query.before))
         shown = runs[: query.limit]
         states = await instance_states(self._pipeline.app.journal, shown)
         page = page_of(list(map(public_id, shown)), more=len(runs) > len(shown))

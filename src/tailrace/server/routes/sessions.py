@@ -29,7 +29,7 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import check_name, check_session
-from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, state_of, summary_of
+from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, before_of, state_of, summary_of
 from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (
     SessionList,
@@ -58,7 +58,9 @@ class Sessions:
 
         A search (`q`) that takes long ends early: `page.more` says so, and `page.next` goes on with it."""
         query = query_of(request, SessionsQuery)
-        page = await self._journal.sessions(TURN_KIND, search=query.q, before=query.before, limit=query.limit)
+        page = await self._journal.sessions(
+            TURN_KIND, search=query.q, before=before_of(query.before), limit=query.limit
+        )
         await self._costs.load(each for session in page.sessions for each in session.spent or ())
         data = await self._summaries(page.sessions)
         return json_response(SessionList(data, Page(page.next is not None, page.next)))
@@ -69,7 +71,9 @@ class Sessions:
         session = await self._journal.session(name, TURN_KIND)
         if session is None:
             raise _no_such_session(name)
-        runs = await self._journal.runs(session=name, kind=TURN_KIND, before=query.before, limit=query.limit + 1)
+        runs = await self._journal.runs(
+            session=name, kind=TURN_KIND, before=before_of(query.before), limit=query.limit + 1
+        )
         await self._costs.load(session.spent or ())
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]

@@ -15,7 +15,7 @@ from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
+from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool, Text
 from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -76,13 +76,17 @@ def turn_spec(
     origin: JsonObject | None = None,
 ) -> TurnSpec:
     """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
-    `ApiError` 400 for a parameter that the agent does not support, `ConfigError` where no model is configured."""
+    `ApiError` 400 for a parameter that the agent does not support, and where nothing is asked, `ConfigError` where no
+    model is configured."""
     request = client_request.request
     ignored = (*ignored_params(client_request, agent_dialect(app), verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
+    if last.role == "user" and not any(not isinstance(part, Text) or part.text.strip() for part in last.parts):
+        param = "input" if client_request.dialect == "responses" else "messages"
+        raise ApiError(400, "nothing was asked: the last message is empty", param=param)
     frontend_task = _is_frontend_task(request)
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(

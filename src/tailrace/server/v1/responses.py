@@ -156,6 +156,17 @@ class Responses:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
 
+    async def compact(self, _request: web.Request) -> web.Response:
+        """Not offered: always 404.
+
+        What it gives is sealed for its provider alone, and an answer of ours may come from several."""
+        raise ApiError(
+            404,
+            "/v1/responses/compact is not offered: send the conversation as it is, or go on with "
+            "`previous_response_id`; the agent shortens its own context when it must",
+            code="unsupported_route",
+        )
+
     async def count(self, request: web.Request) -> web.Response:
         """How many tokens a response's input is, with what was said before it.
 
@@ -349,6 +360,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     return (
         answer_route("/v1/responses", api.create, body=_REQUEST, answer=_RESPONSE),
         route("POST", "/v1/responses/input_tokens", api.count, body=_REQUEST, answer=_COUNT, errors=_COUNT_ERRORS),
+        route("POST", "/v1/responses/compact", api.compact, errors=(404,)),
         route("GET", path, api.show, query=ResponseQuery, answer=_RESPONSE, streams=True, errors=(404, 409, 410)),
         route("POST", f"{path}/cancel", api.cancel, answer=_RESPONSE, errors=(404,)),
         route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=_INPUT_ITEMS, errors=(404,)),
