@@ -143,6 +143,41 @@ async def test_a_second_tab_follows_what_is_asked_anywhere(devtools: str, tmp_pa
     assert tab.complaints == other.complaints == []
 
 
+async def test_a_conversation_that_was_deleted_elsewhere_is_no_longer_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube."), reply("Etna.")) as (server, browser, tab):
+        await tab.size(*DESKTOP)
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        other = await browser.tab(await tab.value("location.href"))
+        await other.size(*DESKTOP)
+        await other.until_shown("The Danube.")
+        await tab.call("Page.bringToFront")
+        await tab.write("Message", "Name a volcano.")
+        await other.call("Page.bringToFront")
+        await other.press("Delete Name a river.")
+        await other.press("Delete")
+        await tab.call("Page.bringToFront")
+        await tab.until_shown("This conversation is not here")
+        assert await tab.value("document.querySelectorAll('article').length") == 0
+        assert await tab.value("document.querySelector('#message').value") == "Name a volcano.", "what is written stays"
+        await tab.press("Send")
+        assert await answer(tab) == "Etna."
+        questions = await tab.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+        asked = [message["content"] for message in server.provider.requests[-1].json()["messages"][1:]]
+    assert questions == asked == ["Name a volcano."], "the model is told what is on the screen"
+    assert other.complaints == []
+
+
+async def test_a_conversation_that_another_client_deletes_is_no_longer_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube.")) as (server, _, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        session = await tab.value("new URLSearchParams(location.search).get('session')")
+        assert (await server.json("DELETE", f"/sessions/{session}"))[0] == 204
+        await tab.until_shown("This conversation is not here")  # with the next look at the list
+        assert await tab.value("document.querySelectorAll('article').length") == 0
+
+
 async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:
     script = (STALLED, reply(call("launch", {"what": "it"})), reply("Done."))
     async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):

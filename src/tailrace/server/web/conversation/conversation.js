@@ -25,6 +25,7 @@ export class Conversation {
     this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
+    this.asking = 0; // messages that the server has not taken yet
     this.following = false;
     this.closing = new AbortController();
     this.resting = new AbortController(); // ends the stream alone
@@ -57,6 +58,17 @@ export class Conversation {
 
   path(rest) {
     return `/sessions/${encodeURIComponent(this.session)}${rest}`;
+  }
+
+  /** Whether somebody has deleted it since it was opened. A message that is on its way begins it anew. */
+  async isGone() {
+    if (!this.runs.size || this.current || this.asking) return false;
+    const before = this.posting;
+    const gone = await read(this.path("?limit=1"), { signal: this.closing.signal }).then(
+      () => false,
+      (error) => error.status === 404,
+    );
+    return gone && !this.closed && !this.asking && this.posting === before;
   }
 
   close() {
@@ -263,7 +275,10 @@ export class Conversation {
     this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
     const body = { input, session: this.session, idempotency_key: newId(), ...(model && { model }) };
-    const posted = post("/runs", body).then((response) => response.json());
+    this.asking += 1;
+    const posted = post("/runs", body)
+      .then((response) => response.json())
+      .finally(() => (this.asking -= 1));
     this.posting = posted.then(
       ({ id }) => {
         run.view.id = id;
