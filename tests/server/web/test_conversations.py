@@ -19,6 +19,19 @@ from tailrace.testing.provider import call, reply
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 NAMES = "[...document.querySelectorAll('#conversations a')].map((link) => link.textContent)"
 PHONE, DESKTOP = (390, 844), (1280, 800)
+# Whoever asks here hears of what was asked elsewhere only after the server has answered.
+LATE_STREAM = """
+const fetched = window.fetch;
+let answered;
+const asked = new Promise((resolve) => { answered = resolve; });
+window.fetch = async (path, options) => {
+  const response = await fetched(path, options);
+  if (path === "/runs" && options.method === "POST") answered();
+  if (!path.startsWith("/sessions/") || !path.includes("/stream?")) return response;
+  const late = new TransformStream({ transform: (piece, out) => asked.then(() => out.enqueue(piece)) });
+  return new Response(response.body.pipeThrough(late), response);
+};
+"""
 
 
 async def listed(tab: Tab, names: Sequence[str]) -> None:
@@ -176,6 +189,25 @@ async def test_a_conversation_that_another_client_deletes_is_no_longer_shown(dev
         assert (await server.json("DELETE", f"/sessions/{session}"))[0] == 204
         await tab.until_shown("This conversation is not here")  # with the next look at the list
         assert await tab.value("document.querySelectorAll('article').length") == 0
+
+
+async def test_questions_of_two_tabs_stand_in_the_order_in_which_they_were_asked(devtools: str, tmp_path: Path) -> None:
+    script = (reply("The Danube."), STALLED, reply("Etna."))
+    async with page(devtools, tmp_path, *script) as (_, browser, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        other = await browser.tab(await tab.value("location.href"), script=LATE_STREAM)
+        await other.until_shown("The Danube.")
+        await tab.call("Page.bringToFront")
+        await tab.send("Count.")
+        await tab.until_shown("three")
+        await other.call("Page.bringToFront")
+        await other.send("Name a volcano.")
+        await other.until_shown("Etna.")
+        for each in (tab, other):
+            await each.until("document.querySelectorAll('.question').length === 3")
+            questions = await each.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+            assert questions == ["Name a river.", "Count.", "Name a volcano."]
 
 
 async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:

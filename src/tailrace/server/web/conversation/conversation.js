@@ -22,7 +22,7 @@ export class Conversation {
   constructor(session, { log, scroll, say, complain, changed }) {
     Object.assign(this, { session, log, scroll, say, complain, changed });
     this.title = "";
-    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}
+    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}, in the order of the ids: of time
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
     this.asking = 0; // messages that the server has not taken yet
@@ -136,7 +136,9 @@ export class Conversation {
   async meet(summary) {
     await this.posting; // what was asked for here is shown already, and has its id then
     if (this.runs.has(summary.id) || this.closed) return;
-    this.begin(summary.input, summary.id, summary);
+    const later = [...this.runs].filter(([id]) => id > summary.id); // asked here before this was heard of
+    this.begin(summary.input, summary.id, { ...summary, above: later[0]?.[1].view.node });
+    for (const [id, run] of later) this.runs.delete(id) && this.runs.set(id, run);
     this.changed();
   }
 
