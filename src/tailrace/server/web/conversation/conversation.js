@@ -272,6 +272,7 @@ export class Conversation {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
+    run.view.activity.set("Sending"); // it may wait for a connection: other tabs have some of the six
     addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
@@ -284,6 +285,7 @@ export class Conversation {
     this.posting = posted.then(
       ({ id }) => {
         run.view.id = id;
+        run.view.activity.set("Thinking");
         this.runs.set(id, run);
       },
       () => run.view.node.remove(),
