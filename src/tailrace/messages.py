@@ -165,6 +165,11 @@ class Message(Value):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether it says nothing: it has no part but blank texts."""
+        return all(isinstance(part, Text) and not part.text.strip() for part in self.parts)
+
 
 def user(text: str) -> Message:
     return Message("user", (Text(text),))

@@ -221,6 +221,7 @@ REFUSED: list[tuple[object, int, str]] = [
     (asked(message(role="robot")), 400, "messages[0].role: Invalid value 'robot'"),
     (asked({"id": "m", "role": "user"}), 400, "messages[0].content: is missing"),
     (asked(message(content="")), 400, "messages[0].content: is empty"),
+    (asked(message(content=" ")), 400, "messages[0].content: is empty"),
     (asked(message(role="assistant")), 400, "messages: there is nothing to answer"),
     (asked(message(role="system")), 400, "messages: there is nothing to answer"),
     (asked(message(role="tool", toolCallId="x")), 400, "messages[0].toolCallId: no call of this thread waits for"),

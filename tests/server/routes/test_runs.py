@@ -245,6 +245,9 @@ async def test_messages_are_the_whole_history_and_a_session_has_its_own(tmp_path
         [{"role": "system", "content": "Be brief."}],
         [{"role": "wizard", "content": "Hi."}],
         [{"role": "user", "content": [{"type": "audio"}]}],
+        [{"role": "user", "content": ""}],
+        [{"role": "user", "content": []}],
+        [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": [{"type": "text", "text": " "}]}],
     ],
 )
 async def test_an_input_that_asks_nothing_gets_400(tmp_path: Path, given: object) -> None:

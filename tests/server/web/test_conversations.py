@@ -19,6 +19,19 @@ from tailrace.testing.provider import call, reply
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 NAMES = "[...document.querySelectorAll('#conversations a')].map((link) => link.textContent)"
 PHONE, DESKTOP = (390, 844), (1280, 800)
+# Whoever asks here hears of what was asked elsewhere only after the server has answered.
+LATE_STREAM = """
+const fetched = window.fetch;
+let answered;
+const asked = new Promise((resolve) => { answered = resolve; });
+window.fetch = async (path, options) => {
+  const response = await fetched(path, options);
+  if (path === "/runs" && options.method === "POST") answered();
+  if (!path.startsWith("/sessions/") || !path.includes("/stream?")) return response;
+  const late = new TransformStream({ transform: (piece, out) => asked.then(() => out.enqueue(piece)) });
+  return new Response(response.body.pipeThrough(late), response);
+};
+"""
 
 
 async def listed(tab: Tab, names: Sequence[str]) -> None:
@@ -141,6 +154,60 @@ async def test_a_second_tab_follows_what_is_asked_anywhere(devtools: str, tmp_pa
             questions = await each.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
             assert questions == ["Name a river.", "Count.", "Name a volcano."]
     assert tab.complaints == other.complaints == []
+
+
+async def test_a_conversation_that_was_deleted_elsewhere_is_no_longer_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube."), reply("Etna.")) as (server, browser, tab):
+        await tab.size(*DESKTOP)
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        other = await browser.tab(await tab.value("location.href"))
+        await other.size(*DESKTOP)
+        await other.until_shown("The Danube.")
+        await tab.call("Page.bringToFront")
+        await tab.write("Message", "Name a volcano.")
+        await other.call("Page.bringToFront")
+        await other.press("Delete Name a river.")
+        await other.press("Delete")
+        await tab.call("Page.bringToFront")
+        await tab.until_shown("This conversation is not here")
+        assert await tab.value("document.querySelectorAll('article').length") == 0
+        assert await tab.value("document.querySelector('#message').value") == "Name a volcano.", "what is written stays"
+        await tab.press("Send")
+        assert await answer(tab) == "Etna."
+        questions = await tab.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+        asked = [message["content"] for message in server.provider.requests[-1].json()["messages"][1:]]
+    assert questions == asked == ["Name a volcano."], "the model is told what is on the screen"
+    assert other.complaints == []
+
+
+async def test_a_conversation_that_another_client_deletes_is_no_longer_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube.")) as (server, _, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        session = await tab.value("new URLSearchParams(location.search).get('session')")
+        assert (await server.json("DELETE", f"/sessions/{session}"))[0] == 204
+        await tab.until_shown("This conversation is not here")  # with the next look at the list
+        assert await tab.value("document.querySelectorAll('article').length") == 0
+
+
+async def test_questions_of_two_tabs_stand_in_the_order_in_which_they_were_asked(devtools: str, tmp_path: Path) -> None:
+    script = (reply("The Danube."), STALLED, reply("Etna."))
+    async with page(devtools, tmp_path, *script) as (_, browser, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        other = await browser.tab(await tab.value("location.href"), script=LATE_STREAM)
+        await other.until_shown("The Danube.")
+        await tab.call("Page.bringToFront")
+        await tab.send("Count.")
+        await tab.until_shown("three")
+        await other.call("Page.bringToFront")
+        await other.send("Name a volcano.")
+        await other.until_shown("Etna.")
+        for each in (tab, other):
+            await each.until("document.querySelectorAll('.question').length === 3")
+            questions = await each.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+            assert questions == ["Name a river.", "Count.", "Name a volcano."]
 
 
 async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:

@@ -59,6 +59,21 @@ async def test_text_appears_as_it_comes(devtools: str, tmp_path: Path) -> None:
     assert tab.complaints == []
 
 
+async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: str, tmp_path: Path) -> None:
+    doing = "document.querySelector('.activity')?.textContent.startsWith"
+    hold = "fetch(`/sessions/other${number}/stream`, { signal: held.signal }).catch(() => {})"
+    async with page(devtools, tmp_path, "silence") as (server, _, tab):
+        await tab.until_shown("What shall I do?")
+        await tab.value("window.held = new AbortController(); undefined")
+        await tab.value(f"for (let number = 0; number < 6; number++) {hold}; undefined")  # as many as a browser has
+        await tab.send("Anybody there?")
+        await tab.until(f"{doing}('Sending')")
+        assert (await server.json("GET", "/runs"))[1]["data"] == [], "nobody thinks about it yet"
+        await tab.value("held.abort()")
+        await server.provider.request()
+        await tab.until(f"{doing}('Thinking')")
+
+
 async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, STALLED) as (server, _, tab):
         assert await tab.value("document.querySelector('#stop').disabled")

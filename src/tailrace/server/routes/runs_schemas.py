@@ -27,7 +27,7 @@ from tailrace.events import (
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.journal.fold import SEQUENCE
-from tailrace.messages import FileChange, Message, Text, Usage
+from tailrace.messages import FileChange, Message, Usage, user
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import RUN, public_id, run_id_of
@@ -305,9 +305,8 @@ def state_of(
 def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
     """Raises `ApiError` 400 where there is no question."""
     if isinstance(body.input, str):
-        if not body.input.strip():
-            raise ApiError(400, "input: nothing was asked", param="input")
-        message = Message("user", (Text(body.input),))
+        message = user(body.input)
+        _check_asks(message)
         return TurnSpec(message, model=model, requester=requester, reachable=True)
     conversation = ChatConversation()
     for given in sorted(body.input, key=lambda message: message.role not in ("system", "developer")):
@@ -315,6 +314,7 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
     messages = conversation.messages
     if not messages or messages[-1].role != "user":
         raise ApiError(400, "input: the last message must be the user's", param="input")
+    _check_asks(messages[-1])
     history = tuple(messages[:-1])
     return TurnSpec(
         messages[-1],
@@ -324,6 +324,11 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
         requester=requester,
         reachable=True,
     )
+
+
+def _check_asks(message: Message) -> None:
+    if message.is_blank:
+        raise ApiError(400, "input: nothing was asked", param="input")
 
 
 def question_of(body: ForkBody) -> Message | None:

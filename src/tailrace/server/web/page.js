@@ -34,6 +34,7 @@ const composer = new Composer({
 const sidebar = new Sidebar({
   open: (session) => go(session ? place(session) : "/"),
   removed: (session) => session === conversation?.session && go("/"),
+  listed: closeDeleted,
 });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
@@ -87,6 +88,15 @@ function drawFirst() {
 function tellMissing() {
   drawMissing(byId("empty"));
   byId("empty").hidden = false;
+}
+
+/** What is shown and no longer listed may be old, or not what is searched for; or somebody has deleted it elsewhere: the
+ * model would be asked without what is on the screen. */
+async function closeDeleted(sessions) {
+  const shown = conversation;
+  if (!shown || sessions.has(shown.session) || !(await shown.isGone()) || shown !== conversation) return;
+  show(shown.session);
+  tellMissing();
 }
 
 async function send(text, parts) {

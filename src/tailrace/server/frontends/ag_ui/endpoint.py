@@ -174,7 +174,7 @@ class AgUi:
         await self._check_results(new, asked.thread_id)
         messages = to_messages(new)
         *before, message = await with_recorded_calls(self._journal, messages, lambda run: caller.owns(requester(run)))
-        if not message.parts:
+        if message.is_blank:
             raise ApiError(400, f"messages[{len(asked.messages) - 1}].content: is empty", param="messages")
         history: tuple[Message, ...] | None = None
         earlier = msgspec.convert(place.repeated.new.input, TurnSpec) if place.repeated is not None else None

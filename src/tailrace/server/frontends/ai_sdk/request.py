@@ -75,10 +75,10 @@ class ApprovalResponse(NamedTuple):
 
 def question_of(message: UiMessage, where: str) -> Message:
     """Raises `ApiError` 400 where nothing is asked, `InvalidRequest` for a file that no model can be given."""
-    parts = [*_parts(message, where)]
-    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+    question = Message("user", tuple(_parts(message, where)))
+    if question.is_blank:
         raise ApiError(400, f"{where}: nothing was asked", param=where)
-    return Message("user", tuple(parts))
+    return question
 
 
 def _parts(message: UiMessage, where: str) -> Iterator[Part]:

@@ -22,9 +22,10 @@ export class Conversation {
   constructor(session, { log, scroll, say, complain, changed }) {
     Object.assign(this, { session, log, scroll, say, complain, changed });
     this.title = "";
-    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}
+    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}, in the order of the ids: of time
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
+    this.asking = 0; // messages that the server has not taken yet
     this.following = false;
     this.closing = new AbortController();
     this.resting = new AbortController(); // ends the stream alone
@@ -57,6 +58,17 @@ export class Conversation {
 
   path(rest) {
     return `/sessions/${encodeURIComponent(this.session)}${rest}`;
+  }
+
+  /** Whether somebody has deleted it since it was opened. A message that is on its way begins it anew. */
+  async isGone() {
+    if (!this.runs.size || this.current || this.asking) return false;
+    const before = this.posting;
+    const gone = await read(this.path("?limit=1"), { signal: this.closing.signal }).then(
+      () => false,
+      (error) => error.status === 404,
+    );
+    return gone && !this.closed && !this.asking && this.posting === before;
   }
 
   close() {
@@ -124,7 +136,9 @@ export class Conversation {
   async meet(summary) {
     await this.posting; // what was asked for here is shown already, and has its id then
     if (this.runs.has(summary.id) || this.closed) return;
-    this.begin(summary.input, summary.id, summary);
+    const later = [...this.runs].filter(([id]) => id > summary.id); // asked here before this was heard of
+    this.begin(summary.input, summary.id, { ...summary, above: later[0]?.[1].view.node });
+    for (const [id, run] of later) this.runs.delete(id) && this.runs.set(id, run);
     this.changed();
   }
 
@@ -258,15 +272,20 @@ export class Conversation {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
+    run.view.activity.set("Sending"); // it may wait for a connection: other tabs have some of the six
     addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
     const body = { input, session: this.session, idempotency_key: newId(), ...(model && { model }) };
-    const posted = post("/runs", body).then((response) => response.json());
+    this.asking += 1;
+    const posted = post("/runs", body)
+      .then((response) => response.json())
+      .finally(() => (this.asking -= 1));
     this.posting = posted.then(
       ({ id }) => {
         run.view.id = id;
+        run.view.activity.set("Thinking");
         this.runs.set(id, run);
       },
       () => run.view.node.remove(),

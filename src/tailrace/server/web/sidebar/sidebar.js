@@ -15,9 +15,12 @@ const TYPING_MS = 200;
 const NEAR_PX = 200;
 
 export class Sidebar {
-  /** `open(session)` shows a conversation, "" a new one; `removed(session)` is told of one that was deleted. */
-  constructor({ open, removed }) {
-    Object.assign(this, { open, removed });
+  /**
+   * `open(session)` shows a conversation, "" a new one; `removed(session)` is told of one that was deleted here, and
+   * `listed(sessions)`, a map, of what there is after each look.
+   */
+  constructor({ open, removed, listed }) {
+    Object.assign(this, { open, removed, listed });
     this.list = byId("conversations");
     this.rows = new Map(); // session → SessionRow, in the server's order
     this.next = null; // where the next page begins
@@ -25,6 +28,7 @@ export class Sidebar {
     this.session = "";
     this.timer = 0;
     this.loading = new AbortController();
+    this.others = new BroadcastChannel("tailrace.conversations"); // other tabs look again when one was deleted
     this.runs = new RunList(byId("runs-section"), byId("runs"), byId("runs-note"));
     this.listen();
   }
@@ -47,6 +51,7 @@ export class Sidebar {
     byId("shade").addEventListener("click", () => this.closeDrawer());
     matchMedia("(min-width: 56rem)").addEventListener("change", () => this.closeDrawer());
     document.addEventListener("visibilitychange", () => document.hidden || this.refreshIn(0));
+    this.others.addEventListener("message", () => this.refreshIn(0));
     byId("delete-confirm").addEventListener("click", () => this.remove());
     byId("delete-dialog").addEventListener("close", () => byId("message").focus());
   }
@@ -104,6 +109,7 @@ export class Sidebar {
       if (oldest < 0 || !page.page.more) this.next = page.page.next;
       this.draw(first);
       this.runs.refresh();
+      this.listed(first);
     }
     this.refreshIn(this.pace);
   }
@@ -186,6 +192,7 @@ export class Sidebar {
     this.rows.delete(id);
     this.draw(this.rows);
     this.removed(id);
+    this.others.postMessage("changed");
   }
 
   openDrawer() {
