@@ -305,6 +305,15 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
     assert "Send" not in shown, "no form that does nothing"
 
 
+@pytest.mark.parametrize("named", ["run", "instance"])
+async def test_an_address_that_is_cut_off_opens_the_page_and_says_so(devtools: str, tmp_path: Path, named: str) -> None:
+    async with page(devtools, tmp_path) as (server, _, tab):
+        await tab.go(f"{server.url}/?{named}=")
+        await tab.until_shown(f"The address names no {named}.")
+        await tab.until_shown("What shall I do?")
+    assert tab.complaints == []
+
+
 async def test_a_long_name_leaves_the_conversation_in_the_window(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("Done.")) as (_, _, tab):
         for size in (DESKTOP, PHONE):

@@ -180,5 +180,6 @@ const VIEWS = {
 };
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
-if (named) VIEWS[named]();
-else openConversations();
+const isCut = named && named !== "usage" && !address.get(named); // the others need an id
+if (named && !isCut) VIEWS[named]();
+else openConversations().then(() => isCut && say(`The address names no ${named}.`));
