@@ -23,6 +23,10 @@ print("a line that is much longer than the window of a phone, so that it has to 
 |---|---:|
 | Danube | 2850 |
 
+| lake | m |
+|---|---:|
+| Baikal | 1642 |
+
 > It carries the stream on.
 """
 REFUSED = ("status-401", "status-401")  # by the model, and by the one that stands in for it

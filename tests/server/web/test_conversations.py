@@ -210,6 +210,27 @@ async def test_questions_of_two_tabs_stand_in_the_order_in_which_they_were_asked
             assert questions == ["Name a river.", "Count.", "Name a volcano."]
 
 
+async def test_tabs_in_the_background_leave_connections_for_the_one_that_asks(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *[STALLED] * 6, reply("Etna.")) as (server, browser, tab):
+        behind = [tab]
+        for number in range(6):  # as many as a browser has connections
+            await server.start("Count.", session=f"s{number}")
+            address = f"{server.url}/?session=s{number}"
+            if number:
+                behind.append(await browser.tab(address))
+            else:
+                await tab.go(address)
+            await behind[-1].until_shown("three")
+        asking = await browser.tab(server.url + "/")
+        await asking.send("Name a volcano.")
+        assert await answer(asking) == "Etna."
+        for each in behind:
+            await each.call("Page.bringToFront")
+            await each.press("Stop")
+            await each.until_shown("Stopped")  # what is looked at is followed again
+    assert [each.complaints for each in behind] == [[]] * 6
+
+
 async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:
     script = (STALLED, reply(call("launch", {"what": "it"})), reply("Done."))
     async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
@@ -282,6 +303,15 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
         shown = " ".join(str(node.get("name", {}).get("value")) for node in texts["nodes"])
     assert "This page needs JavaScript." in shown
     assert "Send" not in shown, "no form that does nothing"
+
+
+@pytest.mark.parametrize("named", ["run", "instance"])
+async def test_an_address_that_is_cut_off_opens_the_page_and_says_so(devtools: str, tmp_path: Path, named: str) -> None:
+    async with page(devtools, tmp_path) as (server, _, tab):
+        await tab.go(f"{server.url}/?{named}=")
+        await tab.until_shown(f"The address names no {named}.")
+        await tab.until_shown("What shall I do?")
+    assert tab.complaints == []
 
 
 async def test_a_long_name_leaves_the_conversation_in_the_window(devtools: str, tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ console.log(JSON.stringify(Object.fromEntries(Object.entries(looks).map(([name, 
     head, body = looks["sides"][0][2][2:]
     assert [cell[1].get("class") for cell in head[2][2:]] == [None, "right", "center"]
     assert [cell[1].get("class") for cell in body[2][2:]] == [None, "right", "center"]
-    assert looks["sides"][0][1]["role"] == "region"
+    assert looks["sides"][0][1]["role"] == "group"
     assert [block[0] for block in looks["other head"]] == ["P"], "a divider has the cells of its head"
     assert [len(row[2:]) for row in looks["other row"][0][2][3][2:]] == [2, 1], "a cell without a column is left out"
     (paragraph,) = looks["link"]

@@ -342,6 +342,19 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_that_the_server_cannot_be_reached_is_taken_back_when_it_can(devtools: str, tmp_path: Path) -> None:
+    conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    async with page(devtools, tmp_path, reply("Hello.")) as (_, _, tab):
+        await tab.until_shown("What shall I do?")
+        await tab.call("Network.emulateNetworkConditions", offline=True, **conditions)
+        await tab.send("Anybody?")
+        await tab.until_shown("The server cannot be reached.")
+        await tab.call("Network.emulateNetworkConditions", offline=False, **conditions)
+        await tab.until("document.querySelector('#status').textContent === ''")
+        await tab.press("Send")
+        assert await answer(tab) == "Hello."
+
+
 async def test_a_server_that_is_gone_is_said_and_the_message_kept(devtools: str, tmp_path: Path) -> None:
     async with browsing(devtools) as browser:
         async with running_server(tmp_path, reply("Hello.")) as server:

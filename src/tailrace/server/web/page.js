@@ -12,16 +12,21 @@ import { newId, read, wordsOf } from "./net/api.js";
 import { Sidebar } from "./sidebar/sidebar.js";
 
 const byId = (id) => document.getElementById(id);
+const READ_MS = 3000;
 const scroll = new Scroll(byId("log"), byId("latest"));
 let about = null; // what the server says of itself
 let models = null; // the choice of a model
 let conversation = null;
+let lostAt = 0; // when a request did not reach the server, where the status line says so
 
 const say = (words) => {
   byId("status").textContent = words;
+  lostAt = 0;
 };
 const complain = (error) => {
-  if (error.name !== "AbortError") say(wordsOf(error));
+  if (error.name === "AbortError") return;
+  say(wordsOf(error));
+  if (!error.status) lostAt = Date.now();
 };
 
 const composer = new Composer({
@@ -34,7 +39,10 @@ const composer = new Composer({
 const sidebar = new Sidebar({
   open: (session) => go(session ? place(session) : "/"),
   removed: (session) => session === conversation?.session && go("/"),
-  listed: closeDeleted,
+  listed: (sessions) => {
+    tellReached();
+    closeDeleted(sessions);
+  },
 });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
@@ -52,6 +60,12 @@ async function openAddress() {
   } catch (error) {
     complain(error);
   }
+}
+
+/** The server is there again: that it could not be reached is taken back, once there was time to read it. */
+function tellReached() {
+  const lost = lostAt;
+  if (lost) setTimeout(() => lost === lostAt && say(""), Math.max(0, lost + READ_MS - Date.now()));
 }
 
 function show(session) {
@@ -107,6 +121,7 @@ async function send(text, parts) {
     composer.rename(conversation.session);
   }
   byId("empty").hidden = true;
+  if (lostAt) say(""); // it is tried again
   try {
     await conversation.send(text, parts, models?.chosen ?? "");
   } finally {
@@ -165,5 +180,6 @@ const VIEWS = {
 };
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
-if (named) VIEWS[named]();
-else openConversations();
+const isCut = named && named !== "usage" && !address.get(named); // the others need an id
+if (named && !isCut) VIEWS[named]();
+else openConversations().then(() => isCut && say(`The address names no ${named}.`));

@@ -342,7 +342,7 @@ function showTable(box, block) {
     Object.assign(box, { head, divider, rows: [], body: make("tbody") });
     fill(box, [element("table", [element("thead", [rowNode("th", head, sides)]), box.body])]);
     box.setAttribute("tabindex", "0");
-    box.setAttribute("role", "region");
+    box.setAttribute("role", "group"); // no landmark: an answer may have many
     box.setAttribute("aria-label", "Table");
   }
   let same = 0;

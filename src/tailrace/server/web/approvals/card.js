@@ -21,7 +21,7 @@ export class ApprovalCard {
     this.countdown.setAttribute("role", "timer");
     const command = element("pre", [asked.command]);
     command.tabIndex = 0;
-    command.setAttribute("role", "region");
+    command.setAttribute("role", "group"); // no landmark: the inbox may have many
     command.setAttribute("aria-label", "Command");
     const where = [asked.directory && `in ${asked.directory}`, asked.requester && `for ${asked.requester}`];
     this.refused = make("p", "refused");

@@ -5,6 +5,7 @@ import { offerActions } from "../answer/actions.js";
 import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
+import { hasPlace, placeInTurn } from "../net/background.js";
 import { follow } from "../net/follow.js";
 import { filesOf, titleOf } from "./attachments.js";
 
@@ -26,9 +27,9 @@ export class Conversation {
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
     this.asking = 0; // messages that the server has not taken yet
-    this.following = false;
     this.closing = new AbortController();
-    this.resting = new AbortController(); // ends the stream alone
+    this.streaming = ended(); // ends the stream alone
+    this.background = ended(); // ends with the time in the background
     this.touched = new Set(); // views that have changed since they were drawn
     this.drawing = false;
   }
@@ -52,6 +53,7 @@ export class Conversation {
     this.scroll.toEnd();
     this.changed();
     this.follow();
+    if (document.hidden) this.looked(false);
     this.linkForks(found.data).catch(() => {}); // the conversation is whole without its links
     return true;
   }
@@ -74,6 +76,7 @@ export class Conversation {
   close() {
     clearTimeout(this.rest);
     this.closing.abort();
+    this.background.abort();
     this.log.replaceChildren();
   }
 
@@ -99,10 +102,10 @@ export class Conversation {
   // ── watching ──────────────────────────────────────────────────────────────────────────────────────────────
 
   async follow() {
-    if (this.following || this.closed) return;
-    this.following = true;
-    this.resting = new AbortController();
-    const { signal } = this.resting;
+    if (!this.streaming.signal.aborted || this.closed) return;
+    const streaming = new AbortController();
+    this.streaming = streaming;
+    const { signal } = streaming;
     const after = () => (this.cursor ? `&after=${encodeURIComponent(this.cursor)}` : "");
     await follow({
       place: () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}],
@@ -111,18 +114,36 @@ export class Conversation {
       say: (words) => this.closed || this.say(words),
       signal: AbortSignal.any([this.closing.signal, signal]),
     });
-    this.following = false;
+    streaming.abort();
   }
 
   /** Whether somebody looks. A tab in the background goes on while something runs, and then for a while. */
   looked(visible) {
     clearTimeout(this.rest);
+    this.background.abort();
     if (!visible) {
-      this.rest = setTimeout(() => this.current || this.resting.abort(), REST_MS);
+      this.background = new AbortController();
+      this.restLater();
+      if (!this.streaming.signal.aborted) this.shareConnections(this.background.signal);
       return;
     }
     if (this.drawing) this.drawNow(); // the frame that it waits for does not come in the background
     if (this.runs.size) this.follow();
+  }
+
+  restLater() {
+    this.rest = setTimeout(() => {
+      if (this.current) return this.restLater();
+      this.streaming.abort();
+      return this.background.abort();
+    }, REST_MS);
+  }
+
+  /** The stream goes on where there is a place in the background; else it waits for one. */
+  async shareConnections(signal) {
+    if ((await hasPlace(signal)) || signal.aborted) return;
+    this.streaming.abort();
+    if (await placeInTurn(signal)) this.follow();
   }
 
   async hear({ event, data, id }) {
@@ -335,6 +356,12 @@ export class Conversation {
 }
 
 export const place = (session) => `/?session=${encodeURIComponent(session)}`;
+
+function ended() {
+  const controller = new AbortController();
+  controller.abort();
+  return controller;
+}
 
 function openApprovals(state) {
   const open = (state.approvals ?? []).filter(({ decision }) => !decision);

@@ -51,6 +51,7 @@ export class Sidebar {
     byId("shade").addEventListener("click", () => this.closeDrawer());
     matchMedia("(min-width: 56rem)").addEventListener("change", () => this.closeDrawer());
     document.addEventListener("visibilitychange", () => document.hidden || this.refreshIn(0));
+    addEventListener("online", () => this.refreshIn(0));
     this.others.addEventListener("message", () => this.refreshIn(0));
     byId("delete-confirm").addEventListener("click", () => this.remove());
     byId("delete-dialog").addEventListener("close", () => byId("message").focus());
