@@ -16,6 +16,7 @@ const scroll = new Scroll(byId("log"), byId("latest"));
 let about = null; // what the server says of itself
 let models = null; // the choice of a model
 let conversation = null;
+let missing = null; // the conversation that is shown as deleted: it may be begun again elsewhere
 
 const say = (words) => {
   byId("status").textContent = words;
@@ -42,7 +43,7 @@ const sidebar = new Sidebar({
 /** Opens what the address names. */
 async function openAddress() {
   const session = new URLSearchParams(location.search).get("session") ?? "";
-  if (conversation && session === conversation.session) return;
+  if (conversation && session === conversation.session && conversation !== missing) return;
   show(session);
   composer.open(session);
   if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would open the keyboard
@@ -97,6 +98,7 @@ async function closeDeleted(sessions) {
   if (!shown || sessions.has(shown.session) || !(await shown.isGone()) || shown !== conversation) return;
   show(shown.session);
   tellMissing();
+  missing = conversation;
 }
 
 async function send(text, parts) {
