@@ -244,11 +244,11 @@ static int connected(int port) {
     return fd;
 }
 
-/* The provider sends one slice: how many tokens that were. */
-static int64_t next_slice(int provider) {
+/* The provider sends one slice ("S"), which has so many tokens, or begins anew ("R"). */
+static int64_t provider_does(int provider, const char *what) {
     char line[32];
     size_t length = 0;
-    if (write(provider, "S", 1) != 1)
+    if (write(provider, what, 1) != 1)
         die("the provider");
     do {
         ssize_t got = read(provider, line + length, sizeof line - 1 - length);
@@ -277,6 +277,7 @@ static int until(const int64_t *counted, int64_t wished, double limit_s) {
 /* All streams are opened, a few at a time; then slice follows slice until each has its last token. */
 static void in_step(int streams, double limit_s, int64_t slice_us, int provider) {
     int64_t due = 0, all = (int64_t)streams * (wanted - 1), left = all;
+    provider_does(provider, "R");
     for (int i = 0; i < streams; i++) {
         readers[i].fd = -1;
         start(&readers[i]);
@@ -288,7 +289,7 @@ static void in_step(int streams, double limit_s, int64_t slice_us, int provider)
         return;
     begin_steps(slice_us * 1000);
     while (left > 0 && !failed && now_ns() - started_ns < limit_s * 1e9) {
-        int64_t sent = next_slice(provider);
+        int64_t sent = provider_does(provider, "S");
         if (!sent)
             serve_readers(0);
         due += sent;

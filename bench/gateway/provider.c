@@ -6,7 +6,7 @@
    groups, and has a token when it is its group's turn) or "bench:idle" (one token, then silence).
 
    A connection that says "S" for a request is the one who gives the turns: the next group has its tokens, and the answer
-   is how many those were. */
+   is how many those were. With "R" it begins: streams that are left of another load are ended. */
 #include "answers.h"
 
 /* Streams of one pace are due in the order in which they were queued: a list does for a heap. */
@@ -19,12 +19,17 @@ static struct pace {
 static struct stream *groups[MAX_GROUPS];
 static int group_count, joining, turn;
 
+static struct stream *asker; /* who gives the turns, and what it asked for: done after the events that are at hand */
+static char asked_for;
+
 static int poll_fd, timer_fd;
 
 static void drop(struct stream *s) {
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
+    if (s == asker)
+        asker = NULL;
     if (s->queued)
         return;
     free(s->in.data);
@@ -140,6 +145,30 @@ static int step(void) {
     return said;
 }
 
+/* Streams that an earlier load has left are ended. */
+static int forget_groups(void) {
+    for (int i = 0; i < MAX_GROUPS; i++)
+        for (struct stream *s = groups[i], *next; s; s = next) {
+            next = s->next;
+            s->queued = 0;
+            drop(s);
+        }
+    memset(groups, 0, sizeof groups);
+    joining = turn = 0;
+    return 0;
+}
+
+static void answer_asker(void) {
+    char said[16];
+    int length = snprintf(said, sizeof said, "%d\n", asked_for == 'S' ? step() : forget_groups());
+    struct stream *s = asker;
+    asker = NULL;
+    if (!s)
+        return;
+    append(&s->out, said, (size_t)length);
+    flush(s);
+}
+
 static void whole_answer(struct stream *s, const char *json) {
     char head[128];
     append(&s->out, head, (size_t)snprintf(head, sizeof head,
@@ -194,11 +223,10 @@ static void readable(struct stream *s) {
         return;
     }
     append(&s->in, data, (size_t)got);
-    if (s->in.data[0] == 'S') {
-        char said[16];
+    if (s->in.data[0] == 'S' || s->in.data[0] == 'R') {
+        asker = s;
+        asked_for = s->in.data[0];
         s->in.length = 0;
-        append(&s->out, said, (size_t)snprintf(said, sizeof said, "%d\n", step()));
-        flush(s);
         return;
     }
     append(&s->in, "", 1); /* for the functions of string.h */
@@ -252,6 +280,8 @@ int main(void) {
                         readable(s);
             }
         }
+        if (asker)
+            answer_asker();
         int64_t wait_ns = tick();
         struct itimerspec when = {.it_value = {wait_ns / 1000000000, wait_ns % 1000000000}};
         timerfd_settime(timer_fd, 0, &when, NULL);

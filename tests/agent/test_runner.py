@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, stage
-from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
+from tailrace.agent.safety.approval import ApprovalMemory, ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
@@ -334,6 +334,28 @@ async def test_I106_an_answer_that_came_while_nobody_executed_the_run_counts(
         played = await s.played(run_id, finished)
     assert len(played.of(ApprovalAsked)) == times_asked
     assert note.notes == (["a"] if times_asked == 1 else [])
+
+
+async def test_an_always_of_before_a_crash_is_for_its_call_alone(tmp_path: Path) -> None:
+    """It may have been taken back since."""
+    script = [reply(call("note", {"text": "a"})), reply("Done.")]
+    note, memory = Note(effect=Effect("command", "rm -rf build")), ApprovalMemory()
+    policy = ApprovalPolicy(memory=memory)
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), policy=policy) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        lease = await s.journal.claim(run_id, "me")
+        s.journal.append(lease, [ApprovalAnswered(asked.approval_id, "always", "ann")])
+        await s.journal.commit(lease)
+        turn = Turn()
+        turn.replay(await s.journal.read(run_id))
+        await s.runner(lease, turn).run()
+    assert note.notes == ["a"]
+    assert not await memory.holds(asked.digest)
 
 
 async def test_the_hard_list_is_refused_whatever_the_mode(tmp_path: Path) -> None:

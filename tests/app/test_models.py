@@ -94,6 +94,11 @@ def test_a_model_may_be_named_with_its_provider(tmp_path: Path) -> None:
     assert chosen(router, None, None) is router.model
 
 
+def test_a_path_is_a_model_of_the_configured_provider(tmp_path: Path) -> None:
+    config = load({}, tmp_path)
+    assert chosen(config, None, "/models/m.gguf") == ModelChoice(config.model.provider, "/models/m.gguf")
+
+
 @pytest.mark.parametrize(
     ("name", "missing"), [("bad/", "no model after the slash"), ("/gpt-5", "no provider before the slash")]
 )

@@ -116,6 +116,45 @@ async def test_a_claim_for_nobody_is_given_back_at_once(store: Store) -> None:
     await journal.close()
 
 
+async def test_a_claim_that_was_left_and_is_slow_does_not_take_the_log_of_a_newer_one(store: Store) -> None:
+    journal, goes_on, reads = await store.open(), asyncio.Event(), asyncio.Event()
+    run = await journal.create(NewRun("agent"))
+    fold_log = journal._fold_log
+
+    async def fold_slowly(run_id: str) -> Any:
+        journal._fold_log = fold_log  # type: ignore[method-assign]
+        reads.set()
+        await goes_on.wait()
+        return await fold_log(run_id)
+
+    journal._fold_log = fold_slowly  # type: ignore[method-assign]
+    left = asyncio.ensure_future(journal.claim(run.id, "a"))
+    async with asyncio.timeout(60):
+        await reads.wait()
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    lease = await journal.claim(run.id, "a")
+    goes_on.set()
+    await journal._kept_writes.end()
+    await journal.renew(lease)
+    assert (await journal.get(run.id)).state == "running"
+    await journal.close()
+
+
+async def test_closing_gives_back_what_was_claimed_for_nobody(store: Store) -> None:
+    journal = await store.open()
+    run = await journal.create(NewRun("agent"))
+    claiming = asyncio.ensure_future(journal.claim(run.id, "a", lease_s=3600.0))
+    await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    await journal.close()
+    later = await store.open()
+    assert (await later.get(run.id)).state == "pending"
+    await later.close()
+
+
 async def test_a_log_whose_seal_nobody_awaits_is_not_held(store: Store) -> None:
     journal = await store.open()
     run, lease = await started(journal)

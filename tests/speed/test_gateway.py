@@ -72,17 +72,20 @@ def test_what_is_taken_from_a_program_is_not_its_own_time() -> None:
     slices, found = Slices(every_ms=50, us=10_000), []
     with provider(LOAD_CORE) as up, started(bare, up.port) as gateway:
         [pid] = gateway.processes()
-        stepping = threading.Thread(target=lambda: found.append(gateway.load.in_step(50, 40, slices, [pid], up)))
+        stepping = threading.Thread(target=lambda: found.append(gateway.load.in_step(50, 120, slices, [pid], up)))
         used_s = gateway.cpu_s()
         stepping.start()
-        while gateway.cpu_s() < used_s + 0.1:  # it is in the middle of it
+        while stepping.is_alive() and gateway.cpu_s() < used_s + 0.1:  # then it is in the middle of it
             os.sched_yield()
         os.kill(pid, signal.SIGSTOP)
-        stopped_at = time.monotonic()
-        while time.monotonic() < stopped_at + 0.4:
-            os.sched_yield()
-        os.kill(pid, signal.SIGCONT)
-        stepping.join()
+        try:
+            assert stepping.is_alive()
+            stopped_at = time.monotonic()
+            while time.monotonic() < stopped_at + 0.4:
+                os.sched_yield()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            stepping.join()
         used_s = gateway.cpu_s() - used_s
     [seen] = found
     assert (seen.whole, seen.failed) == (50, 0)

@@ -166,6 +166,7 @@ class ToolRunner:
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
         question = asked or self._question(call, judgement)
         answered = before.answered if before and asked else None
+        is_new = answered is None
         if answered is None:
             answered = await self._ask(question, is_put=asked is not None)
         if answered.decision == "deny":
@@ -175,7 +176,8 @@ class ToolRunner:
             )
             output = f"Not executed: {_denial(question, answered)}."
             return _Refusal(output, self._not_executed(call, judgement.text, reason, kind))
-        await self._policy.remember(question, answered)
+        if is_new or answered.decision != "always":  # an old "always" may have been taken back since
+            await self._policy.remember(question, answered)
         now = await self._policy.judge(call.name, tool.effect(args))
         if now.digest == judgement.digest:
             return None

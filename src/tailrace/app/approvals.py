@@ -58,8 +58,9 @@ class AlwaysApprovals:
 
     async def listed(self) -> list[AlwaysApproval]:
         """The newest first; those of earlier versions last."""
+        digests = await self._holding.all()  # before: the record of what holds is there
         records = await self._records.all()
-        holding = [records.get(digest) or AlwaysApproval(digest) for digest in await self._holding.all()]
+        holding = [records.get(digest) or AlwaysApproval(digest) for digest in digests]
         return sorted(holding, key=lambda approval: (-approval.at, approval.id))
 
     async def forget(self, approval: AlwaysApproval) -> None:

@@ -35,7 +35,8 @@ def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoi
     if provider is None and model is None:
         return config.model
     if provider is None and model is not None and "/" in model:
-        _check_halves(model)
+        if not _is_own_model(config, model) and not _is_path(model):
+            _check_halves(model)
         # `<provider>/<model>`; a name with a slash in it may also be one of the configured provider's own models.
         before, _, rest = model.partition("/")
         if rest and before in _known(config) and not _is_own_model(config, model):
@@ -47,6 +48,11 @@ def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoi
 def _is_own_model(config: Config, model: str) -> bool:
     """Whether the configured model has this very name: `openai/gpt-5` of a router, say."""
     return model in {config.model.name, *(ref.name for ref in config.model.fallbacks)}
+
+
+def _is_path(model: str) -> bool:
+    """As servers call a model that they have loaded from a file."""
+    return model.startswith("/") and "/" in model[1:] and not model.endswith("/")
 
 
 def named(config: Config, name: str) -> ModelChoice:

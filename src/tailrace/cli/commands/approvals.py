@@ -39,7 +39,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.forget is not None:
         found = find_approval(approvals, args.forget)
         asyncio.run(_forget(config, [found]))
-        sys.stdout.write(f"asked about again: {approval_line(found)}\n")
+        if args.json:
+            _show([found], as_json=True)
+        else:
+            sys.stdout.write(f"asked about again: {approval_line(found)}\n")
         return DONE
     if not approvals:
         print_note(f'nothing was approved with "always" in {place_of(config)}')
@@ -65,7 +68,7 @@ async def _listed(config: Config) -> list[AlwaysApproval]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
     ) as journal:
         return await AlwaysApprovals(journal).listed()
 

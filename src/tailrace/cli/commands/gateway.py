@@ -49,7 +49,11 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
     if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+        config.store.url,
+        config.database,
+        password=config.store_password,
+        bus_url=config.bus.url,
+        upgrade=not args.paired,
     ) as journal:
         await import_chat_files(journal, config)
         pairing = Pairing(journal)

@@ -53,7 +53,11 @@ async def on_journal(args: Namespace, config: Config) -> int:
         print_note(f"no instances yet in {missing}")
         return DONE
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        config.store.url,
+        config.database,
+        password=config.store_password,
+        bus_url=config.bus.url,
+        upgrade=args.what not in ("ls", "show"),
     ) as journal:
         return await COMMANDS[args.what](journal, args, config)
 

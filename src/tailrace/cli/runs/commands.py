@@ -68,7 +68,11 @@ async def _run(args: Namespace, config: Config) -> int:
         print_note(f"no runs yet in {missing}")
         return DONE
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        config.store.url,
+        config.database,
+        password=config.store_password,
+        bus_url=config.bus.url,
+        upgrade=args.command == "stop",
     ) as journal:
         match args.command:
             case "runs":

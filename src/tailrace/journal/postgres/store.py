@@ -21,7 +21,7 @@ from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.postgres import queries, session_queries, statements
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
-from tailrace.journal.postgres.commits import Commits
+from tailrace.journal.postgres.commits import WAIT_AT_CLOSE_S, Commits
 from tailrace.journal.postgres.following import Following
 from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.readers import Readers
@@ -348,6 +348,9 @@ class PostgresJournal(StoredJournal):
             task.cancel()
         await asyncio.wait(tasks)
         self._commits.hurry()
+        with contextlib.suppress(TimeoutError):  # what their callers have left is given back by a commit
+            async with asyncio.timeout(WAIT_AT_CLOSE_S):
+                await self._kept_writes.end()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
                 await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)

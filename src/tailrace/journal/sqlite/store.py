@@ -373,8 +373,8 @@ class SqliteJournal(StoredJournal):
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
+        await self._kept_writes.end()  # before: what their callers have left is given back by a commit
         await self._commits.close()
-        await self._kept_writes.end()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
         self._close_views()

@@ -176,8 +176,10 @@ class StoredJournal(Database):
         return lease
 
     def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
-        if (older := self._logs.get(lease.run_id)) is not None:
-            self._drop(older, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
+        if (other := self._logs.get(lease.run_id)) is not None:
+            if other.epoch > lease.epoch:  # of a caller that has left and was slow to read the log
+                raise StaleEpoch(f"run {lease.run_id} was claimed again by {other.owner}")
+            self._drop(other, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
         tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
         tail.recover()

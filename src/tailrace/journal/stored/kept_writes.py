@@ -26,7 +26,10 @@ class KeptWrites:
         self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
     ) -> T:
         """What the work returns or raises. Cancelling this does not cancel the work; `if_left` then does what is to be
-        done about its result, which nobody has."""
+        done about its result, which nobody has.
+
+        The work's first step is made in the caller's task, the rest in one of its own: up to where it first waits, it
+        must ask for no current task, so open no `asyncio.timeout` and no `TaskGroup`, and set no context variable."""
         try:
             awaited = work.send(None)  # in this tick: it belongs to the group of what is written beside it
         except StopIteration as ended:

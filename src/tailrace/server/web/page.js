@@ -18,6 +18,7 @@ let about = null; // what the server says of itself
 let models = null; // the choice of a model
 let conversation = null;
 let lostAt = 0; // when a request did not reach the server, where the status line says so
+let missing = null; // the conversation that is shown as deleted: it may be begun again elsewhere
 
 const say = (words) => {
   byId("status").textContent = words;
@@ -50,7 +51,7 @@ const sidebar = new Sidebar({
 /** Opens what the address names. */
 async function openAddress() {
   const session = new URLSearchParams(location.search).get("session") ?? "";
-  if (conversation && session === conversation.session) return;
+  if (conversation && session === conversation.session && conversation !== missing) return;
   show(session);
   composer.open(session);
   if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would open the keyboard
@@ -111,6 +112,7 @@ async function closeDeleted(sessions) {
   if (!shown || sessions.has(shown.session) || !(await shown.isGone()) || shown !== conversation) return;
   show(shown.session);
   tellMissing();
+  missing = conversation;
 }
 
 async function send(text, parts) {

@@ -12,9 +12,8 @@ export class Composer {
   constructor({ send, stop, lastQuestion, say, complain }) {
     Object.assign(this, { send, stop, lastQuestion, complain });
     this.box = byId("message");
-    this.early = this.box.value; // written before this module was here
     this.attachments = new Attachments(byId("attached"), say);
-    this.session = "";
+    this.session = null; // none is open yet
     this.sending = false;
     byId("ask").addEventListener("submit", (event) => this.submit(event));
     byId("stop").addEventListener("click", () => this.interrupt());
@@ -26,9 +25,10 @@ export class Composer {
 
   /** The draft of this conversation, "" for a new one. */
   open(session) {
+    const early = this.session === null ? this.box.value : ""; // written while the page was made ready
+    if (early && session && sessionStorage.getItem(DRAFT) === early) sessionStorage.removeItem(DRAFT);
     this.session = session;
-    this.box.value = this.early || (sessionStorage.getItem(DRAFT + session) ?? "");
-    this.early = "";
+    this.box.value = early || (sessionStorage.getItem(DRAFT + session) ?? "");
     this.attachments.clear();
     this.written();
   }
@@ -93,8 +93,9 @@ export class Composer {
   }
 
   written() {
-    if (this.box.value) sessionStorage.setItem(DRAFT + this.session, this.box.value);
-    else sessionStorage.removeItem(DRAFT + this.session);
+    const draft = DRAFT + (this.session ?? "");
+    if (this.box.value) sessionStorage.setItem(draft, this.box.value);
+    else sessionStorage.removeItem(draft);
     this.grow();
   }
 
