@@ -75,7 +75,7 @@ async def test_thoughts_and_texts_stand_in_their_order_streamed_and_whole(
         (thought, "I must look."),
         (text, "Let me look."),
         (thought, "Now I know."),
-        (text, "\n\nIt is at 3.2 m."),
+        (text, "It is at 3.2 m."),
     ]
     assert streamed == at_once == whole
 

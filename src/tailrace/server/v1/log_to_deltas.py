@@ -206,7 +206,7 @@ class LogToDeltas:
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         if self._texts and self._in_order and text:
             self._parts += self._said()
-            self._texts = []
+            self._texts, self._gap = [], False
         self._thoughts.append(text)
         self._reasoning_field = self._named_field
         return ReasoningDelta(text)
