@@ -14,7 +14,9 @@ from tailrace.testing.provider import Reply, call, reply, think
 
 LOOK = call("water_level", {"river": "Aare"})
 SPEAKS = (reply(think("I must look."), "Let me look.", LOOK), reply(think("Now I know."), "It is at 3.2 m."))
+IS_SILENT = (reply(think("I must look."), LOOK), reply(think("Now I know."), "It is at 3.2 m."))
 ASKED: dict[Dialect, JsonObject] = {
+    "chat": {"messages": [{"role": "user", "content": "Go."}]},
     "responses": {"input": "Go.", "reasoning": {"summary": "auto"}, "store": False},
     "anthropic": {
         "messages": [{"role": "user", "content": "Go."}],
@@ -36,6 +38,7 @@ async def answers(home: Path, dialect: Dialect, up: Dialect, turn: tuple[Reply, 
     for name, api_server in (("live", True), ("at-once", False)):
         sections = {
             "model": {"provider": f"up-{up}", "name": "ok"},
+            "agent": {"show_reasoning": dialect == "chat"},
             "streaming": {"api_server": api_server},
         }
         async with dialect_server(home / name, [*turn, *turn], sections=sections, tools=[WATER_LEVEL]) as server:
@@ -49,9 +52,14 @@ async def answers(home: Path, dialect: Dialect, up: Dialect, turn: tuple[Reply, 
 
 
 def said_in(body: JsonObject, dialect: Dialect) -> Any:
-    if dialect == "anthropic":
-        return body["content"]
-    return [{name: value for name, value in item.items() if name != "id"} for item in body["output"]]
+    match dialect:
+        case "chat":
+            message = body["choices"][0]["message"]
+            return message["reasoning_content"], message["content"]
+        case "anthropic":
+            return body["content"]
+        case "responses":
+            return [{name: value for name, value in item.items() if name != "id"} for item in body["output"]]
 
 
 def texts_in(said: list[JsonObject]) -> list[tuple[str, str]]:
@@ -77,6 +85,23 @@ async def test_thoughts_and_texts_stand_in_their_order_streamed_and_whole(
         (thought, "Now I know."),
         (text, "It is at 3.2 m."),
     ]
+    assert streamed == at_once == whole
+
+
+@pytest.mark.parametrize("up", DIALECTS)
+@BLOCKS
+async def test_thoughts_in_a_row_are_paragraphs(
+    tmp_path: Path, dialect: Dialect, up: Dialect, thought: str, text: str
+) -> None:
+    streamed, at_once, whole = await answers(tmp_path, dialect, up, IS_SILENT)
+    assert texts_in(whole) == [(thought, "I must look.\n\nNow I know."), (text, "It is at 3.2 m.")]
+    assert streamed == at_once == whole
+
+
+@pytest.mark.parametrize("up", DIALECTS)
+async def test_a_chat_message_has_one_field_for_the_thoughts_and_one_for_the_texts(tmp_path: Path, up: Dialect) -> None:
+    streamed, at_once, whole = await answers(tmp_path, "chat", up, SPEAKS)
+    assert whole == ("I must look.\n\nNow I know.", "Let me look.\n\nIt is at 3.2 m.")
     assert streamed == at_once == whole
 
 

@@ -142,6 +142,7 @@ class LogToDeltas:
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
         self._calls: list[ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
+        self._thought_gap = False  # so for the thoughts of another message
         self._stop: Stop = "unknown"
         self.finished: RunFinished | None = None
 
@@ -183,7 +184,7 @@ class LogToDeltas:
             text, self._gap = GAP + text, False
         if self._thoughts and self._in_order and text:
             self._parts += self._thought()
-            self._thoughts = []
+            self._thoughts, self._thought_gap = [], False
         self._texts.append(text)
         return TextDelta(text)
 
@@ -207,6 +208,8 @@ class LogToDeltas:
         if self._texts and self._in_order and text:
             self._parts += self._said()
             self._texts, self._gap = [], False
+        if self._thought_gap and text:
+            text, self._thought_gap = GAP + text, False
         self._thoughts.append(text)
         self._reasoning_field = self._named_field
         return ReasoningDelta(text)
@@ -214,6 +217,7 @@ class LogToDeltas:
     def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
         """The texts came in chunks; here comes what only the recorded message has."""
         self._stop = _STOPS.get(stop, "unknown")
+        self._thought_gap = bool(self._thoughts)
         rest: list[AnyDelta] = []
         if self._turn_id is None:
             whole = message_deltas(message, texts=False)
