@@ -196,7 +196,7 @@ class StreamEncoder:
                 self._begin(choice, out)
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
             case NativeDelta():
-                self._cite(delta, out)
+                self._foreign(delta, out)
             case EventDelta() | EventRunDelta():
                 pass
             case FinishDelta(reason=reason, choice=choice):
@@ -422,8 +422,9 @@ class StreamEncoder:
         calls = [ToolCallDelta(index, "", "", "{}", of) for of, index in sorted(self._bare_calls) if of == choice]
         return [self._chunk(choice, fields, None) for call in calls if (fields := self._fields_of(call))]
 
-    def _cite(self, native: NativeDelta, out: list[bytes]) -> None:
-        """The web pages that a text of another dialect rests on, as annotations of the whole text."""
+    def _foreign(self, native: NativeDelta, out: list[bytes]) -> None:
+        """What another dialect has beside texts and calls: why the model refuses, and the web pages that a text rests
+        on, as annotations of the whole text."""
         cited: list[Citation] = []
         match native:
             case NativeDelta("responses", {"apart": _}):
@@ -433,6 +434,8 @@ class StreamEncoder:
                 cited = [] if found is None else [found.moved(self._part_start)]
             case NativeDelta("anthropic", {"cited": _} as item):
                 cited = of_cited(item, self._said)
+            case NativeDelta("anthropic", {"refusal": str(words)}):
+                self._encode_delta(RefusalDelta(words), out)
             case _:
                 pass
         if cited:
