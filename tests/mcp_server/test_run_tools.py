@@ -219,6 +219,9 @@ async def test_a_host_that_cannot_ask_gets_the_question(tmp_path: Path, era: str
             which = {"run_id": waits["run_id"], "approval_id": approval["approval_id"]}
             wrong = await call(host, "answer_approval", **{**which, "approval_id": "none"}, decision="once")
             assert (wrong.is_error, approval["approval_id"] in wrong.text) == (True, True)
+            vague = await call(host, "answer_approval", **which, decision="perhaps")
+            assert vague.is_error
+            assert vague.text.endswith("'perhaps' - at `$.decision`; there are: always, deny, once, session")
             answered = await call(host, "answer_approval", **which, decision="once")
             assert answered["approvals"] is None
             done = await call(host, "watch_run", run_id=waits["run_id"], after=waits["seq"])

@@ -91,7 +91,9 @@ def test_the_line_says_what_happens_now() -> None:
     for entry in log_of(*EVENTS, RunFinished("completed")):
         view.feed([entry])
         lines.append(view.line)
-    assert lines[2:] == [
+    assert lines == [
+        "started",
+        "waiting for up/m",
         "Let me",
         "Let me look.",
         "",
@@ -107,6 +109,11 @@ def test_the_line_says_what_happens_now() -> None:
         "completed",
     ]
     assert not any("secret" in line for line in lines)
+
+
+def test_the_line_says_why_a_model_is_asked_once_more() -> None:
+    again = AttemptStarted("up", "m", previous_failure="overloaded")
+    assert viewed([log_of(AttemptStarted("up", "m"), (again, 2))]).line == "waiting for up/m once more: overloaded"
 
 
 def test_a_long_line_is_its_end_and_moves_no_cursor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 
@@ -12,6 +13,7 @@ from tailrace.config.sections import AgentSettings
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect, ModelRequest, user
 from tailrace.tools.toolbox import BUILTIN, builtin_tools
+from tailrace.tools.typed import Arguments, invalid_arguments
 from tailrace.wire.dialects import DIALECTS
 
 
@@ -38,6 +40,21 @@ def test_a_name_that_is_none_is_a_mistake_in_the_config(name: str, hint: str) ->
     with pytest.raises(ConfigError) as caught:
         builtin_tools(["patch", name], environment={})
     assert str(caught.value) == f"agent.tools: there is no tool named '{name}'; {hint}"
+
+
+class Gate(Arguments):
+    """Arguments with a choice, one of them optional."""
+
+    height: Literal["low", "high"]
+    side: Literal["left", "right"] | None = None
+
+
+def test_a_value_that_is_none_of_a_field_s_is_told_which_there_are() -> None:
+    high = "Invalid enum value 'up' - at `$.height`; there are: high, low"
+    assert invalid_arguments({"height": "up"}, Gate) == f"Invalid arguments: {high}"
+    side = "Invalid enum value 'up' - at `$.side`; there are: left, right"
+    assert invalid_arguments({"height": "low", "side": "up"}, Gate) == f"Invalid arguments: {side}"
+    assert invalid_arguments({"height": "low", "side": None}, Gate) == ""
 
 
 @pytest.mark.parametrize("name", BUILTIN)

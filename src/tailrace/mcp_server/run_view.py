@@ -14,6 +14,7 @@ from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,
     AttemptFact,
+    AttemptStarted,
     Commentary,
     Delivered,
     Entry,
@@ -88,7 +89,7 @@ class RunView:
             self._fold.apply(entry)
             self._note(entry.event)
 
-    def _note(self, event: AnyEvent) -> None:  # noqa: C901 - one case per event
+    def _note(self, event: AnyEvent) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
             case MessageChunk():
                 self._line = None
@@ -118,7 +119,11 @@ class RunView:
                     each.asked.approval_id: each.asked for each in approvals if is_open and not each.decision
                 }
                 self._line = None
-            case RunStarted() | RunForked() | MessageStop() | Delivered():
+            case RunStarted():
+                self._line = "started"
+            case AttemptStarted(provider=provider, model=model, previous_failure=why):
+                self._line = f"waiting for {provider}/{model}" + (f" once more: {why}" if why else "")
+            case RunForked() | MessageStop() | Delivered():
                 pass
             case _ if isinstance(event, AttemptFact | HistoryFact | SequenceFact):
                 pass

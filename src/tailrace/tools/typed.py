@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -13,6 +14,7 @@ from tailrace.ports import Effect, ToolContext, ToolOutcome
 
 ArgsT = TypeVar("ArgsT", bound="Arguments")
 _MAX_PREVIEW_CHARS = 80
+_NO_SUCH_VALUE = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$", re.DOTALL)
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,8 +56,17 @@ def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:
     try:
         msgspec.convert(args, expected, strict=False)
     except msgspec.ValidationError as exc:
-        return f"Invalid arguments: {exc}"
+        return f"Invalid arguments: {exc}{_values_allowed(str(exc), expected)}"
     return ""
+
+
+def _values_allowed(problem: str, expected: type[msgspec.Struct]) -> str:
+    """The values that a field takes, where the problem is another one."""
+    if (found := _NO_SUCH_VALUE.search(problem)) is None:
+        return ""
+    field = schema_of(expected)["properties"].get(found[1], {})
+    values = [value for form in (field, *field.get("anyOf", ())) for value in form.get("enum", ())]
+    return f"; there are: {', '.join(map(str, values))}" if values else ""
 
 
 def preview_of(args: JsonObject) -> str:

@@ -25,5 +25,7 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
         yield from message_deltas(completion.message, texts=texts)
         if completion.stop_sequence:
             yield NativeDelta("anthropic", {"stop_sequence": completion.stop_sequence})
+        if completion.dialect == "anthropic" and completion.refusal:
+            yield NativeDelta("anthropic", {"refusal": completion.refusal})
         yield FinishDelta(completion.finish_reason)
     yield UsageDelta(completion.usage, object_of(completion.body.get("usage")))

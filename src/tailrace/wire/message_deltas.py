@@ -25,13 +25,14 @@ from tailrace.wire.translation.citations import cited_block, of_annotations
 
 def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:
     """The message of an assistant, part by part. Without `texts`: the parts that are neither text nor reasoning."""
-    calls = 0
+    calls, named = 0, USUAL_FIELD
     for part in message.parts:
         match part:
             case Text(text) if texts and text:
                 yield TextDelta(text, choice)
             case Reasoning(text) if texts and text:
-                if part.dialect == "chat" and (field := field_of(part)) != USUAL_FIELD:
+                if part.dialect in ("chat", None) and (field := field_of(part)) != named:
+                    named = field
                     yield field_delta(field, choice)
                 yield ReasoningDelta(text, choice)
                 yield from _signatures(part, choice)

@@ -406,6 +406,15 @@ async def test_a_wrong_base_url_is_told_the_right_one(tmp_path: Path, path: str,
     assert (status, body["error"]["message"]) == (404, message)
 
 
+@pytest.mark.parametrize("base", ["", "/v1/v1"])
+async def test_a_wrong_base_url_is_told_in_the_words_of_the_client_s_api(tmp_path: Path, base: str) -> None:
+    async with running_server(tmp_path) as server:
+        _, to_anthropic = await server.json("POST", base + "/messages", {"model": "x"})
+        _, to_openai = await server.json("POST", base + "/chat/completions", {"model": "x"})
+    assert (to_anthropic["type"], to_anthropic["error"]["type"]) == ("error", "not_found_error")
+    assert to_openai["error"].keys() == {"message", "type", "param", "code"}
+
+
 def test_retry_after_is_passed_on_in_whole_seconds() -> None:
     assert as_api_error(Unavailable("wait", status=429, retry_after_s=0.2)).headers == {"Retry-After": "1"}
 

@@ -60,7 +60,7 @@ def test_the_chunks_of_an_answer() -> None:
         FinishDelta("tool_calls"), UsageDelta(Usage(2, 3, 1, 0, 1)),
     )  # fmt: skip
     assert events(raw) == [
-        said({"role": "assistant", "content": ""}),
+        said({"role": "assistant", "content": None}),
         said({"reasoning_content": "hm"}),
         said({"content": '"Hi"\n'}),
         said({"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
@@ -68,6 +68,26 @@ def test_the_chunks_of_an_answer() -> None:
         said({}, "tool_calls"),
         "[DONE]",
     ]
+
+
+def test_thoughts_alone_have_an_empty_content() -> None:
+    assert events(streamed(ReasoningDelta("hm"), FinishDelta("length"))) == [
+        said({"role": "assistant", "content": None}),
+        said({"reasoning_content": "hm"}),
+        said({"content": ""}, "length"),
+        "[DONE]",
+    ]
+
+
+def test_a_call_that_got_no_arguments_has_an_empty_object() -> None:
+    called = (ToolCallDelta(0, "a", "f"), ToolCallDelta(1, "b", "g"), ToolCallDelta(1, arguments='{"x":1}'))
+    pieces = [event["choices"][0] for event in events(streamed(*called, FinishDelta("tool_use")))[:-1]]
+    assert [piece["delta"] for piece in pieces[-2:]] == [
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+        {},
+    ]
+    cut = [event["choices"][0]["delta"] for event in events(streamed(*called, FinishDelta("max_tokens")))[:-1]]
+    assert {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]} not in cut
 
 
 def test_H93_the_usage_chunk_has_no_choices_and_comes_last() -> None:
@@ -129,15 +149,16 @@ plain = st.one_of(*(st.builds(kind, texts, choices) for kind in (TextDelta, Reas
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[AnyDelta]:
-    """Deltas as a decoder hands them out: calls begin with id and name; every choice finishes, at the end."""
+    """Deltas as a decoder hands them out: calls begin with id and name and have arguments; every choice finishes,
+    at the end."""
     deltas: list[AnyDelta] = [TextDelta("first"), *draw(st.lists(plain, max_size=12))]
     called: set[int] = set()
     for choice in draw(st.sets(choices)):
         for index in range(draw(st.integers(0, 2))):
-            deltas.append(ToolCallDelta(index, f"id{index}", draw(texts), draw(st.sampled_from(["", "{"])), choice))
-            deltas += [
-                ToolCallDelta(index, arguments=text, choice=choice) for text in draw(st.lists(texts, max_size=3))
-            ]
+            begun = draw(st.sampled_from(["", "{"]))
+            deltas.append(ToolCallDelta(index, f"id{index}", draw(texts), begun, choice))
+            pieces = draw(st.lists(texts, min_size=0 if begun else 1, max_size=3))
+            deltas += [ToolCallDelta(index, arguments=text, choice=choice) for text in pieces]
             called.add(choice)
     for choice in sorted(
         {delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta, EventDelta, EventRunDelta))}

@@ -38,6 +38,7 @@ Shape = Literal["openai", "anthropic", "plain", "text"]
 
 # What clients ask for below a base URL that should end in /v1.
 _BELOW_V1 = ("/chat/completions", "/completions", "/embeddings", "/messages", "/models", "/responses")
+_MESSAGES = ("/v1/messages", "/v1/v1/messages", "/messages")
 
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
@@ -74,12 +75,12 @@ def _word(status: int) -> str:
 
 
 def shape_of(path: str) -> Shape:
-    """The error format of the API at this path."""
-    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+    """The error format of the API at this path; with a `/v1` too many or too few it is the same client that asks."""
+    if path.startswith(_MESSAGES):
         return "anthropic"
     if path.startswith("/ui/"):
         return "text"  # the AI SDK shows the body to the user as it is
-    return "openai" if path.startswith("/v1/") else "plain"
+    return "openai" if path.startswith(("/v1/", *_BELOW_V1)) else "plain"
 
 
 def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[str, Any]:

@@ -108,6 +108,7 @@ class _AgentAnswer:
             reasoning=self._call.client_request.reasoning or self._app.config.agent.show_reasoning,
             source=self._source,
             last_message_only=is_last_message_only(self._spec),
+            in_order=self._call.api_format.dialect != "chat",
         )
 
     async def _start_run(self) -> Run:

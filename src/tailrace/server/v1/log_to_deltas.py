@@ -114,8 +114,9 @@ class _LastMessage:
 class LogToDeltas:
     """Reads one run. `turn_id`: the run is a turn, whose own tools the client does not see; else it is a raw call.
     `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
-    is known to be the last one; what the agent said before its tools is not part of the answer (K134). `source`: the
-    dialect of the model."""
+    is known to be the last one; what the agent said before its tools is not part of the answer (K134). `in_order`: the
+    client's API has thoughts and texts as they came, each a block or an item, where another has one field for all the
+    thoughts and one for all the texts. `source`: the dialect of the model."""
 
     def __init__(
         self,
@@ -124,12 +125,15 @@ class LogToDeltas:
         foreign: Collection[str] = (),
         reasoning: bool = False,
         last_message_only: bool = False,
+        in_order: bool = False,
         source: Dialect = "chat",
     ) -> None:
         self._turn_id = turn_id
         self._last_message = _LastMessage() if last_message_only else None
         self._foreign = frozenset(foreign)
         self._reasoning = reasoning or turn_id is None
+        self._in_order = in_order
+        self._parts: list[Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._source: Dialect = source
@@ -138,6 +142,7 @@ class LogToDeltas:
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
         self._calls: list[ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
+        self._thought_gap = False  # so for the thoughts of another message
         self._stop: Stop = "unknown"
         self.finished: RunFinished | None = None
 
@@ -177,6 +182,9 @@ class LogToDeltas:
     def _text_delta(self, text: str) -> TextDelta:
         if self._gap:
             text, self._gap = GAP + text, False
+        if self._thoughts and self._in_order and text:
+            self._parts += self._thought()
+            self._thoughts, self._thought_gap = [], False
         self._texts.append(text)
         return TextDelta(text)
 
@@ -197,6 +205,11 @@ class LogToDeltas:
                 return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
+        if self._texts and self._in_order and text:
+            self._parts += self._said()
+            self._texts, self._gap = [], False
+        if self._thought_gap and text:
+            text, self._thought_gap = GAP + text, False
         self._thoughts.append(text)
         self._reasoning_field = self._named_field
         return ReasoningDelta(text)
@@ -204,6 +217,7 @@ class LogToDeltas:
     def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
         """The texts came in chunks; here comes what only the recorded message has."""
         self._stop = _STOPS.get(stop, "unknown")
+        self._thought_gap = bool(self._thoughts)
         rest: list[AnyDelta] = []
         if self._turn_id is None:
             whole = message_deltas(message, texts=False)
@@ -262,14 +276,22 @@ class LogToDeltas:
 
     def message(self) -> Message:
         """The whole text."""
-        parts: list[Part] = []
-        if thoughts := "".join(self._thoughts):
-            native = {self._reasoning_field: thoughts} if self._reasoning_field else None
-            maker = f"{self._provider}/"
-            parts.append(Reasoning(thoughts, "chat", native, maker) if self._source == "chat" else Reasoning(thoughts))
-        if text := "".join(self._texts):
-            parts.append(Text(text))
-        return Message("assistant", (*parts, *self._calls))
+        return Message("assistant", (*self._parts, *self._thought(), *self._said(), *self._calls))
+
+    def _thought(self) -> list[Part]:
+        """The newest thoughts, as one part."""
+        if not (thoughts := "".join(self._thoughts)):
+            return []
+        maker = f"{self._provider}/"
+        if self._source != "chat":
+            return [Reasoning(thoughts, maker=maker)]
+        native = {self._reasoning_field: thoughts} if self._reasoning_field else None
+        return [Reasoning(thoughts, "chat", native, maker)]
+
+    def _said(self) -> list[Part]:
+        """The newest texts, as one part."""
+        text = "".join(self._texts)
+        return [Text(text)] if text else []
 
 
 _STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}

@@ -77,6 +77,7 @@ class StoredResponse:
             reasoning=self.origin.reasoning,
             source=self.origin.source,
             last_message_only=turn is not None and is_last_message_only(turn),
+            in_order=True,
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
         header = AnswerHeader(

@@ -40,8 +40,15 @@ def completion_from_body(body: JsonObject) -> Completion:
         finish_reason=reason,
         stop=stop,
         usage=usage_of(body.get("usage")),
-        refusal=text_of(object_of(body.get("stop_details")).get("explanation")) if reason == "refusal" else None,
+        refusal=refusal_in(body),
     )
+
+
+def refusal_in(message: JsonObject) -> str | None:
+    """Why the model refused, empty where it does not say; None where it did not refuse."""
+    if message.get("stop_reason") != "refusal":
+        return None
+    return text_of(object_of(message.get("stop_details")).get("explanation"))
 
 
 def stop_reason_for(reason: object, *, called: bool) -> object:

@@ -25,7 +25,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
-from tailrace.wire.anthropic.completion import arguments_of, made_call_id, stop_reason_for, usage_of
+from tailrace.wire.anthropic.completion import arguments_of, made_call_id, refusal_in, stop_reason_for, usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
@@ -224,6 +224,8 @@ class AnthropicDecoder(TemplateDecoder):
         self._read_usage(body.get("usage"), out)
         if isinstance(sequence := changes.get("stop_sequence"), str):
             out.append(_native(stop_sequence=sequence))
+        if refusal := refusal_in(changes):
+            out.append(_native(refusal=refusal))
         if isinstance(reason := changes.get("stop_reason"), str):
             out.append(FinishDelta(reason))
 

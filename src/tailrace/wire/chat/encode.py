@@ -91,9 +91,20 @@ class StreamEncoder:
     """
 
     __slots__ = (
-        *("_begun", "_called", "_created", "_ended", "_endings", "_has_usage", "_held", "_id", "_include_usage"),
+        *(
+            "_bare_calls",
+            "_begun",
+            "_called",
+            "_created",
+            "_ended",
+            "_endings",
+            "_has_usage",
+            "_held",
+            "_id",
+            "_include_usage",
+        ),
         *("_legacy_calls", "_model", "_open", "_our_head", "_own_created", "_own_head", "_part_start", "_reasons"),
-        *("_relays", "_said", "_source", "_splice", "_tail", "_their_head", "_told_usage", "_usage"),
+        *("_relays", "_said", "_source", "_splice", "_tail", "_their_head", "_thinking", "_told_usage", "_usage"),
     )
 
     def __init__(
@@ -117,6 +128,8 @@ class StreamEncoder:
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
         self._called = _NO_CHOICES  # with tool calls
+        self._bare_calls: frozenset[tuple[int, int]] = frozenset()  # choice and index of those without arguments so far
+        self._thinking = _NO_CHOICES  # begun with thoughts, without a call or a refusal so far
         self._ended = False
         self._id, self._model, self._own_created = id, model, created
         self._created = created  # of the newest chunk that was relayed
@@ -172,9 +185,9 @@ class StreamEncoder:
             case ToolCallDelta(replaces=True):
                 self._fail(contradiction(), out)
             case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
-                self._begin(delta.choice, out)
+                self._begin_wordless(delta, out)
                 if isinstance(delta, ToolCallDelta):
-                    self._called |= {delta.choice}
+                    self._note_call(delta)
                 if fields := self._fields_of(delta):
                     out.append(self._chunk(delta.choice, fields, None))
             case NativeDelta("chat", item, choice) if (
@@ -183,7 +196,7 @@ class StreamEncoder:
                 self._begin(choice, out)
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
             case NativeDelta():
-                self._cite(delta, out)
+                self._foreign(delta, out)
             case EventDelta() | EventRunDelta():
                 pass
             case FinishDelta(reason=reason, choice=choice):
@@ -211,7 +224,10 @@ class StreamEncoder:
                 reason = "tool_calls"  # clients run the calls only under this reason
             if reason == "tool_calls" and self._legacy_calls:
                 reason = LEGACY_REASON
-            out.append(self._chunk(choice, {}, reason))
+            if reason != "length":  # the last call may be cut
+                out += self._empty_arguments(choice)
+            wordless = choice in self._thinking and not self._said
+            out.append(self._chunk(choice, {"content": ""} if wordless else {}, reason))
         if self._include_usage:
             out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage or usage_body(Usage()))))
         return b"".join(out) + _DONE
@@ -374,18 +390,41 @@ class StreamEncoder:
 
     # ── chunks of ours ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:
+    def _begin(self, choice: int, out: list[bytes], content: str | None = "") -> tuple[bytes, bytes]:
         """Begins the choice unless it has begun. The bytes before and after a text of it."""
         if choice in self._open:
             return self._open[choice]
-        out.append(self._chunk(choice, {"role": "assistant", "content": ""}, None))
+        out.append(self._chunk(choice, {"role": "assistant", "content": content}, None))
         before = b'%b,"choices":[{"index":%d,"delta":{"content":' % (self._head, choice)
         after = b'},"finish_reason":null}]' + self._tail
         self._open[choice] = before, after
         return before, after
 
-    def _cite(self, native: NativeDelta, out: list[bytes]) -> None:
-        """The web pages that a text of another dialect rests on, as annotations of the whole text."""
+    def _begin_wordless(self, delta: ReasoningDelta | RefusalDelta | ToolCallDelta, out: list[bytes]) -> None:
+        """As in a whole body, calls and refusals without a text have no content; thoughts alone have an empty one."""
+        choice = delta.choice
+        if not isinstance(delta, ReasoningDelta):
+            self._thinking -= {choice}
+        elif choice not in self._open:
+            self._thinking |= {choice}
+        self._begin(choice, out, None)
+
+    def _note_call(self, delta: ToolCallDelta) -> None:
+        place = {(delta.choice, delta.index)}
+        self._called |= {delta.choice}
+        if delta.arguments:
+            self._bare_calls -= place
+        elif delta.name:
+            self._bare_calls |= place
+
+    def _empty_arguments(self, choice: int) -> list[bytes]:
+        """Clients parse the arguments: where none came they are an empty object, as in a whole body."""
+        calls = [ToolCallDelta(index, "", "", "{}", of) for of, index in sorted(self._bare_calls) if of == choice]
+        return [self._chunk(choice, fields, None) for call in calls if (fields := self._fields_of(call))]
+
+    def _foreign(self, native: NativeDelta, out: list[bytes]) -> None:
+        """What another dialect has beside texts and calls: why the model refuses, and the web pages that a text rests
+        on, as annotations of the whole text."""
         cited: list[Citation] = []
         match native:
             case NativeDelta("responses", {"apart": _}):
@@ -395,6 +434,8 @@ class StreamEncoder:
                 cited = [] if found is None else [found.moved(self._part_start)]
             case NativeDelta("anthropic", {"cited": _} as item):
                 cited = of_cited(item, self._said)
+            case NativeDelta("anthropic", {"refusal": str(words)}):
+                self._encode_delta(RefusalDelta(words), out)
             case _:
                 pass
         if cited:

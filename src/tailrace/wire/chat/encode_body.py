@@ -34,7 +34,8 @@ def encode_body(
     `legacy_calls` as in `StreamEncoder`."""
     if completion.dialect == "chat":
         return {"created": created, **own_body(completion.body)}
-    message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
+    refusal = completion.refusal or None  # some say that they refuse, and not in which words
+    message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": refusal}
     if cited := [citation.chat_annotation() for citation in citations_in(completion.message)]:
         message["annotations"] = cited
     if completion.reasoning:
@@ -49,7 +50,7 @@ def encode_body(
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in completion.tool_calls
         ]
-    elif message["content"] is None and completion.refusal is None:
+    elif message["content"] is None and refusal is None:
         message["content"] = ""
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return {

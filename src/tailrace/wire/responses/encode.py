@@ -310,7 +310,7 @@ class StreamEncoder:
             return
         if "status" in self._item:
             self._item["status"] = status
-        if self._item["type"] == "reasoning" and self._source == "chat":
+        if self._item["type"] == "reasoning" and self._source == "chat" and self._reasoning_field:
             self._item.setdefault("encrypted_content", seal(self._provider, self._reasoning_field))
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
