@@ -90,6 +90,12 @@ class _CallMeter(ForwardingListener):
         output_tokens[0] += attempt.usage.output_tokens
         self._inner.attempt_ended(attempt)
 
+    def attempt_lost(self, attempt: AttemptOutcome) -> None:
+        """Its process counted the attempt's beginning, and its tokens are counted nowhere else."""
+        self._metrics.tokens.cells_of(attempt.provider, "input")[0] += attempt.usage.input_tokens
+        self._metrics.tokens.cells_of(attempt.provider, "output")[0] += attempt.usage.output_tokens
+        self._inner.attempt_lost(attempt)
+
     def stalled(self, provider: str, silent_s: float) -> None:
         self._metrics.stalls.inc(provider)
         self._inner.stalled(provider, silent_s)
