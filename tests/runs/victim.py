@@ -1,6 +1,6 @@
 """A process that executes one run and waits to be killed.
 
-    python victim.py HOME agent|call|instance|llm_call
+    python victim.py HOME agent|call|instance|llm_call|step
     python victim.py HOME delivery RUN
 
 Prints the run's id as soon as the run is under way; of a delivery, once its platform shows something.
@@ -20,7 +20,7 @@ from tailrace.config.load import load
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place
-from tailrace.events import AnswerKept, MessageChunk
+from tailrace.events import AnswerKept, LlmDelta, MessageChunk
 from tailrace.flows.definition.definition import parsed
 from tailrace.messages import user
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
@@ -50,12 +50,24 @@ async def start(app: App, kind: str) -> str:
         run = await app.calls.submit(spec, model="faulty/ok", session="", durability="committed")
     elif kind == "llm_call":
         run = await app.flows.start(ASKING)
+    elif kind == "step":
+        return await watched_step(app)
     else:
         return (await app.flows.start(WAITING)).id
     begun = AnswerKept if kind == "llm_call" else MessageChunk
     async for batch in app.journal.tail(run.id):
         if any(isinstance(entry.event, begun) for entry in batch):
             break
+    return run.id
+
+
+async def watched_step(app: App) -> str:
+    """The log has what a step's model says only while a viewer watches."""
+    run = await app.flows.start(ASKING)
+    async with app.flows.watched(run.id):
+        async for batch in app.journal.tail(run.id):
+            if any(isinstance(entry.event, LlmDelta) for entry in batch):
+                break
     return run.id
 
 

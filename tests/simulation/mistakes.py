@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.agent import model_call, tool_runner
+from tailrace.agent import model_call, service, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
 from tailrace.agent.service import AgentService
 from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
@@ -349,3 +349,8 @@ def refused_batch() -> Planted:
 )
 def repeated_steps() -> Planted:
     yield Plan, "replay", lambda _self, _facts: None
+
+
+@mistake("an attempt that ended with its process is not counted", dies_under_way)
+def lost_usage() -> Planted:
+    yield service, "lost_in", lambda _entries: None

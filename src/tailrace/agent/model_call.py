@@ -26,6 +26,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.kept_answer import KeptAnswer
+from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -43,7 +44,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.record import RecordedFold
-from tailrace.wire.token_estimate import message_tokens
+from tailrace.wire.token_estimate import estimated_usage, message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
@@ -69,6 +70,7 @@ class ModelCall:
         self._settings = settings
         self._redactor = redactor
         self._can_compress = True
+        self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
         self.is_stopped = False  # the turn: what is left unfinished is not read on
 
     async def answer(self, shown: str, *, budget_s: float | None, kept: KeptAnswer | None = None) -> RunFailure | None:
@@ -79,11 +81,9 @@ class ModelCall:
         try:
             result = None
             if kept is not None:
-                before = shown.removesuffix(kept.text)
-                result = await self._caller.read_on(
-                    kept, self._request(before), routes, listener=log, budget_s=budget_s
-                )
+                result = await self._read_on(kept, shown, log, budget_s)
             if result is None:
+                await self.count_lost()
                 if kept is not None:
                     shown = self._record.fold.shown
                     log = self._new_log(shown)
@@ -91,6 +91,27 @@ class ModelCall:
         except ProviderError as exc:
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
+
+    async def _read_on(
+        self, kept: KeptAnswer, shown: str, log: _AnswerLog, budget_s: float | None
+    ) -> CallResult | None:
+        request, routes = self._request(shown.removesuffix(kept.text)), self._settings.routes
+        try:
+            return await self._caller.read_on(kept, request, routes, listener=log, budget_s=budget_s)
+        finally:
+            if log.usage != Usage():  # of the whole answer, what an earlier process has read of it included
+                self.lost = None
+
+    async def count_lost(self) -> None:
+        """Records what an attempt has used that ended with its process, as an estimate, once. Before its text becomes a
+        message, and unless its answer is read on."""
+        lost, self.lost = self.lost, None
+        if lost is None:
+            return
+        recorded = lost_usage(lost, self._record.fold, self._settings)
+        self._record.add(recorded, attempt=lost.number)
+        await self._record.commit()
+        self._caller.count_lost(recorded)
 
     def _new_log(self, shown: str, kept: KeptAnswer | None = None) -> _AnswerLog:
         """What a kept answer has said goes through the filter again: it is read from its beginning."""
@@ -145,20 +166,7 @@ class ModelCall:
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
     def _request(self, shown: str) -> ModelRequest:
-        messages = repaired(self._record.fold.messages)
-        base = self._settings.request
-        limit = base.max_tokens
-        left = self._record.fold.tokens_left
-        if left is not None and left < (limit or _SMALLEST_LIMIT):
-            limit = left  # the turn's budget reaches into the call
-        return msgspec.structs.replace(
-            base,
-            messages=messages,
-            tools=self._settings.tools,
-            prefill=shown,
-            max_tokens=limit,
-            cache_prompt=True,
-        )
+        return _request_of(self._record.fold, self._settings, shown)
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,6 +205,27 @@ class ModelCall:
             return ""
         said = split_thoughts(result.completion.text, self._settings.think_tags).shown
         return self._redactor.redact(said).strip()
+
+
+def _request_of(turn: Turn, settings: ModelSettings, shown: str) -> ModelRequest:
+    limit, left = settings.request.max_tokens, turn.tokens_left
+    if left is not None and left < (limit or _SMALLEST_LIMIT):
+        limit = left  # the turn's budget reaches into the call
+    return msgspec.structs.replace(
+        settings.request,
+        messages=repaired(turn.messages),
+        tools=settings.tools,
+        prefill=shown,
+        max_tokens=limit,
+        cache_prompt=True,
+    )
+
+
+def lost_usage(lost: LostAttempt, turn: Turn, settings: ModelSettings) -> UsageRecorded:
+    """An estimate of what an attempt has used that ended with its process; before its text becomes a message."""
+    request = _request_of(turn, settings, turn.shown[: max(0, len(turn.shown) - lost.text_chars)])
+    usage = estimated_usage(request, lost.text_chars + lost.other_chars)
+    return UsageRecorded(usage, lost.provider, lost.model)
 
 
 def _events_of_whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:

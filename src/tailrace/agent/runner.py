@@ -45,6 +45,7 @@ from tailrace.events import (
     RunStatus,
 )
 from tailrace.kept_answer import KeptAnswer
+from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
@@ -102,15 +103,19 @@ class TurnRunner:
         fetch: Callable[[], Awaitable[Message]] | None = None,
         stopped: RunFailure | None = None,
         replaced: tuple[Message, ...] | None = None,
+        lost: LostAttempt | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that is stopped before that has it without them. `stopped`: the turn was told to stop
         before it began, and its end says why. `replaced`: from this question on, these messages stand for all earlier
-        ones of the session.
+        ones of the session. `lost`: the attempt in which the turn's process before this one ended.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
         self._replaced = replaced
+        self._model.lost = lost
+        if self.turn.kept is None:
+            await self._model.count_lost()
         if message is not None and fetch is None:
             self._begin(message)
         finish: RunFinished | None = None
@@ -125,6 +130,7 @@ class TurnRunner:
             if message is not None:
                 self._begin(message)
             unwanted = self.turn.kept
+            await self._model.count_lost()
             self._record.add(*self._tools.with_durations(self.turn.last_words()))
             finish = self._end("stopped", stopped)
         if not self.turn.stopped:

@@ -15,15 +15,17 @@ import msgspec
 
 from tailrace.agent.context import cleaned
 from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited
+from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound, RunOwned
-from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, UsageRecorded
 from tailrace.kept_answer import KeptAnswer
+from tailrace.lost_attempt import lost_in
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
@@ -134,8 +136,22 @@ class AgentService(RunHost["_TurnExecution"]):
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
         return _TurnExecution(self, claimed)
 
-    def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-        return last_words(run, entries)
+    async def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+        words: list[AnyEvent] = await last_words(run, entries)
+        if (lost := lost_in(entries)) is None:
+            return words
+        spec = msgspec.convert(run.new.input, TurnSpec)
+        turn = Turn(await self._history(run, spec))
+        turn.replay(entries)
+        try:
+            settings = self._equip(spec, run)
+        except TailraceError as exc:  # its model is no longer there
+            log.info("the usage of run %s cannot be estimated: %s", run.id, exc)
+            return words
+        return [lost_usage(lost, turn, settings.model), *words]
+
+    def _count_lost(self, recorded: UsageRecorded) -> None:
+        self._caller.count_lost(recorded)
 
     async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
         settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
@@ -326,7 +342,7 @@ class AgentService(RunHost["_TurnExecution"]):
         message = None if begun else spec.message
         replaced = history if spec.replaces_history else None
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
+        return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost_in(claimed.entries))
 
     async def _inherited(self, point: ForkPoint) -> list[Entry]:
         try:

@@ -65,7 +65,7 @@ def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
     return tuple(message for turn in turns for message in turn.messages)
 
 
-def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
+async def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
     """What completes the log of a turn that died and is not to go on: its results and its text so far become part of
     the conversation. Nothing for a run of another kind."""
     if run.new.kind != TURN_KIND:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
+from tailrace.events import UsageRecorded
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener, keeper_of
@@ -128,6 +129,12 @@ class Caller:
             if (route.provider.name, route.model) == (kept.provider, kept.model):
                 await _cancel_kept(route, kept.id)
                 return
+
+    def count_lost(self, recorded: UsageRecorded) -> None:
+        """Tells the middleware what an attempt has used that ended with an earlier process. Comes once the usage is
+        durable in the run's log, by which no other process counts it again."""
+        outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
+        self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
 
     def _call(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener | None) -> _CallInProgress:
         if not routes:

@@ -66,6 +66,10 @@ class CallListener:
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that failed or is interrupted: its usage, estimated where its provider is silent."""
 
+    def attempt_lost(self, attempt: AttemptOutcome) -> None:
+        """An earlier process ended in the middle of this attempt of the same call: its usage, estimated from the log,
+        which has it already. For who counts; a call's own listener is not told."""
+
     def verdict(self, _error: ProviderError) -> Verdict:
         """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
         shown: `continue` goes on from it, `restart` withdraws it and starts over, `keep` ends the call with it. If
@@ -108,6 +112,9 @@ class ForwardingListener(CallListener):
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._inner.attempt_ended(attempt)
+
+    def attempt_lost(self, attempt: AttemptOutcome) -> None:
+        self._inner.attempt_lost(attempt)
 
     def verdict(self, error: ProviderError) -> Verdict:
         return self._inner.verdict(error)

@@ -172,6 +172,11 @@ class DeltaLog(CallListener):
         else:
             self.add(recorded)
 
+    def record_lost(self, recorded: UsageRecorded, attempt: int) -> None:
+        """The usage of an attempt that ended with an earlier process."""
+        self.usage += recorded.usage
+        self._write(attempt, [recorded])
+
     # ── the listener ─────────────────────────────────────────────────────────────────────────────────────────
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
-from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.ports import Journal, Lease, NewRun, Run
@@ -117,9 +117,12 @@ class RunHost(ABC, Generic[E]):
     def _on_failed(self, _run: Run, _failure: RunFailure) -> None:
         """Called when the host has ended a run as failed. Must return quickly."""
 
-    def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+    async def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
+
+    def _count_lost(self, _recorded: UsageRecorded) -> None:
+        """Called when such a run has ended, with what its last words say was used. Must return quickly."""
 
     def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
         """The answers that were under way when this log ended, where their providers keep them."""
@@ -301,12 +304,22 @@ class RunHost(ABC, Generic[E]):
     async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
         unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
 
-        def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+        said: list[tuple[Run, Sequence[AnyEvent]]] = []
+
+        async def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
             unwanted.extend((run, kept) for kept in self._kept_answers(entries))
-            return self._last_words(run, entries)
+            words = await self._last_words(run, entries)
+            said.append((run, words))
+            return words
 
         at = self._clock()
         await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
+        for run, words in said:
+            charged = CHARGED_TO.set(charged_to(run))
+            for word in words:
+                if isinstance(word, UsageRecorded):
+                    self._count_lost(word)
+            CHARGED_TO.reset(charged)
         for run, kept in unwanted:
             try:
                 await self._cancel_kept(run, kept)

@@ -5,7 +5,7 @@ Owns the decision, for any journal and any kind. What a run does next is its exe
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
     Snapshot,
+    UsageRecorded,
 )
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run
@@ -98,7 +99,11 @@ async def take_over(
 
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Sequence[AnyEvent]]
+LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Awaitable[Sequence[AnyEvent]]]
+
+
+async def no_words(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+    return ()
 
 
 async def stop(
@@ -109,7 +114,7 @@ async def stop(
     at: float,
     by: str = "",
     newer: bool = False,
-    last_words: LastWords = lambda *_: (),
+    last_words: LastWords = no_words,
 ) -> Run:
     """Signals the process that executes the run to stop. A run that no process executes is ended here, after the
     events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer` as in `stop_signal`. Returns
@@ -123,9 +128,9 @@ async def stop(
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except (RunOwned, RunSealed):  # sealed: its process has taken the signal meanwhile
         return await journal.get(run_id)
-    events = last_words(run, await journal.read(run_id))
+    words = await last_words(run, await journal.read(run_id))
     error = stop_failure(signal) if run.new.kind != SEQUENCE else None
-    await seal_as(journal, run, lease, "stopped", at=at, error=error, events=events)
+    await seal_as(journal, run, lease, "stopped", at=at, error=error, events=words)
     return await journal.get(run_id)
 
 
@@ -147,7 +152,8 @@ async def seal_as(
         events = (*events, MessageStop(final=True))
     if events:
         journal.append(lease, events, attempt=state.attempt)
-    finished = RunFinished(status, state.event.output, state.event.usage, error, at)
+    used = (event.usage for event in events if isinstance(event, UsageRecorded))
+    finished = RunFinished(status, state.event.output, sum(used, state.event.usage), error, at)
     await journal.seal(lease, finished)
     return finished
 

@@ -67,6 +67,12 @@ def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage
     return known + Usage(asked, answered, estimated_tokens=asked + answered)
 
 
+def estimated_usage(request: ModelRequest, answered_chars: int) -> Usage:
+    """The same where no more is known of the answer than its length."""
+    asked, answered = input_tokens(request), answered_chars // CHARS_PER_TOKEN
+    return Usage(asked, answered, estimated_tokens=asked + answered)
+
+
 def _chars(part: Part) -> int:
     match part:
         case Text(text) | Refusal(text) | Reasoning(text=text):

@@ -11,9 +11,10 @@ import pytest
 from tailrace.app.costs import Costs
 from tailrace.app.usage.ledger import FLUSH_EVERY_S, UsageLedger
 from tailrace.config.load import load
-from tailrace.errors import StorageFailed
+from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed
 from tailrace.journal.memory import MemoryJournal
-from tailrace.messages import SpentTokens, Usage
+from tailrace.messages import ModelRequest, SpentTokens, Usage
+from tailrace.providers.call_listener import AttemptOutcome, CallListener
 from tailrace.testing.clock import driven
 
 SPENT = SpentTokens("p", "m", Usage(3, 2))
@@ -139,3 +140,26 @@ async def test_calls_of_one_key_at_one_model_are_written_as_one(ledger: UsageLed
         ("limited", SPENT),
         ("limited", SPENT),
     ]
+
+
+class TakenOver(CallListener):
+    """Of a run that another process has."""
+
+    def __init__(self, error: JournalError) -> None:
+        self._error = error
+
+    def attempt_ended(self, _attempt: AttemptOutcome) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"), [(StaleEpoch("gone"), 0), (RunSealed("over"), 0), (StorageFailed("no"), 1)]
+)
+async def test_an_attempt_of_a_run_that_was_taken_over_is_counted_by_the_other_process(
+    ledger: UsageLedger, journal: SlowJournal, error: JournalError, calls: int
+) -> None:
+    journal.open.set()
+    listener = ledger.middleware(ModelRequest("m", ()), (), TakenOver(error))
+    with pytest.raises(type(error)):
+        listener.attempt_ended(AttemptOutcome(1, "p", "m", Usage(3, 2)))
+    assert sum(row.calls for row in await ledger.rows()) == calls

@@ -64,6 +64,7 @@ async def test_a_day_s_tokens_and_money_are_those_of_the_day() -> None:
     refused = await door.admit("ci")
     assert isinstance(refused, Refusal)
     assert (refused.limit, refused.used, refused.retry_after_s) == ("tokens_per_day", 100, 86_400 - 3615)
+    assert isinstance(refused.used, int), "tokens are whole, and so they are in the answer"
     assert refused.message == "this key may use 100 tokens a day, and has used 100; it may again in 23 h"
     clock.now = MIDNIGHT + 86_400
     assert isinstance(await door.admit("ci"), Allowance)

@@ -15,6 +15,9 @@ from server.http_server import RunningServer, running_server
 from tailrace.agent.safety.redact import Redactor
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.app.telemetry.logging_setup import ACCESS, FIELDS, REQUEST, Format, configure
+from tailrace.messages import ModelRequest, Usage
+from tailrace.providers.call_listener import AttemptOutcome, CallListener
+from tailrace.server.metrics.call_metrics import count_calls
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
 from tailrace.testing.provider import reply
 
@@ -87,6 +90,14 @@ async def test_viewers_are_counted_while_they_watch(tmp_path: Path) -> None:
         left = server.metrics.viewers.values[()]
     assert (watched, running) == (1, 1)
     assert left == 0
+
+
+def test_an_attempt_that_ended_with_another_process_is_counted_here() -> None:
+    metrics = Metrics()
+    listener = count_calls(metrics)(ModelRequest("m", ()), (), CallListener())
+    listener.attempt_lost(AttemptOutcome(1, "p", "m", Usage(3, 2, estimated_tokens=5), interrupted=True))
+    assert [line.split()[-1] for line in metrics.tokens.samples()] == ["3", "2"]
+    assert [line.split()[-1] for line in metrics.calls.samples()] == ["1"]
 
 
 def test_the_text_of_each_kind() -> None:

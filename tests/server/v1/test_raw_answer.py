@@ -291,7 +291,9 @@ async def test_a_plain_request_that_cannot_be_recorded_is_one_line_of_the_log(
     run_id = "run_" + body["id"].removeprefix("chatcmpl-")
     [line] = [record for record in caplog.records if run_id in record.getMessage()]
     assert status == 200
-    assert line.getMessage() == f"run {run_id} ended and could not be recorded: the database is away"
+    assert (
+        line.getMessage() == f"run {run_id} ended and will not be on record, its usage is counted: the database is away"
+    )
     assert line.exc_info is None
 
 

@@ -26,7 +26,7 @@ from tailrace.app.usage.counters import (
     priced,
     rows_of,
 )
-from tailrace.errors import JournalError
+from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import Journal
 from tailrace.providers.attempt import Route
@@ -167,6 +167,20 @@ class _Meter(ForwardingListener):
         self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        """The log comes first: where another process has the run now, that one counts this attempt."""
+        try:
+            self._inner.attempt_ended(attempt)
+        except (StaleEpoch, RunSealed):
+            raise
+        except JournalError:
+            self._count(attempt)
+            raise
+        self._count(attempt)
+
+    def attempt_lost(self, attempt: AttemptOutcome) -> None:
+        self._count(attempt)
+        self._inner.attempt_lost(attempt)
+
+    def _count(self, attempt: AttemptOutcome) -> None:
         if attempt.usage != _NOTHING_USED:
             self._ledger.add(self._key, SpentTokens(attempt.provider, attempt.model, attempt.usage))
-        self._inner.attempt_ended(attempt)

@@ -80,7 +80,7 @@ class KeyLimits:
 def _judged(key: ServerKey, requests: int, tokens: float, usd: float, now: float) -> Allowance | Refusal:
     minute, day = (math.ceil(length - now % length) for length in (MINUTE_S, DAY_S))
     if key.tokens_per_day is not None and tokens >= key.tokens_per_day:
-        return Refusal("tokens_per_day", tokens, key.tokens_per_day, day)
+        return Refusal("tokens_per_day", round(tokens), key.tokens_per_day, day)
     if key.usd_per_day is not None and usd >= key.usd_per_day:
         return Refusal("usd_per_day", usd, key.usd_per_day, day)
     if key.requests_per_minute is not None and requests > key.requests_per_minute:

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import msgspec
 
 from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import UsageRow, day_of, details_since, mean_call, priced, rows_of, summed
+from tailrace.app.usage.counters import UsageRow, day_of, details_since, mean_call, priced, rows_of, summed, total_of
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import print_note
 from tailrace.cli.usage.table import usage_table
@@ -45,6 +45,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _run(args: argparse.Namespace, config: Config) -> int:
     since = first_day(args.since, time.time())
     rows = await _rows(config, since)
+    if args.since == "today" and (later := [row for row in rows if row.day > since]):  # a clock was ahead
+        rows = [row for row in rows if row.day == since]
+        calls = total_of(later).calls
+        what = "1 call" if calls == 1 else f"{calls:,} calls"
+        print_note(f"without {what} of later days, when a clock was ahead: tailrace usage week --by day")
     shown = summed(rows, args.by) if args.by else _without_days(rows)
     if args.json:
         for row in shown:

@@ -39,6 +39,7 @@ from tailrace.flows.language.scope import WithNames, check_inputs
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
+from tailrace.lost_attempt import LostAttempt
 from tailrace.ports import Journal, Lease, Signal
 from tailrace.redact import without_secrets
 from tailrace.runs.record import RecordedFold
@@ -97,12 +98,15 @@ class InstanceRunner:
         *,
         rng: random.Random | None = None,
         begun: bool = False,
+        lost: Mapping[str, LostAttempt] | None = None,
     ) -> None:
+        """`lost`: the attempts of steps in which the instance's process before this one ended, by block."""
         self._journal = journal
         self._lease = lease
         self.plan = plan
         self._with = surroundings
         self._rng = rng if rng is not None else _RNG
+        self._lost = dict(lost or {})
         self._begun = begun  # it was claimed before, so there may be signals already
         self._record = RecordedFold(journal, lease, plan, due=self._due, log=log)
         self._signals = SignalMailbox(plan)
@@ -231,6 +235,8 @@ class InstanceRunner:
             budget=self._with.budget,
             spent=dict(self.plan.usage_by_model),
             is_wanted=is_wanted,
+            commit=self._record.commit,
+            lost=self._lost.pop(command.block_id, None),
         )
         try:
             async with limit:

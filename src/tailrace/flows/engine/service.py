@@ -30,6 +30,7 @@ from tailrace.flows.schema.whole_value import NotChecked, load_schema, value_err
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.kept_answer import KeptAnswer, kept_by_steps
+from tailrace.lost_attempt import lost_by_steps
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.runs.host import RunHost
@@ -282,7 +283,14 @@ class FlowService(RunHost[InstanceRunner]):
             dry_run=spec.dry_run,
             clock=self._clock,
         )
-        return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
+        return InstanceRunner(
+            self._journal,
+            claimed.lease,
+            plan,
+            surroundings,
+            begun=claimed.run.claims > 1,
+            lost=lost_by_steps(claimed.entries),
+        )
 
     def _failure_of(self, error: Exception) -> RunFailure:
         return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")

@@ -28,6 +28,7 @@ from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
 from tailrace.kept_answer import KeptAnswer
+from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import JsonObject, Usage
 
 P = TypeVar("P", bound="Params")
@@ -74,6 +75,10 @@ class Mailbox(Protocol):
         """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
 
 
+async def no_commit() -> None:
+    """For a step whose log is not kept."""
+
+
 class StepContext(msgspec.Struct, frozen=True):
     """What a handler may know of the step it runs."""
 
@@ -89,6 +94,8 @@ class StepContext(msgspec.Struct, frozen=True):
     budget: Budget | None = None
     spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
+    commit: Callable[[], Awaitable[None]] = no_commit  # returns when all that `log` was given is durable
+    lost: LostAttempt | None = None  # an attempt at its model that ended with an earlier process, and is not counted
 
     @property
     def key(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tailrace.errors import ConfigError, Permanent, ProviderError
+from tailrace.events import UsageRecorded
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -39,6 +40,7 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.wire.token_estimate import estimated_usage
 
 # A provider that does not know structured output says so in as many words.
 _NO_SCHEMA = re.compile(
@@ -217,6 +219,7 @@ class _CheckedCall:
         self._step = step
         self._schema = schema
         self._tried: list[str] = []
+        self._lost = step.lost
         self._begun = step.log.kept  # an answer that was asked for before the process died or the instance was paused
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
@@ -276,13 +279,26 @@ class _CheckedCall:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
         begun, self._begun = self._begun, None
         if begun is not None:
+            spent = self._step.log.usage
             result = await self._caller.read_on(
                 begun, request, self._routes, listener=listener, purpose="step", budget_s=budget_s
             )
+            if self._step.log.usage != spent:  # it is of the whole answer
+                self._lost = None
             if result is not None:
                 return result
             self._step.log.discard("the answer under way cannot be read on")
+        await self._count_lost(request)
         return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
+
+    async def _count_lost(self, request: ModelRequest) -> None:
+        """Records what an attempt has used that ended with its process, as an estimate, once."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            recorded = UsageRecorded(estimated_usage(request, lost.text_chars), lost.provider, lost.model)
+            self._step.log.record_lost(recorded, lost.number)
+            await self._step.commit()
+            self._caller.count_lost(recorded)
 
     def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _InvalidAnswer:
         partial = listener.partial

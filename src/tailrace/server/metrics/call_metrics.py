@@ -77,6 +77,14 @@ class _CallMeter(ForwardingListener):
         return self._inner.deltas(deltas)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        self._count(attempt)
+        self._inner.attempt_ended(attempt)
+
+    def attempt_lost(self, attempt: AttemptOutcome) -> None:
+        self._count(attempt)
+        self._inner.attempt_lost(attempt)
+
+    def _count(self, attempt: AttemptOutcome) -> None:
         outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
         place = attempt.provider, outcome
         cells = self._ends.get(place)
@@ -88,7 +96,6 @@ class _CallMeter(ForwardingListener):
         calls[0] += 1
         input_tokens[0] += attempt.usage.input_tokens
         output_tokens[0] += attempt.usage.output_tokens
-        self._inner.attempt_ended(attempt)
 
     def stalled(self, provider: str, silent_s: float) -> None:
         self._metrics.stalls.inc(provider)

@@ -151,7 +151,7 @@ class _RawAnswer:
 
         def recorded(error: JournalError | None) -> None:
             if error is not None:
-                log.warning("run %s ended and could not be recorded: %s", run_id, error)
+                log.warning("run %s ended and will not be on record, its usage is counted: %s", run_id, error)
             else:
                 runs.inc(CALL_KIND, finished.status)
 

@@ -14,7 +14,10 @@ import msgspec
 from tailrace.agent.endings import without_warning
 from tailrace.events import (
     AnyEvent,
+    AttemptStarted,
     Entry,
+    LlmDelta,
+    MessageChunk,
     MessageRecorded,
     MessageStop,
     RunFinished,
@@ -211,11 +214,44 @@ def _budget_rules(simulation: Simulation, number: int, run: Run, log: Sequence[E
         yield f"{answers} model calls, of {world.max_turns}"
     if run.finished is not None and run.finished.usage != recorded:
         yield f"the usage is {run.finished.usage} and its log says {recorded}"
+    if run.finished is not None:
+        yield from _uncounted_attempts(log)
     if _is_calm(simulation) and run.finished is not None and run.finished.status == "completed":
         whole = [one for one in simulation.provider.served if one.place.question == number]
         due = sum((one.usage for one in whole if one.fault.kind in ("ok", "whole")), Usage())
         if recorded.output_tokens < due.output_tokens or recorded.input_tokens < due.input_tokens:
             yield f"the provider has counted {due} and the log {recorded}"
+
+
+def _uncounted_attempts(log: Sequence[Entry]) -> Iterator[str]:
+    """An attempt that has said something is paid for once, whichever process it ended with."""
+    begun: dict[str, tuple[int, str, str]] = {}  # by block
+    spoke: set[tuple[str, tuple[int, str, str]]] = set()
+    counted: Counter[tuple[int, str, str]] = Counter()
+    for entry in log:
+        match entry.event:
+            case AttemptStarted(provider, model, block_id):
+                begun[block_id] = (entry.attempt, provider, model)
+            case LlmDelta(block_id=block_id) if _is_of(begun.get(block_id), entry.attempt):
+                spoke.add((block_id, begun[block_id]))
+            case MessageChunk(text) if _is_of(begun.get(""), entry.attempt) and without_warning(text):
+                spoke.add(("", begun[""]))
+            case UsageRecorded(provider=provider, model=model):
+                counted[entry.attempt, provider, model] += 1
+            case _:
+                pass
+    owed = Counter(attempt for _, attempt in spoke)
+    for attempt, times in owed.items():
+        if counted[attempt] < times:
+            yield f"attempt {attempt} has said something and is not counted"
+    blocks = max(1, len(begun))
+    for attempt, times in counted.items():
+        if times > blocks:
+            yield f"attempt {attempt} is counted {times} times"
+
+
+def _is_of(begun: tuple[int, str, str] | None, attempt: int) -> bool:
+    return begun is not None and begun[0] == attempt
 
 
 def _spent_before(log: Sequence[Entry], answer: Entry) -> int:

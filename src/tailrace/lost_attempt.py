@@ -1,0 +1,93 @@
+"""Attempts whose process ended before they did, as a run's log tells of them: who was asked, and how much was shown.
+
+Pure. No provider's count of such an attempt comes any more: the process that goes on with the run records an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tailrace.events import (
+    AttemptStarted,
+    Entry,
+    LlmDelta,
+    MessageChunk,
+    MessageRecorded,
+    ProviderEvents,
+    ReasoningChunk,
+    RunForked,
+    StepFailed,
+    StepFinished,
+    ToolArgumentsChunk,
+    UsageRecorded,
+)
+
+
+class LostAttempt(msgspec.Struct, frozen=True):
+    """An attempt that had begun to answer and whose usage is not on record."""
+
+    number: int
+    provider: str
+    model: str
+    text_chars: int = 0  # of the text that viewers saw
+    other_chars: int = 0  # of thoughts and of the arguments of calls
+
+
+class _OpenAttempt(msgspec.Struct):
+    number: int
+    provider: str
+    model: str
+    text_chars: int = 0
+    other_chars: int = 0
+    has_answer: bool = False
+
+    def is_of(self, number: int, usage: UsageRecorded) -> bool:
+        return (self.number, self.provider, self.model) == (number, usage.provider, usage.model)
+
+
+def lost_in(entries: Iterable[Entry]) -> LostAttempt | None:
+    """The attempt that was under way when the log of a turn or of a call ended."""
+    return lost_by_steps(entries).get("")
+
+
+def lost_by_steps(entries: Iterable[Entry]) -> dict[str, LostAttempt]:
+    """The same for a sequence, by the ids of its blocks. An attempt that a later process has withdrawn is among them
+    until its usage is on record."""
+    found: dict[str, _OpenAttempt] = {}
+    for entry in entries:
+        event, number = entry.event, entry.attempt
+        match event:
+            case AttemptStarted(provider, model, block_id):
+                found[block_id] = _OpenAttempt(number, provider, model)
+            case LlmDelta(block_id, text):
+                _note(found.get(block_id), number, text=len(text))
+            case MessageChunk(text):
+                _note(found.get(""), number, text=len(text))
+            case ReasoningChunk(text) | ToolArgumentsChunk(text=text):
+                _note(found.get(""), number, other=len(text))
+            case ProviderEvents():
+                _note(found.get(""), number)
+            case UsageRecorded():
+                found = {block_id: each for block_id, each in found.items() if not each.is_of(number, event)}
+            case StepFinished(block_id) | StepFailed(block_id):
+                found.pop(block_id, None)
+            case MessageRecorded():
+                found.pop("", None)
+            case RunForked():
+                found = {}  # the other run has them
+            case _:
+                pass
+    return {
+        block_id: LostAttempt(each.number, each.provider, each.model, each.text_chars, each.other_chars)
+        for block_id, each in found.items()
+        if each.has_answer
+    }
+
+
+def _note(attempt: _OpenAttempt | None, number: int, *, text: int = 0, other: int = 0) -> None:
+    if attempt is not None and attempt.number == number:
+        attempt.text_chars += text
+        attempt.other_chars += other
+        attempt.has_answer = True
