@@ -169,13 +169,15 @@ class RunForked(Event):
 
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run did not complete: `message` for people, `kind` for programs. `code` is more precise than `kind`.
-    `status` is the HTTP status of a failed call, 0 where there is none; `retry_after_s` the wait that it asked for."""
+    `status` is the HTTP status of a failed call, 0 where there is none; `retry_after_s` the wait that it asked for.
+    `by` is who has stopped the run, as its signal says."""
 
     kind: str
     message: str
     code: str = ""
     status: int = 0
     retry_after_s: float | None = None
+    by: str = ""
 
 
 class RunFinished(Event):

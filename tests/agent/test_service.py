@@ -100,10 +100,11 @@ async def test_I101_a_new_message_interrupts_the_run_before_it(tmp_path: Path) -
     async with opened(tmp_path, STALLED, reply("Second.")) as (app, server):
         first = await app.agents.submit(TurnSpec(user("one")), session="s")
         await shown(app, first.id)
-        second = await app.agents.submit(TurnSpec(user("two")), session="s")
+        second = await app.agents.submit(TurnSpec(user("two"), requester="ann"), session="s")
         ends = [await app.agents.finished(run.id) for run in (first, second)]
         asked = server.requests[1].json()["messages"]
     assert [end.status for end in ends] == ["stopped", "completed"]
+    assert ends[0].error == RunFailure("stopped", "interrupted by a newer message", "newer_message", by="ann")
     assert ends[0].output
     assert asked[2]["content"] == ends[0].output  # what was seen is what the model is told it said
 

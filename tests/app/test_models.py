@@ -92,3 +92,14 @@ def test_a_model_may_be_named_with_its_provider(tmp_path: Path) -> None:
     assert chosen(router, None, "openai/gpt-5") == ModelChoice("openrouter", "openai/gpt-5")  # the configured one
     assert chosen(router, "together", "openai/gpt-5") == ModelChoice("together", "openai/gpt-5")
     assert chosen(router, None, None) is router.model
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("bad/", "no model after the slash"), ("/gpt-5", "no provider before the slash")]
+)
+def test_half_a_name_is_told_with_how_a_whole_one_looks(tmp_path: Path, name: str, missing: str) -> None:
+    said = f"^model: '{name}' has {missing}; a name looks like <provider>/<model>: openai/gpt-5$"
+    with pytest.raises(ConfigError, match=said):
+        named(load({}, tmp_path), name)
+    with pytest.raises(ConfigError, match=said):
+        chosen(load({}, tmp_path), None, name)

@@ -175,7 +175,7 @@ async def test_a_stop_reaches_a_run_here_and_ends_one_that_no_process_executes()
         run = await host.start_run(NewRun("call"))
         await journal.signal(run.id, Signal("something else"))
         for run_id in (run.id, abandoned.id):
-            assert host.is_stopping(run_id) is False
+            assert host.stopping(run_id) is None
             await host.stop(run_id)
             assert (await finished(journal, run_id)).status == "stopped"
             await host.stop(run_id)  # a no-op: it has ended

@@ -138,10 +138,11 @@ async def test_stopping_a_run_nobody_executes_ends_it(journal: Journal, wall_clo
     run, lease = await started(journal)
     await written(journal, lease, [MessageChunk("so far"), UsageRecorded(Usage(1, 2))])
     wall_clock.now += 31.0
-    stopped = await stop(journal, run.id, "me", at=wall_clock.now)
+    stopped = await stop(journal, run.id, "me", at=wall_clock.now, by="ann", newer=True)
     assert stopped.state == "stopped"
     spent = (SpentTokens("", "", Usage(1, 2)),)
-    assert stopped.finished == RunFinished("stopped", "so far", Usage(1, 2), at=wall_clock.now, spent=spent)
+    why = RunFailure("stopped", "interrupted by a newer message", "newer_message", by="ann")
+    assert stopped.finished == RunFinished("stopped", "so far", Usage(1, 2), why, wall_clock.now, spent)
     with pytest.raises(RunSealed):
         await stop(journal, run.id, "me", at=wall_clock.now)
 

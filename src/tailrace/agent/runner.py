@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 
 import msgspec
 
@@ -50,7 +49,7 @@ from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
-from tailrace.runs.signals import STOP, Stopped, listen, run_beside
+from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
 
 log = logging.getLogger("tailrace.agent")
 
@@ -101,12 +100,13 @@ class TurnRunner:
         message: Message | None = None,
         *,
         fetch: Callable[[], Awaitable[Message]] | None = None,
-        stopped: bool = False,
+        stopped: RunFailure | None = None,
         replaced: tuple[Message, ...] | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that is stopped before that has it without them. `stopped`: the turn was told to stop
-        before it began. `replaced`: from this question on, these messages stand for all earlier ones of the session.
+        before it began, and its end says why. `replaced`: from this question on, these messages stand for all earlier
+        ones of the session.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
@@ -115,16 +115,18 @@ class TurnRunner:
             self._begin(message)
         finish: RunFinished | None = None
         unwanted: KeptAnswer | None = None
-        if not stopped:
-            with suppress(Stopped):
+        if stopped is None:
+            try:
                 work = self._drive(fetch if message is not None else None)
                 finish = await run_beside(work, listen(self._journal, self._lease, self._on_signal))
+            except Stopped as exc:
+                stopped = exc.failure
         if finish is None:
             if message is not None:
                 self._begin(message)
             unwanted = self.turn.kept
             self._record.add(*self._tools.with_durations(self.turn.last_words()))
-            finish = self._end("stopped", RunFailure("stopped", "interrupted"))
+            finish = self._end("stopped", stopped)
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
         await self._journal.seal(self._lease, finish)
@@ -180,7 +182,7 @@ class TurnRunner:
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:
             self._model.is_stopped = True
-            raise Stopped
+            raise Stopped(stop_failure(signal))
         if signal.name == "approval":
             decision = signal.payload.get("decision")
             if decision in ("once", "session", "always", "deny"):

@@ -22,7 +22,7 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.errors import ForkRefused, RunNotFound, RunOwned
-from tailrace.events import AnyEvent, Decision, Entry, RunFinished, RunForked
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
@@ -170,7 +170,7 @@ class AgentService(RunHost["_TurnExecution"]):
         run = await self.start_run(new)
         if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
             for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
-                await self.stop(run_id)
+                await self.stop(run_id, by=spec.requester, newer=True)
         return run
 
     def as_stored(self, spec: TurnSpec) -> TurnSpec:
@@ -284,32 +284,32 @@ class AgentService(RunHost["_TurnExecution"]):
         run = claimed.run
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
-            waiting = self._until_session_is_free(run, spec.busy)
+            waiting = self._until_session_is_free(run, spec)
             try:
                 await run_beside(waiting, listen(self._journal, claimed.lease, stop_only))
-            except Stopped:  # from any process: it need not wait for its turn to end
-                return await self._turn(claimed, spec, stopped=True)
+            except Stopped as exc:  # from any process: it need not wait for its turn to end
+                return await self._turn(claimed, spec, stopped=exc.failure)
         async with self._sessions.turn_of(run):
             with self._observer.turn(run) as report:
-                finished = await self._turn(claimed, spec, stopped=self.is_stopping(run.id))
+                finished = await self._turn(claimed, spec, stopped=self.stopping(run.id))
                 report(finished)
         return finished
 
-    async def _until_session_is_free(self, run: Run, busy: Busy) -> None:
+    async def _until_session_is_free(self, run: Run, spec: TurnSpec) -> None:
         """Returns when the session's earlier runs have ended, in this process and others (I101). None can come before
         this one any more: ids grow with each run that the session gets. One whose process is gone goes on here, unless
         this run interrupts it."""
         states: tuple[RunState, ...] = ("pending", "running")
         others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
-        if busy == "interrupt":  # all of them first: those that wait end when the one that runs has
+        if spec.busy == "interrupt":  # all of them first: those that wait end when the one that runs has
             for other in others:
-                await self.stop(other.id)
+                await self.stop(other.id, by=spec.requester, newer=True)
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
         for other in others:
             await self.see_to_end(other.id)
 
-    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: bool) -> RunFinished:
+    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: RunFailure | None) -> RunFinished:
         run = claimed.run
         history = await self._history(run, spec)
         limits = self._limits

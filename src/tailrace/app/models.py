@@ -31,10 +31,11 @@ def default_model(config: Config, provider: str) -> str | None:
 
 def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoice:
     """The model to ask. One that was asked for by name has no stand-ins. Without a provider, `<provider>/<model>` is
-    understood, and any other name is one of the configured provider's."""
+    understood, and any other name is one of the configured provider's. Raises `ConfigError` for half a name."""
     if provider is None and model is None:
         return config.model
     if provider is None and model is not None and "/" in model:
+        _check_halves(model)
         # `<provider>/<model>`; a name with a slash in it may also be one of the configured provider's own models.
         before, _, rest = model.partition("/")
         if rest and before in _known(config) and not _is_own_model(config, model):
@@ -53,12 +54,23 @@ def named(config: Config, name: str) -> ModelChoice:
     `ConfigError`."""
     if not name:
         return config.model
+    _check_halves(name)
     provider, slash, model = unaliased(config, name).partition("/")
     if not slash or not model:
         raise ConfigError(
             f"expected tailrace, <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model"
         )
     return ModelChoice(provider=provider, name=model)
+
+
+def _check_halves(name: str) -> None:
+    """Raises `ConfigError` for a name with nothing on one side of its slash."""
+    provider, slash, model = name.partition("/")
+    if slash and not (provider and model):
+        missing = "model after" if provider else "provider before"
+        raise ConfigError(
+            f"{name[:80]!r} has no {missing} the slash; a name looks like <provider>/<model>: openai/gpt-5", key="model"
+        )
 
 
 def full_name(config: Config, name: str) -> str:

@@ -47,6 +47,7 @@ from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
+from tailrace.runs.signals import INTERRUPTED
 from tailrace.wire.body_events import events_of
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.message_deltas import message_deltas
@@ -233,9 +234,9 @@ class CallLog(DeltaLog):
         status: RunStatus = "incomplete" if self._shown and error.kind == "retryable" else "failed"
         return self._end(*said, status=status, failure=failure_of(error))
 
-    def stopped(self) -> RunFinished:
+    def stopped(self, failure: RunFailure = INTERRUPTED) -> RunFinished:
         """The client has disconnected, or a stop was asked for."""
-        return self._end(status="stopped", failure=RunFailure("stopped", "interrupted"))
+        return self._end(status="stopped", failure=failure)
 
     def _end(self, *said: AnyEvent, status: RunStatus, failure: RunFailure | None = None) -> RunFinished:
         self.flush()

@@ -94,9 +94,9 @@ class _CallExecution:
     async def run(self) -> RunFinished:
         try:
             result = await run_beside(self._answer(), listen(self._journal, self._lease, self._on_signal))
-        except Stopped:
+        except Stopped as exc:
             unwanted = self._record.kept
-            finished = await self._record.seal(self._record.stopped())
+            finished = await self._record.seal(self._record.stopped(exc.failure))
             if unwanted is not None:
                 await self._caller.cancel_kept(unwanted, self._routes)
             return finished

@@ -1,9 +1,21 @@
-"""How a run's log says why it failed."""
+"""How a run's log says why it failed, and the words for who stopped it."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from tailrace.errors import ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
+from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
+
+# By the name under which a surface asks and stops; any other name is a user's or a key's, and is shown as it is.
+_SURFACES: Final = {
+    "cli": "a terminal",
+    "editor": "an editor",
+    "local": "a client of the server",
+    "mcp": "an MCP host",
+    "python": "a Python program",
+}
 
 
 def failure_of(error: ProviderError) -> RunFailure:
@@ -21,3 +33,14 @@ def unexpected_failure(error: Exception) -> RunFailure:
     if isinstance(error, TailraceError):
         return RunFailure("error", str(error))
     return RunFailure("internal", f"{type(error).__name__}: {error}")
+
+
+def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:
+    """`stopped by telegram:7`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
+    `viewer` is the surface that shows it: another one of the same name is told as such."""
+    if failure is None or not failure.by:
+        return failure.message if failure is not None else INTERRUPTED.message
+    who = _SURFACES.get(failure.by, failure.by)
+    if failure.by == viewer:
+        who = f"another {who.partition(' ')[2]}"
+    return f"{failure.message} from {who}" if failure.code == NEWER_MESSAGE else f"stopped by {who}"

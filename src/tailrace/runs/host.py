@@ -23,7 +23,7 @@ from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, 
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.kept_answer import KeptAnswer, kept_in
-from tailrace.ports import Journal, Lease, NewRun, Run, Signal
+from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
@@ -31,7 +31,7 @@ from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
 from tailrace.runs.processes import Processes, RunShare
 from tailrace.runs.recovery import ClaimedRun, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
-from tailrace.runs.signals import STOP
+from tailrace.runs.signals import stop_failure, stop_signal
 
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
 TICKS_TO_REPORT = 3  # of the loop: viewers hear of a run's end before its own task does
@@ -56,7 +56,7 @@ class _Hosted(msgspec.Struct, Generic[E]):
     run: Run
     execution: E | None  # None: it could not be made
     task: asyncio.Task[None]
-    stopping: bool = False
+    stopping: RunFailure | None = None  # this process has told it to stop; what its end says about that
 
 
 class _PutOff(msgspec.Struct, frozen=True):
@@ -280,30 +280,33 @@ class RunHost(ABC, Generic[E]):
         hosted = [one for one in self._hosted.values() if one.run.new.session == session]
         return {one.run.id: one.task for one in sorted(hosted, key=lambda one: one.run.id)}
 
-    def is_stopping(self, run_id: str) -> bool:
-        """Whether a run that is executed here was told to stop by this process."""
+    def stopping(self, run_id: str) -> RunFailure | None:
+        """What the end of a run is to say that is executed here and that this process has told to stop."""
         hosted = self._hosted.get(run_id)
-        return hosted is not None and hosted.stopping
+        return hosted.stopping if hosted is not None else None
 
-    async def stop(self, run_id: str, *, by: str = "") -> None:
-        """Ends the run as `stopped`, in whichever process it is. A run that has ended stays as it is."""
+    async def stop(self, run_id: str, *, by: str = "", newer: bool = False) -> None:
+        """Ends the run as `stopped`, in whichever process it is. A run that has ended stays as it is. `newer`: a newer
+        message of its session takes its place."""
+        signal = stop_signal(by=by, newer=newer)
         try:
             if (hosted := self._hosted.get(run_id)) is not None:
-                hosted.stopping = True
-                await self._journal.signal(run_id, Signal(STOP, by=by))
+                hosted.stopping = hosted.stopping or stop_failure(signal)
+                await self._journal.signal(run_id, signal)
             else:
-                await self._stop_elsewhere(run_id, by)
+                await self._stop_elsewhere(run_id, by, newer=newer)
         except RunSealed:
             return
 
-    async def _stop_elsewhere(self, run_id: str, by: str) -> None:
+    async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
         unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
 
         def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
             unwanted.extend((run, kept) for kept in self._kept_answers(entries))
             return self._last_words(run, entries)
 
-        await stop_run(self._journal, run_id, self._owner, at=self._clock(), by=by, last_words=last_words)
+        at = self._clock()
+        await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
         for run, kept in unwanted:
             try:
                 await self._cancel_kept(run, kept)

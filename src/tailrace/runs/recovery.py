@@ -23,9 +23,9 @@ from tailrace.events import (
     Snapshot,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run, Signal
+from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.signals import STOP
+from tailrace.runs.signals import stop_failure, stop_signal
 
 MAX_KILLS = 3
 _NOTICE = b"gateway_notice"  # the last entry of a run that was just parked
@@ -102,20 +102,30 @@ LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Sequence[AnyEvent]]
 
 
 async def stop(
-    journal: Journal, run_id: str, owner: str, *, at: float, by: str = "", last_words: LastWords = lambda *_: ()
+    journal: Journal,
+    run_id: str,
+    owner: str,
+    *,
+    at: float,
+    by: str = "",
+    newer: bool = False,
+    last_words: LastWords = lambda *_: (),
 ) -> Run:
     """Signals the process that executes the run to stop. A run that no process executes is ended here, after the
-    events that `last_words` makes of its log. `at` is the wall clock. Returns the run as it is afterwards: `state` says
-    whether it has ended. Raises `RunSealed` when it had ended before."""
+    events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer` as in `stop_signal`. Returns
+    the run as it is afterwards: `state` says whether it has ended. Raises `RunSealed` when it had ended before."""
     run = await journal.get(run_id)
+    signal = stop_signal(by=by, newer=newer)
     if run.state == "parked":
         await journal.unpark(run_id)
-    await journal.signal(run_id, Signal(STOP, by=by))
+    await journal.signal(run_id, signal)
     try:
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except (RunOwned, RunSealed):  # sealed: its process has taken the signal meanwhile
         return await journal.get(run_id)
-    await seal_as(journal, run, lease, "stopped", at=at, events=last_words(run, await journal.read(run_id)))
+    events = last_words(run, await journal.read(run_id))
+    error = stop_failure(signal) if run.new.kind != SEQUENCE else None
+    await seal_as(journal, run, lease, "stopped", at=at, error=error, events=events)
     return await journal.get(run_id)
 
 

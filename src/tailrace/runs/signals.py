@@ -7,20 +7,39 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tailrace.events import RunFailure
 from tailrace.ports import Journal, Lease, Signal
 
 T = TypeVar("T")
 STOP = "stop"  # the signal that ends a run of any kind as `stopped`
+NEWER_MESSAGE = "newer_message"  # the `code` of a run that ends because its session has got another message
+INTERRUPTED = RunFailure("stopped", "interrupted")
 
 
 class Stopped(Exception):
-    """The run was told to stop."""
+    """The run was told to stop. `failure` is what its end says about that."""
+
+    def __init__(self, failure: RunFailure = INTERRUPTED) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def stop_signal(*, by: str = "", newer: bool = False) -> Signal:
+    """`newer`: a newer message of its session takes the run's place."""
+    return Signal(STOP, {"code": NEWER_MESSAGE} if newer else {}, by)
+
+
+def stop_failure(signal: Signal) -> RunFailure:
+    """What the end of a run says that this signal has stopped."""
+    if signal.payload.get("code") == NEWER_MESSAGE:
+        return RunFailure("stopped", "interrupted by a newer message", NEWER_MESSAGE, by=signal.by)
+    return RunFailure("stopped", INTERRUPTED.message, by=signal.by)
 
 
 def stop_only(signal: Signal) -> None:
     """The `on_signal` of a run that understands nothing else."""
     if signal.name == STOP:
-        raise Stopped
+        raise Stopped(stop_failure(signal))
 
 
 async def listen(journal: Journal, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0) -> None:

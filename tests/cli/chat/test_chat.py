@@ -24,6 +24,7 @@ from tailrace.cli.chat.oneshot import OneShot
 from tailrace.cli.commands.chat import stdin_is_unread
 from tailrace.config.load import load
 from tailrace.errors import RunParked
+from tailrace.events import RunFailure
 from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
@@ -166,6 +167,20 @@ async def test_ctrl_c_before_the_first_token(cli: Cli) -> None:
     assert await process.communicate() == (b"", b"")
     assert process.returncode == 130
     await request.over.wait()
+
+
+async def test_an_answer_that_somebody_else_stops_says_who_it_was(cli: Cli) -> None:
+    cli.server.extend("long+stall@50%")
+    process = await cli.start("-q", "?")
+    assert process.stdout is not None
+    assert await process.stdout.readexactly(len("word0")) == b"word0"
+    async with open_app(load({"TAILRACE_HOME": str(cli.home)})) as app:
+        [run] = await app.journal.runs()
+        await app.agents.stop(run.id, by="telegram:7")
+        end = await app.agents.finished(run.id)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"stopped by telegram:7\n")
+    assert end.error == RunFailure("stopped", "interrupted", by="telegram:7")
 
 
 @pytest.mark.parametrize("scenario", ["length", "filter"])
@@ -452,6 +467,31 @@ async def test_a_conversation_remembers_and_survives_an_interrupt(cli: Cli) -> N
     assert messages[3][0] == "assistant"
     assert messages[3][1].startswith("word0 word1 ")  # as far as it came
     assert messages[4:] == [("user", "This fails."), ("user", "Who am I?")]
+
+
+async def test_a_session_whose_answer_is_under_way_is_joined_and_the_other_terminal_told(cli: Cli) -> None:
+    cli.server.extend("long+stall@50%")
+    asking = await cli.start("-q", "Go on.", "--session", "diary")
+    assert asking.stdout is not None
+    assert await asking.stdout.readexactly(len("word0")) == b"word0"
+    terminal, stdin = pty.openpty()
+    try:
+        joined = await cli.start("--session", "diary", stdin=stdin)
+        assert joined.stdout is not None
+        assert joined.stderr is not None
+        assert await joined.stdout.readexactly(len("word0 word1")) == b"word0 word1"
+        assert b"> Go on.\n" in await joined.stderr.readuntil(b"> Go on.\n")
+        joined.send_signal(signal.SIGINT)
+        assert (await joined.stderr.readuntil(b"> ")).startswith(b"interrupted\n")
+        os.write(terminal, b"\x04")
+        await joined.communicate()
+        assert joined.returncode == 0
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    _, err = await asking.communicate()
+    assert (asking.returncode, err) == (130, b"stopped by another terminal\n")
+    assert len(cli.server.requests) == 1
 
 
 async def test_a_prompt_of_an_mcp_server_is_a_command(cli: Cli) -> None:

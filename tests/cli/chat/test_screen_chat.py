@@ -19,6 +19,8 @@ import pytest
 from bench.render import answer, chunks_of
 
 from cli.screen.vt import VirtualTerminal
+from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply, think
 from tailrace.testing.scripted.reply import Reply, TextBlock
 
@@ -170,6 +172,18 @@ async def test_ctrl_c_interrupts_in_mid_stream_and_twice_leaves(home: Home) -> N
         await terminal.until("Ctrl-C again leaves")
         terminal.type("\x03")
         assert await terminal.exit_code() == 130
+
+
+async def test_an_answer_that_another_terminal_stops_says_so(home: Home) -> None:
+    home.server.extend("long+stall@1%")
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Go.")
+        await terminal.until("word2")
+        async with open_app(load(home.env)) as app:
+            [run] = await app.journal.runs()
+            await app.agents.stop(run.id, by="cli")
+        await terminal.until("◼ stopped by another terminal")
 
 
 async def test_the_window_changes_its_size_in_mid_stream(home: Home) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.conversation import SessionSummary
+from tailrace.cli.chat.conversation import SessionSummary, section
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
@@ -22,7 +22,7 @@ from tailrace.cli.screen.input_line import Completion, InputLine, TypedLine
 from tailrace.cli.screen.markdown_blocks import blocks_of
 from tailrace.cli.screen.painter import BlockPiece, Painter, Rows
 from tailrace.events import ApprovalAsked, Decision, RunForked, UsageRecorded
-from tailrace.messages import Image, Usage
+from tailrace.messages import Image, Text, Usage
 
 
 def drawn(rows: Rows, width: int = 80) -> list[str]:
@@ -168,6 +168,20 @@ def test_what_is_no_file_is_text_and_what_cannot_come_along_is_said(tmp_path: Pa
     ]
 
 
+def test_a_binary_file_without_a_nul_does_not_come_along(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(range(1, 256)) * 4)
+    question = composed("What is @x.bin?", "What is @x.bin?", tmp_path)
+    assert question.notes == ("@x.bin is no text: it does not come along",)
+    assert question.message.parts == (Text("What is @x.bin?"),)
+
+
+def test_a_text_in_another_encoding_comes_along(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes("Die Mühle klappert am rauschenden Bach.".encode("latin-1"))
+    question = composed("@old.txt", "@old.txt", tmp_path)
+    assert question.notes == ()
+    assert "klappert am rauschenden Bach." in question.message.text
+
+
 def test_an_image_is_an_image_and_a_directory_is_listed(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     (tmp_path / "d").mkdir()
@@ -195,6 +209,24 @@ def test_names_of_files_are_completed(tmp_path: Path) -> None:
     assert files_for("@src/", tmp_path) == ["@src/a.py"]
     assert files_for("@.h", tmp_path) == ["@.hidden"]
     assert files_for("@nowhere/x", tmp_path) == []
+
+
+# ── what is saved ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "saved"),
+    [
+        ("Why?", "Because.\n", "## Why?\n\nBecause."),
+        ("Why?", "", "## Why?"),
+        ("Code?", "So:\n```py\nx = 1", "## Code?\n\nSo:\n```py\nx = 1\n```"),
+        ("Nested?", "````md\n```\ncode\n```", "## Nested?\n\n````md\n```\ncode\n```\n````"),
+        ("See:\n~~~\nlog", "Yes.", "## See:\n~~~\nlog\n~~~\n\nYes."),
+        ("```py\nx\n```", "Fine.", "## …\n\n```py\nx\n```\n\nFine."),
+    ],
+)
+def test_an_open_code_block_ends_with_its_part_of_what_is_saved(question: str, answer: str, saved: str) -> None:
+    assert section(question, answer) == saved
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,9 +37,12 @@ class Process:
 
 
 @asynccontextmanager
-async def command(home: Path, *args: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+async def command(
+    home: Path, *args: str, under: Sequence[str] = (), **env: str
+) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+    """`under`: a program that starts it in its own place, as `nohup` does."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tailrace", "serve", "--port", "0", *args),
+        *(*under, sys.executable, "-m", "tailrace", "serve", "--port", "0", *args),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TAILRACE_HOME": str(home), **env},
@@ -54,8 +57,8 @@ async def command(home: Path, *args: str, **env: str) -> AsyncGenerator[asyncio.
 
 
 @asynccontextmanager
-async def served(home: Path, *args: str, **env: str) -> AsyncGenerator[Process, None]:
-    async with command(home, *args, **env) as child, aiohttp.ClientSession() as client:
+async def served(home: Path, *args: str, under: Sequence[str] = (), **env: str) -> AsyncGenerator[Process, None]:
+    async with command(home, *args, under=under, **env) as child, aiohttp.ClientSession() as client:
         assert child.stdout is not None
         line = (await child.stdout.readline()).decode()
         assert line.startswith("tailrace listens on http://127.0.0.1:"), (await child.communicate())[1].decode()

@@ -128,9 +128,10 @@ async def test_json_prints_the_events_of_the_stream(tmp_path: Path) -> None:
     assert (events[-1]["type"], events[-1]["state"]) == ("done", "completed")
 
 
-async def test_an_input_that_is_missing_is_asked_for_by_its_option(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+async def test_an_input_that_is_missing_is_asked_for_by_its_option(tmp_path: Path, dry: tuple[str, ...]) -> None:
     step = {"type": "step", "id": "a", "handler": "llm_call", "params": {"prompt": "Greet {{input.name}}."}}
-    code, _, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, step)))
+    code, _, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, step), *dry))
     *_, error, then = err.splitlines()
     assert (code, error) == (1, "error: a: there is no input.name")
     assert then.endswith(" -m tailrace flow run FILE --input name=… gives it"), "as it was started"
@@ -177,8 +178,9 @@ async def test_a_failed_instance_goes_on_where_it_failed(tmp_path: Path) -> None
     assert out.count(REPLIES["ok"].reply.text) == 2
 
 
-def test_a_missing_input_says_how_it_is_given(here: Here) -> None:
-    code, out, err = here("run", str(EXAMPLES / "outline.yaml"))
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_missing_input_says_how_it_is_given(here: Here, dry: tuple[str, ...]) -> None:
+    code, out, err = here("run", str(EXAMPLES / "outline.yaml"), *dry)
     assert (code, out) == (1, "")
     assert err == f"error: {EXAMPLES / 'outline.yaml'}: needs --input topic=…\n"
 

@@ -37,6 +37,19 @@ async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> No
     assert "stopping" in err
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_under_nohup_it_outlives_its_terminal(tmp_path: Path, workers: str) -> None:
+    """`nohup` starts it with SIGHUP ignored, and so it stays."""
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path, store=SQLITE)
+        async with served(tmp_path, "--workers", workers, under=("nohup",)) as process:
+            process.child.send_signal(signal.SIGHUP)
+            async with process.client.get(process.url + "/healthz") as response:
+                assert await response.json() == {"status": "ok"}
+            code, err = await process.stop()
+    assert (code, "Traceback" in err) == (0, False)
+
+
 async def test_too_few_files_for_the_requests_are_said_at_the_start(tmp_path: Path) -> None:
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY or allowed > 2_000_000:

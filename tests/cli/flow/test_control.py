@@ -31,21 +31,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def instances(home: Path, *definitions: dict[str, Any]) -> list[Run]:
+def instances(home: Path, *definitions: dict[str, Any], dry_run: bool = False) -> list[Run]:
     """An instance of each, as far as it comes by itself; those that wait are given back."""
 
     async def run_all() -> list[Run]:
         journal = await SqliteJournal.open(home / "tailrace.db")
         async with service(home, journal) as flows:
-            runs = [await _come_to_rest(flows, journal, definition) for definition in definitions]
+            runs = [await _come_to_rest(flows, journal, one, dry_run=dry_run) for one in definitions]
         await journal.close()
         return runs
 
     return asyncio.run(run_all())
 
 
-async def _come_to_rest(flows: FlowService, journal: SqliteJournal, definition: dict[str, Any]) -> Run:
-    run = await flows.start(parsed(definition))
+async def _come_to_rest(
+    flows: FlowService, journal: SqliteJournal, definition: dict[str, Any], *, dry_run: bool = False
+) -> Run:
+    run = await flows.start(parsed(definition), dry_run=dry_run)
     async for batch in follow(journal, run.id):
         if any(entry.event == StateChanged("waiting") for entry in batch):
             break
@@ -69,6 +71,20 @@ def test_ls_lists_the_newest_first_with_name_and_state(home: Path, capsys: pytes
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [one["id"] for one in told] == list(map(public_id, found))
     assert (told[0]["name"], told[0]["state"]) == ("waits", "waiting")
+
+
+def test_a_dry_run_is_told_from_an_instance_that_called_somebody(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _real, dry = instances(home, GOES), instances(home, GOES, dry_run=True)[0]
+    assert main(["flow", "ls"]) == 0
+    _, newest, before = capsys.readouterr().out.splitlines()
+    assert " goes (dry run)  completed" in newest
+    assert "dry run" not in before
+    assert main(["flow", "ls", "--json"]) == 0
+    assert [json.loads(line)["dry_run"] for line in capsys.readouterr().out.splitlines()] == [True, False]
+    assert main(["flow", "show", public_id(dry)]) == 0
+    assert f"{public_id(dry)} goes (dry run): completed" in capsys.readouterr().err
 
 
 def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from tailrace.cli.runs.tail_printer import TailPrinter
 from tailrace.events import (
     AnyEvent,
@@ -13,6 +15,7 @@ from tailrace.events import (
     MessageChunk,
     MessageStop,
     RunFailure,
+    RunFinished,
     StateChanged,
     StepFailed,
     StepFinished,
@@ -20,6 +23,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolOutputRecorded,
 )
+from tailrace.runs.signals import stop_failure, stop_signal
 
 TOOL: list[AnyEvent] = [
     MessageChunk("Look:"),
@@ -49,6 +53,12 @@ def test_a_tool_under_way_shows_its_progress_and_not_its_output_again() -> None:
 def test_a_tool_without_progress_shows_its_output_once_it_ended() -> None:
     events: list[AnyEvent] = [ToolCallChunk("read_file", "a"), ToolOutputRecorded("c", "read_file", "no", ok=False)]
     assert printed(events, live_after=0) == "· read_file a\n  │ no\n  ✗ read_file failed\n"
+
+
+@pytest.mark.parametrize(("by", "line"), [("", "interrupted"), ("telegram:7", "stopped by telegram:7")])
+def test_a_run_that_was_stopped_says_by_whom(by: str, line: str) -> None:
+    end = RunFinished("stopped", "Half", error=stop_failure(stop_signal(by=by)))
+    assert printed([MessageChunk("Half"), MessageStop(final=True), end], live_after=0) == f"Half\n[stopped] {line}\n"
 
 
 def test_the_steps_of_a_sequence_are_told() -> None:

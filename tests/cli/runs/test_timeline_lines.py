@@ -29,6 +29,7 @@ from tailrace.events import (
 )
 from tailrace.messages import Message, ToolCall, Usage, assistant, user
 from tailrace.ports import NewRun, Run
+from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.runs.timeline import Timeline, timeline_of
 
 LONG = "\n".join(f"line {number}" for number in range(1, 21))
@@ -138,6 +139,12 @@ def test_a_sequence_shows_its_steps() -> None:
         "│ no route",
     ):
         assert line in text
+
+
+def test_a_run_that_was_stopped_says_by_whom() -> None:
+    end = RunFinished("stopped", error=stop_failure(stop_signal(by="telegram:7", newer=True)), at=1001.0)
+    told: list[tuple[float, AnyEvent]] = [(0.0, RunStarted("agent", at=1000.0)), (1.0, end)]
+    assert shown(a_timeline(told))[-1].endswith("│ interrupted by a newer message from telegram:7")
 
 
 def test_clocks_as_people_read_them() -> None:

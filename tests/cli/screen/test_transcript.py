@@ -41,6 +41,7 @@ from tailrace.events import (
     ToolSoFar,
 )
 from tailrace.messages import FileChange, ToolFile
+from tailrace.runs.signals import stop_failure, stop_signal
 
 WIDTH = 60
 MARK = "● "
@@ -332,6 +333,28 @@ def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:
 def test_an_end_that_is_none_is_said(finished: RunFinished, lines: list[str]) -> None:
     drawn = Drawn().see(MessageChunk("Half"), finished)
     assert drawn.settled == ["", "● Half", "", *lines]
+
+
+@pytest.mark.parametrize(
+    ("by", "newer", "own_stop", "line"),
+    [
+        ("cli", False, True, "  ◼ interrupted"),
+        ("cli", False, False, "  ◼ stopped by another terminal"),
+        ("cli", True, False, "  ◼ interrupted by a newer message from another terminal"),
+        ("telegram:7", False, False, "  ◼ stopped by telegram:7"),
+        ("telegram:7", False, True, "  ◼ stopped by telegram:7"),  # it came before the stop of this terminal
+        ("an\x1b[2Jn", False, False, "  ◼ stopped by ann"),
+        ("", False, False, "  ◼ interrupted"),
+    ],
+)
+def test_an_interruption_says_who_it_was_unless_it_was_the_user_here(
+    by: str, newer: bool, own_stop: bool, line: str
+) -> None:
+    drawn = Drawn()
+    drawn.transcript = Transcript(drawn.clock, requester="cli")
+    drawn.transcript.own_stop = own_stop
+    drawn.see(MessageChunk("Half"), done("stopped", stop_failure(stop_signal(by=by, newer=newer))))
+    assert drawn.settled[-1] == line
 
 
 def test_a_run_that_was_compacted_is_shown_from_its_snapshot() -> None:

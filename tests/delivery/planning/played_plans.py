@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Chrome, Presenter
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Window
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Open, Place, Send, Window
 from tailrace.events import AnyEvent, Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 from tailrace.testing.platforms.base import ChatView, Fault
 
@@ -24,6 +24,12 @@ EDITING = Capabilities(
     typing_s=5.0,
 )
 STREAMING = Showing(streaming=True)
+WORDS = [f"word{number} " for number in range(100)]
+TEXT = "".join(WORDS)
+DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", windows=(Window(1, 1.0),), typing_s=5.0)
+NATIVE = Capabilities(
+    mode="stream", edits=True, cards=True, limit=12_000, edit_interval_s=0.7, windows=(Window(100, 60.0),)
+)
 
 
 def answer(*pieces: str, output: str | None = None) -> list[AnyEvent]:
@@ -129,3 +135,24 @@ class Stage:
         self.planner = self.new_planner(resumed=resumed)
         self.feed(events)
         self.planner.restore(self.facts if facts is None else facts)
+
+
+def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
+    """A fault for the first action of these kinds."""
+    struck: list[AnyAction] = []
+
+    def strike(action: AnyAction) -> Fault:
+        if isinstance(action, kinds) and not struck:
+            struck.append(action)
+            return fault
+        return None
+
+    return struck, strike
+
+
+def sends(stage: Stage) -> list[AnyAction]:
+    return [action for action in stage.actions if isinstance(action, Send | Open)]
+
+
+def edits(stage: Stage) -> list[Edit]:
+    return [action for action in stage.actions if isinstance(action, Edit)]

@@ -41,12 +41,15 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import ToolFile
+from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.platforms.base import Fault, LostReply
 
 WORDS = [f"word{number} " for number in range(100)]
 TEXT = "".join(WORDS)
 DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", windows=(Window(1, 1.0),), typing_s=5.0)
 WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
+NATIVE = Capabilities(mode="stream", edits=True, limit=12_000, windows=(Window(100, 60.0),))
+REPLACED = stop_failure(stop_signal(by="telegram:7", newer=True))
 
 
 def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
@@ -241,6 +244,8 @@ def test_an_approval_is_asked_without_streaming_too() -> None:
         (RunFinished("incomplete", "half", error=RunFailure("incomplete", "cut")), ("half",)),
         (RunFinished("stopped", "half"), ("half",)),
         (RunFinished("stopped"), ()),
+        (RunFinished("stopped", "half", error=REPLACED), ("half\n\n⏹ Interrupted by a newer message.",)),
+        (RunFinished("stopped", error=REPLACED), ()),
         (RunFinished("completed"), ("The model gave no answer.",)),
     ],
 )
@@ -248,6 +253,24 @@ def test_every_end_of_a_run_is_shown_or_explained(finished: RunFinished, shown: 
     stage = Stage()
     stage.stream([RunStarted("agent"), MessageStop(final=True), finished])
     assert stage.chat.texts == shown
+
+
+@pytest.mark.parametrize("capabilities", [EDITING, DRAFTING, NATIVE, WHOLE])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_an_answer_that_a_newer_message_cut_ends_alike_streamed_or_not(
+    capabilities: Capabilities, streaming: bool
+) -> None:
+    stage = Stage(capabilities, showing=Showing(streaming=streaming))
+    said = "".join(WORDS[:60])
+    stage.stream([*answer(*WORDS[:60])[:-1], RunFinished("stopped", said, error=REPLACED)])
+    assert stage.chat.texts == (f"{said.rstrip()}\n\n⏹ Interrupted by a newer message.",)
+
+
+def test_the_mark_of_a_cut_answer_stands_outside_the_code_that_it_was_cut_in() -> None:
+    stage = Stage()
+    half = "So:\n\n```py\nprint(1)"
+    stage.stream([*answer(half)[:-1], RunFinished("stopped", half, error=REPLACED)])
+    assert stage.chat.texts == (f"{half}\n```\n\n⏹ Interrupted by a newer message.",)
 
 
 def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:

@@ -211,7 +211,7 @@ class Conversation:
         runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
         taken = [run for run in runs if branch.takes(run)]
         return "\n\n".join(
-            f"## {question_of(run)}\n\n{run.finished.output if run.finished is not None else ''}".rstrip()
+            section(question_of(run), run.finished.output if run.finished is not None else "")
             for run in reversed(taken)
         )
 
@@ -270,6 +270,17 @@ class Conversation:
             if session.unfinished is not None and session.unfinished.id in orphans:
                 return session
         return None
+
+
+def section(question: str, answer: str) -> str:
+    """One exchange as Markdown, under a heading. A code block that either leaves open, as an answer does that was cut,
+    is closed: else the rest of the document would be code."""
+    from tailrace.delivery.text.balance import OpenMarkup, open_fence
+
+    first = question.partition("\n")[0]
+    heading = f"## …\n\n{question}" if open_fence(first) else f"## {question}"  # a fence is none behind "##"
+    parts = (OpenMarkup(open_fence(part)).close(part.rstrip()) for part in (heading, answer))
+    return "\n\n".join(filter(None, parts))
 
 
 def _is_summary(run: Run) -> bool:

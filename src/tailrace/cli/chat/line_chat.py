@@ -17,6 +17,7 @@ from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.runs.timeline.question import question_of
 
@@ -80,10 +81,20 @@ class LineChat:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         try:
+            if self._conversation.resumed:
+                await self._join_session()
             while not self._left:
                 await self._next()
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+
+    async def _join_session(self) -> None:
+        """Shows what is under way in the session that the options name, to its end."""
+        try:
+            if (run := await self._conversation.resumed_run()) is not None:
+                await self.watch(run)
+        except TailraceError as exc:
+            self.notify(f"error: {exc}")
 
     async def _next(self) -> None:
         sys.stderr.write(PROMPT)
@@ -162,7 +173,7 @@ async def converse(conversation: Conversation) -> int:
     )
     asker = TerminalAsker.open()
     chat = LineChat(conversation, asker)
-    if (cut := await conversation.left_behind()) is not None:
+    if not conversation.resumed and (cut := await conversation.left_behind()) is not None:
         chat.offer(cut)
     try:
         await chat.converse()

@@ -51,6 +51,7 @@ from tailrace.events import (
     entry_to_json,
 )
 from tailrace.journal.viewed_lines import in_short
+from tailrace.runs.failures import stop_words
 from tailrace.runs.recovery import follow
 from tailrace.system.stdout_writer import StdoutWriter
 
@@ -162,6 +163,8 @@ class OneShot:
         self._not_executed = False
         self._provider = ""  # that was asked last
         self._seq = 0
+        self._stops = False  # the user has stopped the run here
+        self._viewer = ""  # whose runs these are, once one is joined: another terminal is told as such
         self.finished: RunFinished | None = None
 
     async def ask(self, spec: TurnSpec, session: str = "") -> int:
@@ -179,17 +182,22 @@ class OneShot:
 
     async def join(self, run_id: str) -> int:
         """The same for a run that has been started."""
+        self._viewer = REQUESTER
         try:
             await self.watch(run_id)
         except asyncio.CancelledError:
-            await self._app.agents.stop(run_id)
+            await self._stop(run_id)
             await self.watch(run_id)
             raise
         except OSError:
-            await self._app.agents.stop(run_id)
+            await self._stop(run_id)
             await self._app.agents.finished(run_id)
             raise
         return self._exit_code()
+
+    async def _stop(self, run_id: str) -> None:
+        self._stops = True
+        await self._app.agents.stop(run_id, by=REQUESTER)
 
     async def watch(self, run_id: str) -> None:
         """Prints the log from the last printed entry to its end. Raises `RunParked` for a run that is set aside."""
@@ -290,7 +298,10 @@ class OneShot:
             self._print_advice(finished.error)
         elif what and finished.status == "incomplete":
             print_status(f"incomplete: {what}" + (f" · {cost}" if cost else ""))
-        elif cost and finished.status != "stopped":
+        elif finished.status == "stopped":
+            if not self._stops:
+                print_status(sanitized_line(stop_words(finished.error, viewer=self._viewer), 200))
+        elif cost:
             print_status(cost)
 
     def _print_advice(self, failure: RunFailure | None) -> None:

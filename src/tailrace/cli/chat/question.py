@@ -20,8 +20,10 @@ from tailrace.tools.text import text_in
 MAX_FILE_BYTES: Final = 256_000
 MAX_IMAGE_BYTES: Final = 5_000_000
 MAX_LISTED: Final = 200
+MAX_UNREADABLE: Final = 0.1  # of a text's characters
 EMBEDDED_MAX_BYTES: Final = 2_000  # the embedded model reads some hundred tokens a second
 _NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_UNREADABLE: Final = re.compile("[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f\ufffd]")  # but for white space and Escape
 _TRAILING: Final = ".,;:!?)]}'\""
 _TO_TRY: Final = ("README.md", "README.rst", "README", "pyproject.toml")
 
@@ -111,9 +113,16 @@ def _read(name: str, directory: Path) -> _Attached | str | None:
     if kind in READABLE_IMAGES:
         image = Image(data=base64.b64encode(data).decode(), media_type=kind)
         return _Attached(f"{shown}, image", image=image)
-    if (text := text_in(data)) is None:
+    text = text_in(data)
+    if text is None or _is_garbled(text):
         return f"@{shown} is no text: it does not come along"
     return _Attached(f"{shown}, {_lines(text)}", f'<file path="{shown}">\n{text.rstrip()}\n</file>')
+
+
+def _is_garbled(text: str) -> bool:
+    """Whether too much of it is nothing that a person reads: bytes that are no UTF-8, and control characters. A few
+    may be in any text, as in one that is in Latin-1."""
+    return len(_UNREADABLE.findall(text)) > len(text) * MAX_UNREADABLE
 
 
 def _directory(name: str, path: Path) -> _Attached:

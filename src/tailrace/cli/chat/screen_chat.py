@@ -104,6 +104,7 @@ class ScreenChat:
         self._screen.changed()
 
     async def replay(self, run: Run) -> None:
+        self._transcript.own_stop = True
         self._transcript.add_question(question_of(run))
         for entry in await self._conversation.app.journal.read(run.id):
             self._transcript.apply(entry)
@@ -125,6 +126,7 @@ class ScreenChat:
         turn = self._turn
         if turn is None or turn.done():
             return False
+        self._transcript.own_stop = True
         await self._conversation.stop(self._run_id)
         await asyncio.wait({turn})
         return True
@@ -326,6 +328,7 @@ class ScreenChat:
 
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
+        self._transcript.own_stop = False
         self._turns += 1
         self._turn = self._group.create_task(self._show(run.id))
 

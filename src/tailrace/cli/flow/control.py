@@ -85,7 +85,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
         [
             names.get(run.id, public_id(run)),
             when(each.created_at, time.time()),
-            sanitized_line(each.question, 100),
+            sanitized_line(each.question, 100) + _dry(run),
             each.state,
             duration(each.duration_s),
             tokens(each.usage),
@@ -108,7 +108,7 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         _print_json({**_described(run, state), "input": run.new.input.get("input", {}), "outputs": outputs})
         return DONE
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    print_note(f"{public_id(run)}  {question_of(run)}: {state}, begun {began}" + _owner(run, state))
+    print_note(f"{public_id(run)}  {question_of(run)}{_dry(run)}: {state}, begun {began}" + _owner(run, state))
     if origin := run.new.input.get("retry_of"):
         print_note(f"retries {origin}")
     if given := run.new.input.get("input"):
@@ -119,6 +119,11 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     sys.stdout.flush()
     await print_summary(journal, run, config)
     return DONE
+
+
+def _dry(run: Run) -> str:
+    """A mark for an instance in which nothing was called."""
+    return " (dry run)" if run.new.input.get("dry_run") else ""
 
 
 def _owner(run: Run, state: InstanceState) -> str:
@@ -201,6 +206,7 @@ def _described(run: Run, state: InstanceState) -> dict[str, object]:
         "id": public_id(run),
         "name": question_of(run),
         "state": state,
+        "dry_run": bool(run.new.input.get("dry_run")),
         "created_at": run.created_at,
         "finished_at": finished.at if finished is not None else None,
         "usage": msgspec.to_builtins(finished.usage) if finished is not None else None,

@@ -13,6 +13,7 @@ import msgspec
 from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
+from tailrace.runs.failures import stop_words
 from tailrace.runs.timeline import AnyItem, Timeline
 from tailrace.runs.timeline.items import (
     ApprovalItem,
@@ -270,5 +271,7 @@ def output_text(output: Any) -> str:
 def _finish(item: FinishItem, timeline: Timeline) -> Happening:
     took = f"after {duration(timeline.duration_s)}" if timeline.duration_s is not None else ""
     spent = " · ".join(filter(None, (took, spent_words(timeline.usage, timeline.cost_usd))))
-    details = (Detail(item.error.message, style="red"),) if item.error is not None else ()
+    details: tuple[Detail, ...] = ()
+    if (error := item.error) is not None:
+        details = (Detail(stop_words(error) if item.status == "stopped" else error.message, style="red"),)
     return Happening(item.seq, item.start, item.status, spent, STYLES.get(item.status, "bold"), details=details)

@@ -39,6 +39,7 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.runs.approval_words import outcome_words
+from tailrace.runs.failures import stop_words
 
 _NotShown: TypeAlias = (
     RunFact
@@ -109,6 +110,8 @@ class TailPrinter:
                 return self._line(f"· {block_id}" + (f" (try {number})" if number > 1 else ""))
             case StateChanged(state=state):
                 return self._line(f"… {state}") if state in ("waiting", "paused") else ""
+            case RunFinished(status="stopped", error=error) if error is not None and error.by:
+                return self._line(f"[stopped] {stop_words(error)}")
             case RunFinished(status=status, error=error) if status != "completed":
                 return self._line(f"[{status}]" + (f" {error.message}" if error else ""))
             case _ if isinstance(entry.event, _NotShown):

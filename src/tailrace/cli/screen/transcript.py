@@ -56,6 +56,8 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.runs.approval_words import outcome_words
+from tailrace.runs.failures import stop_words
+from tailrace.runs.signals import INTERRUPTED
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
@@ -134,6 +136,7 @@ class Transcript:
         self._requester = requester
         self.streamed = streamed
         self.reasoning = False
+        self.own_stop = True  # where the run shown is stopped from a terminal, it is from this one
         self.tools = ToolView()
         self.menu = ApprovalMenu(clock, approval_timeout_s)
         self._progress = progress or CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
@@ -387,7 +390,7 @@ class Transcript:
         match finished.status:
             case "stopped":
                 which = f": {sanitized_line(self._question, 60)}" if self._said else ""
-                self._settle_apart(NoticeLine(f"◼ interrupted{which}", "yellow"))
+                self._settle_apart(NoticeLine(f"◼ {self._stop_words(finished)}{which}", "yellow"))
             case "incomplete" if failure is not None:
                 self._settle_apart(NoticeLine(f"⚠ incomplete: {failure.what}", "yellow"), *_advice(failure.advice))
             case "failed" if failure is not None:
@@ -398,6 +401,13 @@ class Transcript:
             usage = finished.usage
             self._settle_apart(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
         self._settle_held()
+
+    def _stop_words(self, finished: RunFinished) -> str:
+        """By whom, where it was not the user here. A terminal has one name: whether it was this one is `own_stop`."""
+        error = finished.error
+        if error is None or (error.by == self._requester and self.own_stop):
+            return INTERRUPTED.message
+        return sanitized_line(stop_words(error, viewer=self._requester), 200)
 
     def _catch_up(self, state: Snapshot) -> None:
         """A compacted run: its messages and tools in their last state."""

@@ -290,11 +290,11 @@ class Outline:
                     pass
 
     def _finish(self, finished: events.RunFinished) -> None:
-        """The last bubble shows the run's output, which may differ from the streamed text."""
+        """The last bubble shows the run's output, which may differ from the streamed text, and whether it was cut."""
         self._show_files()
         self._close_questions()
         if finished.output:
-            self._bubble().replace(finished.output)
+            self._bubble().replace(self._presenter.answer(finished))
         elif self.answer is not None:
             self.answer.replace("")
         self.finished = finished

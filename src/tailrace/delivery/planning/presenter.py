@@ -12,10 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.delivery.port import Button, Card, Unit
+from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 from tailrace.messages import ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
+from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
 
@@ -34,6 +36,7 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
+REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
@@ -163,6 +166,13 @@ class Presenter:
         if approval.decision is not None:
             return ()
         return tuple(Button(label, f"{approval.asked.approval_id}:{name}") for name, label in DECISIONS.items())
+
+    def answer(self, finished: RunFinished) -> str:
+        """The final text of the answer. One that a newer message has cut says so, outside of any open code block."""
+        output, error = finished.output, finished.error
+        if not output.strip() or error is None or error.code != NEWER_MESSAGE:
+            return output
+        return f"{balance(output).rstrip()}\n\n{REPLACED}"
 
     def ending(self, finished: RunFinished, *, shown: bool) -> str | None:
         """A note about how the run ended, below its answer. `shown`: there is an answer."""

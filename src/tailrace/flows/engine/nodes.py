@@ -25,7 +25,7 @@ from tailrace.flows.definition.definition import (
     TryCatch,
 )
 from tailrace.flows.language.expressions import ExpressionError, evaluate, is_true, parse_condition
-from tailrace.flows.language.scope import BlockScope, Outputs
+from tailrace.flows.language.scope import BlockScope, Outputs, check_input, check_inputs
 from tailrace.flows.language.templates import resolved
 from tailrace.kept_answer import KeptAnswerFold
 
@@ -247,13 +247,18 @@ class Fan(BlockNode[Parallel | Race | ForEach]):
         return enumerate(Row(self.board, self, *row) for row in rows)
 
     def _items(self, block: ForEach) -> list[Any]:
-        strict = not self.board.dry_run
+        dry = self.board.dry_run
         if isinstance(block.collection, str):
-            items = evaluate(parse_condition(block.collection), self.frame, strict=strict)
+            expression = parse_condition(block.collection)
+            if dry:
+                check_input(expression, self.frame)
+            items = evaluate(expression, self.frame, strict=not dry)
         else:
-            items = resolved(block.collection, self.frame, strict=strict)
+            if dry:
+                check_inputs(block.collection, self.frame)
+            items = resolved(block.collection, self.frame, strict=not dry)
         if not isinstance(items, list):
-            if self.board.dry_run:
+            if dry:
                 return []
             raise ExpressionError(f"{block.collection} is not a list")
         return items
@@ -359,5 +364,7 @@ class Nested(BlockNode[SubSequence]):
         self.adopt(self.inner or self._begin())
 
     def _begin(self) -> Node:
+        if self.board.dry_run:
+            check_inputs(self.block.input, self.frame)
         given = resolved(self.block.input, self.frame, strict=not self.board.dry_run)
         return self.begin_row(self.block.blocks, self.frame.apart(f"{self.path}.", given))

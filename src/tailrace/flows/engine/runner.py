@@ -35,7 +35,7 @@ from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.engine.retry import retry_delay_s
 from tailrace.flows.language.expressions import ExpressionError
-from tailrace.flows.language.scope import WithNames
+from tailrace.flows.language.scope import WithNames, check_inputs
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
@@ -246,8 +246,11 @@ class InstanceRunner:
         return self.plan.is_open(block_id) and not self.plan.stopped
 
     def _params(self, handler: Handler[Any], step: Step, block_id: str) -> Any:
-        scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})
+        frame = self.plan.scope(block_id)
+        scope = WithNames(frame, {"env": self._with.environment})
         try:
+            if self._with.dry_run:
+                check_inputs(step.params, frame)
             return handler.convert(handler.fill(step.params, scope, strict=not self._with.dry_run))
         except ExpressionError as exc:
             raise StepError(str(exc), code="template") from exc

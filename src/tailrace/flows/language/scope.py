@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace.flows.language.expressions import Scope
+from tailrace.flows.language.expressions import Expression, ExpressionError, Path, Scope, evaluate, paths_in
+from tailrace.flows.language.templates import expressions_in
 
 
 class Outputs(dict[str, Any]):
@@ -44,6 +45,11 @@ class BlockScope:
     def apart(self, prefix: str, given: Any) -> BlockScope:
         """A sub-sequence: nothing of this one is known there but what it is given."""
         return BlockScope(self._outputs, {"input": given}, prefix=prefix)
+
+    @property
+    def has_own_input(self) -> bool:
+        """Whether `input` is what the instance was given, and not that of a sub-sequence."""
+        return self._parent.has_own_input if self._parent is not None else not self.prefix
 
     def root(self, name: str) -> Any:
         if name == "steps":
@@ -81,6 +87,32 @@ class _Steps(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return 0
+
+
+def check_input(expression: Expression, scope: BlockScope) -> None:
+    """Raises `ExpressionError` for an expression that asks for nothing but an input that is not there: as `evaluate`
+    does, for a dry run, in which other things are not there because nothing was called. The values of a sub-sequence's
+    input may be such things: there it is the name of the value that has to be known."""
+    asked = [path.parts for path in paths_in(expression)]
+    if any(parts[0] != "input" for parts in asked):
+        return
+    known = (Path(parts if scope.has_own_input else parts[:2]) for parts in asked)
+    if not any(_leads_somewhere(path, scope) for path in known):
+        evaluate(expression, scope)
+
+
+def check_inputs(value: Any, scope: BlockScope) -> None:
+    """`check_input` for every template in a JSON value."""
+    for _, expression in expressions_in(value):
+        check_input(expression, scope)
+
+
+def _leads_somewhere(path: Path, scope: Scope) -> bool:
+    try:
+        evaluate(path, scope)
+    except ExpressionError:
+        return False
+    return True
 
 
 class WithNames:
