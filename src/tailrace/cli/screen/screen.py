@@ -1,7 +1,8 @@
 """The terminal: finished lines go to its scrollback, once; below them the moving lines and the input line.
 
 Owns the prompt_toolkit application and the drawing. Knows no run: a `Transcript` supplies the pieces. One
-draw is one write; there are at most twenty a second, and drawing never takes more than a tenth of the time.
+draw is one write; there are at most twenty a second, and drawing takes no more than a tenth of the time, unless a
+single draw is so slow that the user would wait.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a draw is followed by a pause of nine times its duration
+MAX_PAUSE_S: Final = 0.5  # however long a draw took: it also waits for a terminal that does not read
 INPUT_ROWS: Final = 10
 # DEC mode 2026, synchronised output: the terminal shows the frame at its end. Others ignore it.
 BEGIN_FRAME: Final = "\x1b[?2026h"
@@ -131,7 +133,7 @@ class TerminalScreen:
             began = time.perf_counter()
             self._changed.clear()
             self.draw()
-            await asyncio.sleep(max(FRAME_S, IDLE_SHARE * (time.perf_counter() - began)))
+            await asyncio.sleep(pause_after(time.perf_counter() - began))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SPIN_EVERY_S if self._transcript.spinning else None):
                     await self._changed.wait()
@@ -258,6 +260,11 @@ class TerminalScreen:
         """Within the block, other code may write to the terminal."""
         async with in_terminal():
             yield
+
+
+def pause_after(draw_s: float) -> float:
+    """How long nothing is drawn after a draw that took so long."""
+    return min(max(FRAME_S, IDLE_SHARE * draw_s), MAX_PAUSE_S)
 
 
 def _reflows(environment: Callable[[str], str | None]) -> bool:
