@@ -463,6 +463,8 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
     assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
     saved = (work / "talk.md").read_text()
     assert saved.startswith("## Read @notes.md [200 lines pasted]")
+    assert "\n\nRead @notes.md " + "\n".join(["pasted"] * 200) + "\n\nFirst.\n\n" in saved
+    assert "The gate is open." not in saved
     assert saved.endswith("## And then?\n\nThird.\n")
     asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
     assert asked[0][0].count("pasted") == 200

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.conversation import SessionSummary, section
+from tailrace.cli.chat.conversation import SessionSummary
+from tailrace.cli.chat.markdown_export import section, unfolded
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
@@ -227,6 +228,21 @@ def test_names_of_files_are_completed(tmp_path: Path) -> None:
 )
 def test_an_open_code_block_ends_with_its_part_of_what_is_saved(question: str, answer: str, saved: str) -> None:
     assert section(question, answer) == saved
+
+
+@pytest.mark.parametrize(
+    ("shown", "sent", "typed"),
+    [
+        ("[2 lines pasted]", "a\nb", "a\nb"),
+        ("See [2 lines pasted] and [2 lines pasted, 2].", "See a\nb and c\n\nd.", ""),  # they do not fit
+        ("See [2 lines pasted] and [3 lines pasted].", "See a\nb\n and c\n\nd.", "See a\nb\n and c\n\nd."),
+        ("[2 lines pasted]\n  + x.md, 1 line", "a\nb\n\n<file path='x.md'>\n1\n</file>", "a\nb"),
+        ("[11 characters pasted]", "a\n\n<b>\n\n<c>\n\n<file>", "a\n\n<b>\n\n<c>"),
+        ("Who typed [5 lines pasted]?", "Who typed [5 lines pasted]?", "Who typed [5 lines pasted]?"),
+    ],
+)
+def test_a_folded_paste_is_saved_whole_and_the_files_beside_it_by_name(shown: str, sent: str, typed: str) -> None:
+    assert unfolded(shown, sent) == (typed or sent)
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.cli.chat.markdown_export import markdown_of
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
 from tailrace.cli.chat.spending import Spending
@@ -210,10 +211,7 @@ class Conversation:
         branch = Branch()
         runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
         taken = [run for run in runs if branch.takes(run)]
-        return "\n\n".join(
-            section(question_of(run), run.finished.output if run.finished is not None else "")
-            for run in reversed(taken)
-        )
+        return await markdown_of(self.app.journal, taken[::-1])
 
     async def stop(self, run_id: str) -> None:
         await self.app.agents.stop(run_id, by=REQUESTER)
@@ -270,17 +268,6 @@ class Conversation:
             if session.unfinished is not None and session.unfinished.id in orphans:
                 return session
         return None
-
-
-def section(question: str, answer: str) -> str:
-    """One exchange as Markdown, under a heading. A code block that either leaves open, as an answer does that was cut,
-    is closed: else the rest of the document would be code."""
-    from tailrace.delivery.text.balance import OpenMarkup, open_fence
-
-    first = question.partition("\n")[0]
-    heading = f"## …\n\n{question}" if open_fence(first) else f"## {question}"  # a fence is none behind "##"
-    parts = (OpenMarkup(open_fence(part)).close(part.rstrip()) for part in (heading, answer))
-    return "\n\n".join(filter(None, parts))
 
 
 def _is_summary(run: Run) -> bool:
