@@ -113,6 +113,10 @@ class Conversation:
     def switch(self, **changes: bool | str) -> None:
         self.options = msgspec.structs.replace(self.options, **changes)
 
+    def is_to_load(self, name: str) -> bool:
+        """Whether this model is the embedded one, and does not run yet. Raises `TailraceError`."""
+        return named(self.app.config, self._full_name(name)).provider == LOCAL and self.app.models.local.pid is None
+
     async def use_model(self, name: str) -> None:
         """Raises `TailraceError` where the model cannot be called; the current model then stays."""
         name = self._full_name(name)

@@ -29,9 +29,10 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
-from tailrace.cli.screen.input_line import Completion, InputLine, InputListener
+from tailrace.cli.screen.input_line import Completion, InputLine, InputListener, TypedLine
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
+from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
@@ -257,9 +258,13 @@ class TerminalScreen:
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """Within the block, other code may write to the terminal."""
+        """Within the block, other code may write to the terminal. Lines that are entered meanwhile come after it."""
         async with in_terminal():
-            yield
+            try:
+                yield
+            finally:  # while the terminal is still in line mode
+                for line in typed_ahead(self.app.input.fileno()):
+                    self._listener.entered(TypedLine(line, line))
 
 
 def pause_after(draw_s: float) -> float:
