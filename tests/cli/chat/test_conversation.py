@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tailrace.app import open_app
 from tailrace.cli.chat.conversation import Conversation
 from tailrace.cli.chat.options import Options
 from tailrace.config.load import load
+from tailrace.errors import TailraceError
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 from tailrace.testing.scripted.reply import Reply
 
@@ -25,6 +28,14 @@ async def conversation_with(home: Path, *answers: Reply | Scenario | str) -> Asy
         (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
         async with open_app(load({"TAILRACE_HOME": str(home)}), directory=home) as app:
             yield Conversation(app, Options())
+
+
+@pytest.mark.parametrize("name", ["faulty/a b", "faulty/a\nb", "faulty/a\tb"])
+async def test_a_model_name_with_blanks_is_refused(name: str, tmp_path: Path) -> None:
+    async with conversation_with(tmp_path) as conversation:
+        with pytest.raises(TailraceError, match="a model's name has no blanks"):
+            await conversation.use_model(name)
+        assert conversation.choice.name == "ok"
 
 
 async def test_what_the_agent_says_before_a_tool_is_saved_too(tmp_path: Path) -> None:

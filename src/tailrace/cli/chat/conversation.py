@@ -127,6 +127,8 @@ class Conversation:
         """`<provider>/<model>` of what was typed, as `--model` understands it: a provider alone is its own model, where
         it has one, and any other bare name a model of the configured provider."""
         config = self.app.config
+        if len(name.split()) != 1:
+            raise TailraceError(f"a model's name has no blanks, found {name[:80]!r}: /model <provider>/<model>")
         if "/" in unaliased(config, name):
             return name
         if not is_known(config, name):
