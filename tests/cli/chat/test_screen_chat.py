@@ -476,6 +476,27 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
     assert asked[4][1:] == ["Third.", "Go on."]
 
 
+async def test_a_command_of_ones_own_says_how_long_it_has_run(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Hello?")
+        await answered(terminal)
+        terminal.enter(f"!cat {gate}")
+        times: set[str] = set()
+        marks: set[str] = set()
+
+        def grows() -> bool:
+            times.update(re.findall(r"your command runs (\d\.\d s)", terminal.text))
+            marks.update(re.findall(r"([⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]) cat", terminal.text))
+            return len(times) > 2 and len(marks) > 2
+
+        await terminal.until(grows)
+        gate.write_text("through")
+        await terminal.until("through")
+
+
 async def test_several_lines_and_the_history_of_before(home: Home) -> None:
     home.server.extend(reply("Two lines."), reply("Again."))
     async with home.terminal() as terminal:

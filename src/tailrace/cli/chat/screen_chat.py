@@ -193,7 +193,7 @@ class ScreenChat:
 
     def status(self, width: int) -> list[tuple[str, str]]:
         conversation, spending = self._conversation, self._conversation.spending
-        running_s = self._transcript.running_s
+        running_s, command_s = self._transcript.running_s, self._transcript.command_s
         facts = StatusFacts(
             conversation.choice.name,
             short_path(conversation.app.directory, self._home),
@@ -201,7 +201,7 @@ class ScreenChat:
             conversation.context_window,
             spending.tokens,
             spending.cost_usd,
-            running_s if running_s is not None else self._turn_s,
+            next((each for each in (command_s, running_s, self._turn_s) if each is not None), None),
             self._activity(running_s),
             self._interrupt_means(),
             self._switches(),
