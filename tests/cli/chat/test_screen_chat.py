@@ -497,6 +497,25 @@ async def test_a_command_of_ones_own_says_how_long_it_has_run(home: Home) -> Non
         await terminal.until("through")
 
 
+async def test_the_output_of_a_command_stays_in_its_session(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    home.server.extend(reply("Nothing else."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("!echo earlier")
+        await terminal.until("goes with your next message")
+        terminal.enter(f"!cat {gate}")
+        await terminal.until("your command runs")
+        terminal.enter("/new")
+        await terminal.until("new session ses_")
+        gate.write_text("later")
+        await terminal.until("stays in the session before")
+        terminal.enter("What do you see?")
+        await terminal.until("● Nothing else.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "What do you see?"
+
+
 async def test_several_lines_and_the_history_of_before(home: Home) -> None:
     home.server.extend(reply("Two lines."), reply("Again."))
     async with home.terminal() as terminal:

@@ -111,6 +111,8 @@ class Conversation:
         return named(self.app.config, self.options.model)
 
     def switch(self, **changes: bool | str) -> None:
+        if changes.get("session", self.session) != self.session:
+            self.outputs.clear()  # they belong to the session that they were run in
         self.options = msgspec.structs.replace(self.options, **changes)
 
     def is_to_load(self, name: str) -> bool:
@@ -157,6 +159,13 @@ class Conversation:
             self.spending.note_all(entry.event for entry in facts)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_output(self, ran: CommandOutput, session: str) -> bool:
+        """The next question takes the output along, where it is one of the session that the command was run in."""
+        if session != self.session:
+            return False
+        self.outputs.append(ran)
+        return True
 
     async def compose(self, typed: str, shown: str = "") -> Question:
         """The question with the files that it names and the output of the commands before it."""
