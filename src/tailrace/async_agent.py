@@ -19,7 +19,7 @@ from typing import Self, TypeAlias, get_args
 import msgspec
 
 from tailrace.agent.endings import not_executed_in
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
@@ -125,6 +125,8 @@ class Agent:
     `on_approval` is asked before an action that needs an approval, and returns a decision ("once", "session", "always",
     "deny") or a bool. It may be async; a plain function runs in a thread. What it raises denies the action and is
     logged; so does no answer within `approvals.timeout_s`. Without it such actions are denied. It may be set later.
+
+    `busy` is what a turn does to one that is under way in the same session: it stops it, or waits for it ("queue").
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per option
@@ -134,24 +136,27 @@ class Agent:
         tools: Sequence[Tool] = (),
         system: str = "",
         session: str = "",
-        directory: Path | None = None,
+        directory: Path | str | None = None,
         config: Config | None = None,
         yolo: bool = False,
         max_turns: int | None = None,
+        busy: Busy = "interrupt",
         on_approval: OnApproval | None = None,
     ) -> None:
         self._config = config
         self._tools = given_tools(tools)
-        self._directory = directory
+        self._directory = Path(directory) if directory is not None else None
         self.session = session or f"ses_{secrets.token_hex(8)}"
         self.on_approval = on_approval
         self._spec = TurnSpec(
-            user(""), model=model, system=system, requester=_REQUESTER, yolo=yolo, max_turns=max_turns
+            user(""), model=model, system=system, requester=_REQUESTER, yolo=yolo, max_turns=max_turns, busy=busy
         )
         self._stack = AsyncExitStack()
         self._app: App | None = None
 
     async def __aenter__(self) -> Self:
+        if self._app is not None:
+            raise TailraceError("the agent is open already: leave its block first, or make another Agent")
         config = self._config or load(os.environ)
         self._app = await self._stack.enter_async_context(
             open_app(config, directory=self._directory, tools=self._tools)
@@ -166,7 +171,9 @@ class Agent:
 
     @asynccontextmanager
     async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
-        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone."""
+        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone. Raises
+        `TypeError` for what is no text, and `TailraceError` where nothing is asked."""
+        _check_question(text)
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
         run = await app.agents.submit(spec, session=self.session)
@@ -206,6 +213,13 @@ class Agent:
         if self._app is None:
             raise TailraceError("the agent is not open: use it in an `async with` block")
         return self._app
+
+
+def _check_question(text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"a question is a str, not {type(text).__name__}")
+    if not text.strip():
+        raise TailraceError("nothing was asked: the question is empty")
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
