@@ -53,10 +53,22 @@ def failure_words(error: RunFailure | None) -> str:
 # ── the table of steps ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def summary_table(progress: InstanceProgress, *, now: float, cost: float | None, width: int | None) -> list[Text]:
-    """A header, a line for each step and one for all of them. None is longer than `width`, where there is one."""
+def summary_table(
+    progress: InstanceProgress, *, now: float, cost: float | None, width: int | None, orphaned: bool = False
+) -> list[Text]:
+    """A header, a line for each step and one for all of them. None is longer than `width`, where there is one.
+    `orphaned`: no living process executes it."""
     rows = _step_rows(progress, now)
-    total = ["total", progress.state, "", duration(progress.duration_s(now)), tokens(progress.usage), dollars(cost)]
+    if orphaned:
+        rows = [[name, "interrupted" if state == "running" else state, *rest] for name, state, *rest in rows]
+    total = [
+        "total",
+        "orphaned" if orphaned else progress.state,
+        "",
+        duration(progress.duration_s(now)),
+        tokens(progress.usage),
+        dollars(cost),
+    ]
     return aligned([*rows, total], TITLES, width, flexible=0, state=1, right=(2, 3, 4, 5), total=bool(rows))
 
 

@@ -174,6 +174,10 @@ class InstanceProgress:
             case _:
                 return False
 
+    def abandon(self) -> None:
+        """Its process has died: no step is executed since the last entry."""
+        self._interrupt(self._last_at)
+
     def _step(self, block_id: str) -> StepProgress:
         return self.steps.setdefault(block_id, StepProgress(block_id))
 
