@@ -35,8 +35,8 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.run_overview import ShownState, overview_of
 from tailrace.runs.recovery import follow, stop
+from tailrace.runs.run_overview import ShownState, overview_of
 from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 

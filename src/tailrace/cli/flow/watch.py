@@ -19,7 +19,7 @@ import msgspec
 from rich.text import Text
 
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
-from tailrace.cli.flow.rows import failure_words, summary_table, text_of
+from tailrace.cli.flow.rows import failure_words, loop_limits, summary_table, text_of
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.runs.costs import Costs
@@ -134,6 +134,8 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
         console.print(line, soft_wrap=True)
     if progress.state == "waiting" and (told := Waits(run).now(progress)):
         sys.stderr.write(f"it waits for {told}\n")
+    for told in loop_limits(parsed(run.new.input["definition"]), progress):
+        sys.stderr.write(f"{told}\n")
     if orphaned:
         sys.stderr.write(f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it\n")
     if run.parked is not None:
