@@ -117,10 +117,10 @@ def test_durations_amounts_and_paths_are_short() -> None:
 
 
 def test_the_list_of_sessions_keeps_its_columns() -> None:
-    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 12, 100.0)
+    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 500, 100.0)
     lines = [session.describe(1000.0, 12) for session in (first, second)]
-    assert lines[0] == "diary         just now  1 turn    Why?"
-    assert (lines[1].index("12 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
+    assert lines[0] == "diary         just now  1 turn     Why?"
+    assert (lines[1].index("500 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
     assert len(lines[1]) < 80
 
 

@@ -58,7 +58,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     def describe(self, now: float, id_width: int = 0) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<8}{state}  {sanitized_line(self.question, 44)}"
+        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<9}{state}  {sanitized_line(self.question, 44)}"
 
 
 def age(seconds: float) -> str:
