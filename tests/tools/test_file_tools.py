@@ -117,7 +117,7 @@ async def test_two_reads_side_by_side(here: Workplace) -> None:
 async def test_a_file_is_made_and_replaced(here: Workplace) -> None:
     write = WriteFile()
     assert (await write.run({"path": "d/a", "content": "eins\nzwei\n"}, here)).output == "Created d/a (2 lines)"
-    assert (await write.run({"path": "d/a", "content": "drei"}, here)).output == "Replaced d/a (1 lines)"
+    assert (await write.run({"path": "d/a", "content": "drei"}, here)).output == "Replaced d/a (1 line)"
     assert (here.directory / "d/a").read_bytes() == b"drei"
     assert await write.run({"path": "d", "content": ""}, here) == bad("d is a directory")
     assert await write.run({"path": "d/a/b", "content": ""}, here) == bad("d/a/b: not a directory")

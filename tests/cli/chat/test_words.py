@@ -190,6 +190,7 @@ def test_an_image_is_an_image_and_a_directory_is_listed(tmp_path: Path) -> None:
     question = composed("@a.png @d", "@a.png @d", tmp_path)
     assert question.message.parts[1] == Image(data=base64.b64encode(b"\x89PNG").decode(), media_type="image/png")
     assert '<directory path="d">\nx\n</directory>' in question.message.text
+    assert question.shown.endswith("\n  + d, 1 entry")
 
 
 def test_the_output_of_the_users_commands_goes_with_the_next_question(tmp_path: Path) -> None:
