@@ -167,7 +167,8 @@ async def _execute(args: argparse.Namespace, config: Config) -> int:
 
 async def _started(app: App, args: argparse.Namespace) -> Run | None:
     """None where the file has mistakes, which were printed."""
-    from tailrace.cli.flow.files import check_required, parse_input, read_source
+    from tailrace.cli.flow.files import check_required, parse_input, read_source, unused_inputs
+    from tailrace.cli.runs.console import print_note
     from tailrace.flows.definition.definition import DefinitionError
 
     source = await asyncio.to_thread(read_source, args.file)
@@ -177,6 +178,8 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
     definition = source.definition()
     given = parse_input(args.input, definition.input_schema)
     check_required(definition, given, args.file)
+    for name in unused_inputs(definition, given):
+        print_note(f"note: {args.file} uses no input of the name {name}")
     try:
         return await app.flows.start(
             definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER

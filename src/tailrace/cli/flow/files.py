@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from tailrace.flows.definition.definition import Definition
 from tailrace.flows.definition.source import Source, parse_source
 
 MAX_FILE_BYTES = 1 << 20
+_WHOLE_INPUT: Final = re.compile(r"(?<!\w)input(?![\w.\[])")
 
 
 def read_source(name: str) -> Source:
@@ -36,6 +38,8 @@ def parse_input(pairs: Sequence[str], schema: Mapping[str, Any] | None = None) -
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise ConfigError(f"expected K=V, found {pair[:60]!r}", key="--input")
+        if name in given:
+            raise ConfigError(f"{name[:60]!r} is given twice", key="--input")
         given[name] = _input_value(text, _property(schema or {}, name).get("type"))
     return given
 
@@ -70,6 +74,14 @@ def check_required(definition: Definition, given: Mapping[str, Any], file: str) 
     if missing := [name for name in names if name not in given]:
         wanted = " ".join(f"--input {name}=…" for name in missing)
         raise ConfigError(f"needs {wanted}{_described(schema, missing)}", file=file)
+
+
+def unused_inputs(definition: Definition, given: Iterable[str]) -> list[str]:
+    """The names that stand nowhere in the sequence: probably misspelt. None where it uses its input as a whole."""
+    text = msgspec.json.encode(definition).decode()
+    if _WHOLE_INPUT.search(text):
+        return []
+    return [name for name in given if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is None]
 
 
 def _described(schema: Mapping[str, Any], names: Sequence[str]) -> str:
