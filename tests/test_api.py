@@ -108,6 +108,50 @@ def test_what_is_no_tool_is_refused_where_the_agent_is_made() -> None:
         Agent(tools=[tool(forecast), tool(name="forecast")(forecast)])
 
 
+async def test_a_directory_may_be_a_str(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("In the mill.")
+    script = (reply(call("read_file", {"path": "a.txt"})), reply("Read."))
+    async with (
+        FaultyProvider(script) as server,
+        Agent(config=config_for(server.url, tmp_path), directory=str(tmp_path)) as agent,
+    ):
+        assert (await agent.run("What is in a.txt?")).text == "Read."
+        assert "In the mill." in server.requests[1].json()["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("question", "error", "words"),
+    [
+        ("", TailraceError, "nothing was asked"),
+        (" \n", TailraceError, "nothing was asked"),
+        (None, TypeError, "a question is a str, not NoneType"),
+        (["x"], TypeError, "a question is a str, not list"),
+    ],
+)
+async def test_what_is_no_question_is_sent_to_nobody(
+    question: Any, error: type[Exception], words: str, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as (agent, server):
+        with pytest.raises(error, match=words):
+            await agent.run(question)
+        assert not server.requests
+
+
+async def test_an_agent_is_opened_once_at_a_time(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Still here."), reply("And again.")) as (agent, _):
+        with pytest.raises(TailraceError, match="the agent is open already"):
+            await agent.__aenter__()
+        assert (await agent.run("Are you there?")).text == "Still here."
+    async with agent:
+        pass
+
+
+async def test_a_busy_session_is_waited_for_where_the_agent_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("First."), reply("Second."), busy="queue") as (agent, _):
+        results = await asyncio.gather(agent.run("One?"), agent.run("Two?"))
+    assert [(result.status, result.text) for result in results] == [("completed", "First."), ("completed", "Second.")]
+
+
 async def test_an_agent_that_is_not_open_says_so() -> None:
     with pytest.raises(TailraceError, match="async with"):
         await Agent().run("Hi.")

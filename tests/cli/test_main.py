@@ -136,6 +136,15 @@ def test_wrong_use_exits_2_and_says_how_it_is_right(args: tuple[str, ...]) -> No
     assert error.count("\n") == 1
 
 
+def test_a_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m tailrace "Hello?"'
+    environment = {**os.environ, "TAILRACE_HOME": str(tmp_path / "home")}
+    command = ["/bin/sh", "-c", script, sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    gone = "error: the current directory is gone: change to one that is there\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", gone)
+
+
 # ── how a command is called ──────────────────────────────────────────────────────────────────────────────────
 
 

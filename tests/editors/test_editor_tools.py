@@ -77,7 +77,7 @@ async def test_a_file_is_written_by_the_editor_with_its_directories(room: Room) 
     await room.agent.prompt(session)
     assert room.agent.editor.written[str(room.directory / "deep/new.txt")] == "fresh\n"
     assert (room.directory / "deep").is_dir()
-    assert results(room) == ["Created deep/new.txt (1 lines)"]
+    assert results(room) == ["Created deep/new.txt (1 line)"]
 
 
 @pytest.mark.parametrize("model", ["leaves", "links"])

@@ -201,7 +201,7 @@ def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
     log = [
         Entry(1, MessageRecorded(Message("assistant", (ToolCall("a", "write_file", json.dumps(args)),)), "tools")),
         Entry(2, ToolCallChunk("write_file", "a.txt", args, 0)),
-        Entry(3, ToolOutputRecorded("a", "write_file", "Replaced a.txt (1 lines)")),
+        Entry(3, ToolOutputRecorded("a", "write_file", "Replaced a.txt (1 line)")),
     ]
     old_texts = OldTexts()
     old_texts.keep("/project/a.txt", "new", "old")
@@ -210,7 +210,7 @@ def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
     assert diff == {"type": "diff", "path": "/project/a.txt", "oldText": "old", "newText": "new"}
     # Loaded by another process: it is not shown as a new file.
     (shown,) = updates_of(log, loaded=True)[-1]["content"]
-    assert shown["content"]["text"] == "Replaced a.txt (1 lines)\n```\nnew\n```"
+    assert shown["content"]["text"] == "Replaced a.txt (1 line)\n```\nnew\n```"
 
 
 def test_old_texts_are_kept_within_a_limit() -> None:

@@ -117,7 +117,7 @@ async def test_two_reads_side_by_side(here: Workplace) -> None:
 async def test_a_file_is_made_and_replaced(here: Workplace) -> None:
     write = WriteFile()
     assert (await write.run({"path": "d/a", "content": "eins\nzwei\n"}, here)).output == "Created d/a (2 lines)"
-    assert (await write.run({"path": "d/a", "content": "drei"}, here)).output == "Replaced d/a (1 lines)"
+    assert (await write.run({"path": "d/a", "content": "drei"}, here)).output == "Replaced d/a (1 line)"
     assert (here.directory / "d/a").read_bytes() == b"drei"
     assert await write.run({"path": "d", "content": ""}, here) == bad("d is a directory")
     assert await write.run({"path": "d/a/b", "content": ""}, here) == bad("d/a/b: not a directory")
@@ -217,6 +217,21 @@ async def test_a_written_file_comes_with_what_changed_in_it(here: Workplace) -> 
     assert replaced.change == FileChange("a.txt", 1, 2, diff, line=8)
     same = await write(here, "a.txt", "\n".join(lines))
     assert same.change == FileChange("a.txt")
+
+
+async def test_the_last_line_end_is_no_line_of_its_own(here: Workplace) -> None:
+    here.write("a.txt", "alpha\nbeta\n")
+    shorter = await write(here, "a.txt", "gone")
+    assert shorter.change == FileChange("a.txt", 1, 2, "-alpha\n-beta\n+gone")
+    longer = await write(here, "a.txt", "alpha\nbeta\n")
+    assert longer.change == FileChange("a.txt", 2, 1, "-gone\n+alpha\n+beta")
+    emptied = await write(here, "a.txt", "")
+    assert emptied.change is not None
+    assert (emptied.change.added, emptied.change.removed) == (0, 2)
+    here.write("a.txt", "alpha\n")
+    alone = await write(here, "a.txt", "alpha")
+    assert alone.change is not None
+    assert alone.change.removed == 1
 
 
 async def test_a_patch_counts_its_lines_and_a_binary_file_has_no_diff(here: Workplace) -> None:

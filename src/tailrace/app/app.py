@@ -55,6 +55,7 @@ from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
+from tailrace.system.working_directory import working_directory
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import preview_line
 from tailrace.wire.client_request import ClientRequest
@@ -313,7 +314,7 @@ async def open_app(
 
     Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
     await asyncio.to_thread(tighten, config.home)
-    directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
+    directory = await asyncio.to_thread((directory or working_directory()).resolve)
     async with (
         open_transport(config.transport) as transport,
         open_journal(

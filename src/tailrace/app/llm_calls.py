@@ -39,6 +39,7 @@ from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import run_beside
 from tailrace.system.private_files import tighten
+from tailrace.system.working_directory import working_directory
 
 STEP = "llm_call"  # the handler, the id of the one block, and the name of the sequence
 _REQUESTER = "python"  # who asks, as of an `Agent`: so `tailrace usage` calls it
@@ -143,7 +144,7 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
             journal,
             {STEP: handler},
             owner=owner,
-            directory=await asyncio.to_thread((directory or Path.cwd()).resolve),
+            directory=await asyncio.to_thread((directory or working_directory()).resolve),
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from tailrace.system.own_program import own_pip
+from tailrace.system.own_program import directory_or_root, own_pip
 
 
 class _DirInfo(msgspec.Struct):
@@ -25,7 +24,7 @@ class _DirectUrl(msgspec.Struct):
 
 def install_command(extra: str) -> str:
     """A package from an index is named; a checkout or a file is installed again from where it lies (M156)."""
-    pip, source = own_pip(sys.executable, Path.cwd()), _source()
+    pip, source = own_pip(sys.executable, directory_or_root()), _source()
     path = unquote(urlsplit(source.url).path)
     if source.dir_info is not None and path:
         editable = "-e " if source.dir_info.editable else ""

@@ -10,7 +10,15 @@ from pathlib import Path
 
 def typed(arguments: str = "") -> str:
     """`tailrace ARGUMENTS`, as it can be typed where this process was started."""
-    return f"{own_command(sys.argv[0], sys.executable, Path.cwd())} {arguments}".rstrip()
+    return f"{own_command(sys.argv[0], sys.executable, directory_or_root())} {arguments}".rstrip()
+
+
+def directory_or_root() -> Path:
+    """Where this process is; the root where that directory is gone, since nothing can be typed relative to it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
 
 
 def own_command(called_as: str, python: str, directory: Path) -> str:

@@ -29,7 +29,7 @@ class ChangedLines(NamedTuple):
 
 
 def changed_lines(before: str, after: str) -> ChangedLines:
-    old, new = before.split("\n"), after.split("\n")
+    old, new = _lines(before, after), _lines(after, before)
     first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     rest = min(len(old), len(new)) - first
     same = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
@@ -42,6 +42,14 @@ def changed_lines(before: str, after: str) -> ChangedLines:
     found = list(difflib.unified_diff(was, now, lineterm="", n=_CONTEXT_LINES))[3:]
     lines = ["…" if line.startswith("@@") else line.rstrip("\r") for line in found]
     return ChangedLines(start + 1, first + 1, len(new) - same, *counts, lines)
+
+
+def _lines(text: str, other: str) -> list[str]:
+    """The line end of the last line is no line, unless the two texts differ in it alone."""
+    differ_more = text.removesuffix("\n") != other.removesuffix("\n")
+    if text.endswith("\n") and not other.endswith("\n") and other and differ_more:
+        return text.removesuffix("\n").split("\n")
+    return text.split("\n")
 
 
 def file_change(path: str, before: str | None, after: str) -> FileChange:

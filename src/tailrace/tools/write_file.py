@@ -70,4 +70,6 @@ def has_replaced(output: str) -> bool:
 def written(args: WriteFileArgs, *, replaced: bool) -> ToolOutcome:
     """What the model reads of a file that was written."""
     lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
-    return ToolOutcome(f"{_REPLACED if replaced else 'Created '}{args.path} ({lines} lines)")
+    return ToolOutcome(
+        f"{_REPLACED if replaced else 'Created '}{args.path} ({lines} {'line' if lines == 1 else 'lines'})"
+    )

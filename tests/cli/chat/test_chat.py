@@ -211,7 +211,8 @@ async def test_E63_a_broken_answer_goes_on_without_a_second_beginning(cli: Cli) 
 async def test_an_error_is_one_line_and_exits_1(cli: Cli) -> None:
     code, out, err = await cli.run("-q", "?", "--model", "status-401")
     assert (code, out) == (1, "")
-    assert err.startswith("error: ")
+    assert err.startswith("error: faulty: HTTP 401 “")
+    assert err.count("faulty: ") == 1
     assert err.count("\n") == 1
 
 
@@ -251,7 +252,8 @@ async def test_json_tells_of_failure_too(cli: Cli) -> None:
     last = json.loads(out.splitlines()[-1])
     assert code == 1
     assert (last["type"], last["status"]) == ("run_finished", "failed")
-    assert err == f"error: {last['error']['message']}\n"
+    message = last["error"]["message"].removeprefix("faulty: ")
+    assert err == f"error: faulty: HTTP {last['error']['status']} “{message}”\n"
 
 
 async def test_I102_a_run_that_is_set_aside_ends_the_wait(cli: Cli) -> None:

@@ -463,6 +463,8 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
     assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
     saved = (work / "talk.md").read_text()
     assert saved.startswith("## Read @notes.md [200 lines pasted]")
+    assert "\n\nRead @notes.md " + "\n".join(["pasted"] * 200) + "\n\nFirst.\n\n" in saved
+    assert "The gate is open." not in saved
     assert saved.endswith("## And then?\n\nThird.\n")
     asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
     assert asked[0][0].count("pasted") == 200
@@ -472,6 +474,46 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
     first = "".join(part["text"] for part in asked[4][0])
     assert first == "[Summary of the earlier conversation]\nSummary: a gate.\n\nAnd then?"
     assert asked[4][1:] == ["Third.", "Go on."]
+
+
+async def test_a_command_of_ones_own_says_how_long_it_has_run(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Hello?")
+        await answered(terminal)
+        terminal.enter(f"!cat {gate}")
+        times: set[str] = set()
+        marks: set[str] = set()
+
+        def grows() -> bool:
+            times.update(re.findall(r"your command runs (\d\.\d s)", terminal.text))
+            marks.update(re.findall(r"([⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]) cat", terminal.text))
+            return len(times) > 2 and len(marks) > 2
+
+        await terminal.until(grows)
+        gate.write_text("through")
+        await terminal.until("through")
+
+
+async def test_the_output_of_a_command_stays_in_its_session(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    home.server.extend(reply("Nothing else."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("!echo earlier")
+        await terminal.until("goes with your next message")
+        terminal.enter(f"!cat {gate}")
+        await terminal.until("your command runs")
+        terminal.enter("/new")
+        await terminal.until("new session ses_")
+        gate.write_text("later")
+        await terminal.until("stays in the session before")
+        terminal.enter("What do you see?")
+        await terminal.until("● Nothing else.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "What do you see?"
 
 
 async def test_several_lines_and_the_history_of_before(home: Home) -> None:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from tailrace.cli.chat.conversation import SessionSummary, section
+from tailrace.cli.chat.conversation import SessionSummary
+from tailrace.cli.chat.markdown_export import section, unfolded
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
 from tailrace.cli.chat.slash.commands import is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
@@ -116,10 +117,10 @@ def test_durations_amounts_and_paths_are_short() -> None:
 
 
 def test_the_list_of_sessions_keeps_its_columns() -> None:
-    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 12, 100.0)
+    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 500, 100.0)
     lines = [session.describe(1000.0, 12) for session in (first, second)]
-    assert lines[0] == "diary         just now  1 turn    Why?"
-    assert (lines[1].index("12 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
+    assert lines[0] == "diary         just now  1 turn     Why?"
+    assert (lines[1].index("500 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
     assert len(lines[1]) < 80
 
 
@@ -189,6 +190,7 @@ def test_an_image_is_an_image_and_a_directory_is_listed(tmp_path: Path) -> None:
     question = composed("@a.png @d", "@a.png @d", tmp_path)
     assert question.message.parts[1] == Image(data=base64.b64encode(b"\x89PNG").decode(), media_type="image/png")
     assert '<directory path="d">\nx\n</directory>' in question.message.text
+    assert question.shown.endswith("\n  + d, 1 entry")
 
 
 def test_the_output_of_the_users_commands_goes_with_the_next_question(tmp_path: Path) -> None:
@@ -227,6 +229,21 @@ def test_names_of_files_are_completed(tmp_path: Path) -> None:
 )
 def test_an_open_code_block_ends_with_its_part_of_what_is_saved(question: str, answer: str, saved: str) -> None:
     assert section(question, answer) == saved
+
+
+@pytest.mark.parametrize(
+    ("shown", "sent", "typed"),
+    [
+        ("[2 lines pasted]", "a\nb", "a\nb"),
+        ("See [2 lines pasted] and [2 lines pasted, 2].", "See a\nb and c\n\nd.", ""),  # they do not fit
+        ("See [2 lines pasted] and [3 lines pasted].", "See a\nb\n and c\n\nd.", "See a\nb\n and c\n\nd."),
+        ("[2 lines pasted]\n  + x.md, 1 line", "a\nb\n\n<file path='x.md'>\n1\n</file>", "a\nb"),
+        ("[11 characters pasted]", "a\n\n<b>\n\n<c>\n\n<file>", "a\n\n<b>\n\n<c>"),
+        ("Who typed [5 lines pasted]?", "Who typed [5 lines pasted]?", "Who typed [5 lines pasted]?"),
+    ],
+)
+def test_a_folded_paste_is_saved_whole_and_the_files_beside_it_by_name(shown: str, sent: str, typed: str) -> None:
+    assert unfolded(shown, sent) == (typed or sent)
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -104,6 +104,18 @@ async def test_the_answer_goes_to_stdout_and_a_line_per_step_to_stderr(tmp_path:
     assert (rows[2][:2], rows[2][-1].partition("/")[0]) == (["total", "completed"], "30")
 
 
+async def test_a_text_that_looks_like_a_number_is_sent_as_it_was_typed(tmp_path: Path) -> None:
+    file = tmp_path / "flow.json"
+    schema = {"type": "object", "properties": {"v": {"type": "string"}}}
+    blocks = [ask("a", prompt="<{{input.v}}> <{{input.w}}>")]
+    file.write_bytes(msgspec.json.encode({"name": "test", "input_schema": schema, "blocks": blocks}))
+    async with FaultyProvider() as server:
+        process = await flow(tmp_path / "home", "run", str(file), "--input", "v=7", "--input", "w=1.10", server=server)
+        code, _, err = await ended(process)
+        assert code == 0, err
+        assert server.requests[0].json()["messages"] == [{"role": "user", "content": "<7> <1.10>"}]
+
+
 async def test_without_streaming_the_last_output_is_the_answer(tmp_path: Path) -> None:
     async with FaultyProvider() as server:
         code, out, _ = await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), server=server))
@@ -252,6 +264,9 @@ def test_wrong_use_says_what_is_right(tmp_path: Path, here: Here) -> None:
     code, _, err = here("run", written(tmp_path, ask("a")), "--input", "x")
     assert code == 1
     assert "expected K=V" in err
+    file = written(tmp_path, ask("a", prompt="{{input.topic}}"))
+    _, _, err = here("run", file, "--dry-run", "--input", "topc=x", "--input", "topic=y")
+    assert err.startswith(f"note: {file} uses no input of the name topc\n")
     assert here("check", str(tmp_path / "none.yaml"))[0] == 1
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flows.stages import service, step
 from tailrace.cli.main import main
-from tailrace.events import StateChanged
+from tailrace.events import StateChanged, StepStarted
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.service import FlowService
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Run
+from tailrace.ports import NewRun, Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
 from tailrace.system.own_program import typed
@@ -106,6 +109,44 @@ def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.
     )
     assert main(["flow", "show", "nobody"]) == 1
     assert capsys.readouterr().err == "error: there is no instance nobody\n"
+
+
+def test_an_instance_whose_process_died_is_called_the_same_everywhere(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def die() -> Run:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        definition = msgspec.to_builtins(parsed(GOES))
+        run = await journal.create(NewRun(SEQUENCE, input={"definition": definition, "input": {}}))
+        lease = await journal.claim(run.id, "host:1:dead", lease_s=-1.0)
+        journal.append(lease, [StateChanged("running"), StepStarted("a", 1, time.time())])
+        await journal.commit(lease)
+        await journal.close()
+        return run
+
+    run = asyncio.run(die())
+    assert main(["flow", "ls"]) == 0
+    assert " orphaned " in capsys.readouterr().out
+    assert main(["flow", "show", "last"]) == 0
+    shown = capsys.readouterr().err
+    assert "goes: orphaned, begun " in shown
+    assert "executed by" not in shown
+    rows = [line.split()[:2] for line in shown.splitlines()]
+    assert ["a", "interrupted"] in rows
+    assert ["total", "orphaned"] in rows
+    assert f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it" in shown
+
+
+@pytest.mark.parametrize(("condition", "is_told"), [("true", True), ("index < 2", False)])
+def test_a_loop_that_its_limit_has_ended_is_told(
+    condition: str, is_told: bool, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = [step("a", {"x": "{{index}}"}, "do")]
+    loop = {"type": "loop", "id": "again", "body": body, "condition": condition, "max_iterations": 3}
+    instances(home, {"name": "loops", "blocks": [loop]})
+    assert main(["flow", "show", "last"]) == 0
+    told = "again ended after 3 iterations, its max_iterations; its condition was not asked again\n"
+    assert (told in capsys.readouterr().err) == is_told
 
 
 def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

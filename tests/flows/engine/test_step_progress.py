@@ -71,6 +71,26 @@ def test_neither_a_crash_nor_a_pause_counts_as_time_of_a_step() -> None:
     assert shown(ended) == [("a", "finished", 1, 8.0)]
 
 
+def test_a_crash_counts_for_none_of_the_steps_side_by_side() -> None:
+    crashed: Sequence[tuple[float, AnyEvent]] = [
+        (100, RunStarted("sequence", at=100)),
+        (100, StepStarted("a", 1, 100)),
+        (100, StepStarted("b", 1, 100)),
+        (104, LlmDelta("a", "Hel")),  # the process died after this
+        (500, AttemptDiscarded("interrupted", "a")),
+        (501, StepStarted("a", 1, 501)),
+        (502, StepStarted("b", 1, 502)),
+        (504, StepFailed("b", FAILURE)),
+        (504, StepCancelled("a")),
+    ]
+    expected = [("a", "cancelled", 1, 7.0), ("b", "failed", 1, 6.0)]
+    assert shown(folded(*crashed)) == expected
+    facts = [Entry(seq, event) for seq, (_, event) in enumerate(crashed, 1) if not isinstance(event, LlmDelta)]
+    progress = InstanceProgress()
+    progress.replay(facts, [(seq, at) for seq, (at, _) in enumerate(crashed, 1)])
+    assert shown(progress) == expected, "without the pieces, which the list of facts leaves out"
+
+
 def test_what_a_retried_instance_has_kept_has_no_time_of_its_own() -> None:
     progress = folded((100, RunStarted("sequence", at=100)), (100, StepFinished("a", "x")))
     assert shown(progress) == [("a", "finished", 0, None)]

@@ -17,6 +17,7 @@ from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.cli.chat.markdown_export import markdown_of
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
 from tailrace.cli.chat.spending import Spending
@@ -57,7 +58,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     def describe(self, now: float, id_width: int = 0) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<8}{state}  {sanitized_line(self.question, 44)}"
+        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<9}{state}  {sanitized_line(self.question, 44)}"
 
 
 def age(seconds: float) -> str:
@@ -110,7 +111,13 @@ class Conversation:
         return named(self.app.config, self.options.model)
 
     def switch(self, **changes: bool | str) -> None:
+        if changes.get("session", self.session) != self.session:
+            self.outputs.clear()  # they belong to the session that they were run in
         self.options = msgspec.structs.replace(self.options, **changes)
+
+    def is_to_load(self, name: str) -> bool:
+        """Whether this model is the embedded one, and does not run yet. Raises `TailraceError`."""
+        return named(self.app.config, self._full_name(name)).provider == LOCAL and self.app.models.local.pid is None
 
     async def use_model(self, name: str) -> None:
         """Raises `TailraceError` where the model cannot be called; the current model then stays."""
@@ -122,6 +129,8 @@ class Conversation:
         """`<provider>/<model>` of what was typed, as `--model` understands it: a provider alone is its own model, where
         it has one, and any other bare name a model of the configured provider."""
         config = self.app.config
+        if len(name.split()) != 1:
+            raise TailraceError(f"a model's name has no blanks, found {name[:80]!r}: /model <provider>/<model>")
         if "/" in unaliased(config, name):
             return name
         if not is_known(config, name):
@@ -150,6 +159,13 @@ class Conversation:
             self.spending.note_all(entry.event for entry in facts)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_output(self, ran: CommandOutput, session: str) -> bool:
+        """The next question takes the output along, where it is one of the session that the command was run in."""
+        if session != self.session:
+            return False
+        self.outputs.append(ran)
+        return True
 
     async def compose(self, typed: str, shown: str = "") -> Question:
         """The question with the files that it names and the output of the commands before it."""
@@ -210,10 +226,7 @@ class Conversation:
         branch = Branch()
         runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
         taken = [run for run in runs if branch.takes(run)]
-        return "\n\n".join(
-            section(question_of(run), run.finished.output if run.finished is not None else "")
-            for run in reversed(taken)
-        )
+        return await markdown_of(self.app.journal, taken[::-1])
 
     async def stop(self, run_id: str) -> None:
         await self.app.agents.stop(run_id, by=REQUESTER)
@@ -270,17 +283,6 @@ class Conversation:
             if session.unfinished is not None and session.unfinished.id in orphans:
                 return session
         return None
-
-
-def section(question: str, answer: str) -> str:
-    """One exchange as Markdown, under a heading. A code block that either leaves open, as an answer does that was cut,
-    is closed: else the rest of the document would be code."""
-    from tailrace.delivery.text.balance import OpenMarkup, open_fence
-
-    first = question.partition("\n")[0]
-    heading = f"## …\n\n{question}" if open_fence(first) else f"## {question}"  # a fence is none behind "##"
-    parts = (OpenMarkup(open_fence(part)).close(part.rstrip()) for part in (heading, answer))
-    return "\n\n".join(filter(None, parts))
 
 
 def _is_summary(run: Run) -> bool:

@@ -131,7 +131,7 @@ class LineChat:
         ran = await run_own_command(
             command, app.directory, app.config.environment.without(app.secrets), lambda _line: None
         )
-        self._conversation.outputs.append(ran)
+        self._conversation.add_output(ran, self._conversation.session)
         if ran.output:
             self.notify(ran.output)
         self.notify(f"exit code {ran.code}; goes with your next message")

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
-from tailrace.app.error_advice import error_advice, failed_provider
+from tailrace.app.error_advice import error_advice, failed_provider, failure_text
 from tailrace.cli.chat.options import REQUESTER, ToolDisplay
 from tailrace.cli.chat.run_footer import RunFooter
 from tailrace.cli.chat.tty_approval import TerminalAsker
@@ -292,7 +292,7 @@ class OneShot:
         """One line: what went wrong, if anything did, and what the run cost."""
         self.finished = finished
         cost = self._footer.line(finished) if self._footer is not None else ""
-        what = sanitized_line(finished.error.message, 2000) if finished.error is not None else ""
+        what = self._failure_words(finished.error) if finished.error is not None else ""
         if what and finished.status == "failed":
             print_error(what + (f" ({cost})" if cost else ""))
             self._print_advice(finished.error)
@@ -303,6 +303,10 @@ class OneShot:
                 print_status(sanitized_line(stop_words(finished.error, viewer=self._viewer), 200))
         elif cost:
             print_status(cost)
+
+    def _failure_words(self, failure: RunFailure) -> str:
+        """With the HTTP status of a call that failed: a refused key and a server's fault are told apart by it."""
+        return sanitized_line(failure_text(failure, model=self._provider if failure.status else ""), 2000)
 
     def _print_advice(self, failure: RunFailure | None) -> None:
         """What to do next, below the error, for a person; a program that reads stderr gets the one line."""

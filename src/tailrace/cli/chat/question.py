@@ -129,7 +129,8 @@ def _directory(name: str, path: Path) -> _Attached:
     entries = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in path.iterdir())
     more = [f"… {len(entries) - MAX_LISTED} more"] if len(entries) > MAX_LISTED else []
     listing = "\n".join([*entries[:MAX_LISTED], *more])
-    return _Attached(f"{name}, {len(entries)} entries", f'<directory path="{name}">\n{listing}\n</directory>')
+    count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+    return _Attached(f"{name}, {count}", f'<directory path="{name}">\n{listing}\n</directory>')
 
 
 def _of_command(ran: CommandOutput) -> _Attached:

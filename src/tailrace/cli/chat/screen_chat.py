@@ -193,7 +193,7 @@ class ScreenChat:
 
     def status(self, width: int) -> list[tuple[str, str]]:
         conversation, spending = self._conversation, self._conversation.spending
-        running_s = self._transcript.running_s
+        running_s, command_s = self._transcript.running_s, self._transcript.command_s
         facts = StatusFacts(
             conversation.choice.name,
             short_path(conversation.app.directory, self._home),
@@ -201,7 +201,7 @@ class ScreenChat:
             conversation.context_window,
             spending.tokens,
             spending.cost_usd,
-            running_s if running_s is not None else self._turn_s,
+            next((each for each in (command_s, running_s, self._turn_s) if each is not None), None),
             self._activity(running_s),
             self._interrupt_means(),
             self._switches(),
@@ -369,7 +369,8 @@ class ScreenChat:
             self._command = self._group.create_task(self._own_command(command))
 
     async def _own_command(self, command: str) -> None:
-        app, began, ran = self._conversation.app, time.monotonic(), CommandOutput(command, "", None)
+        app, session = self._conversation.app, self._conversation.session
+        began, ran = time.monotonic(), CommandOutput(command, "", None)
 
         def progress(line: str) -> None:
             self._transcript.command_runs(f"{command}: {line}")
@@ -382,8 +383,9 @@ class ScreenChat:
             self._command = None
             self._interrupt_key.forget()
             self._transcript.command_runs("")
-            self._conversation.outputs.append(ran)
-            self._transcript.add_pieces(*command_pieces(ran.output, ran.code, time.monotonic() - began))
+            goes_along = self._conversation.add_output(ran, session)
+            took_s = time.monotonic() - began
+            self._transcript.add_pieces(*command_pieces(ran.output, ran.code, took_s, goes_along=goes_along))
             self._screen.changed()
 
 

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         action="append",
         default=[],
-        help="a value of the input; JSON where it is JSON, else text",
+        help="a value of the input; JSON where it is JSON and the input_schema does not say string, else text",
     )
     run.add_argument("--dry-run", action="store_true", help="validate everything, call no model")
     run.add_argument("--key", default="", help="an idempotency key: an instance that has it is shown, not run again")
@@ -167,15 +167,19 @@ async def _execute(args: argparse.Namespace, config: Config) -> int:
 
 async def _started(app: App, args: argparse.Namespace) -> Run | None:
     """None where the file has mistakes, which were printed."""
-    from tailrace.cli.flow.files import check_required, parse_input, read_source
+    from tailrace.cli.flow.files import check_required, parse_input, read_source, unused_inputs
+    from tailrace.cli.runs.console import print_note
     from tailrace.flows.definition.definition import DefinitionError
 
     source = await asyncio.to_thread(read_source, args.file)
-    given = parse_input(args.input)
+    parse_input(args.input)  # wrong use is told before the file's mistakes
     if await _print_mistakes(app, source):
         return None
     definition = source.definition()
+    given = parse_input(args.input, definition.input_schema)
     check_required(definition, given, args.file)
+    for name in unused_inputs(definition, given):
+        print_note(f"note: {args.file} uses no input of the name {name}")
     try:
         return await app.flows.start(
             definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER

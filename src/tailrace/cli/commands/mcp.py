@@ -21,6 +21,7 @@ from tailrace.errors import ConfigError
 from tailrace.runs.signals import FlatTaskGroup
 from tailrace.system.extras import install_command
 from tailrace.system.json_rpc.stdio import Pipes, take_stdio
+from tailrace.system.working_directory import working_directory
 
 log = logging.getLogger("tailrace.mcp")
 
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 when the host is gone. Raises `ConfigError` where the extra is missing or the provider is unknown."""
-    directory = (args.directory or Path.cwd()).expanduser().resolve()
+    directory = (args.directory or working_directory()).expanduser().resolve()
     if not directory.is_dir():
         print_error(f"--directory: {directory} is not a directory")
         return USAGE

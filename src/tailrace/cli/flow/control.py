@@ -36,6 +36,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
+from tailrace.runs.run_overview import ShownState, overview_of
 from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 
@@ -111,8 +112,10 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         outputs = {entry.event.block_id: entry.event.output for entry in facts if isinstance(entry.event, StepFinished)}
         _print_json({**_described(run, state), "input": run.new.input.get("input", {}), "outputs": outputs})
         return DONE
+    orphaned = run.state == "running" and any(other.id == run.id for other in await journal.orphans())
+    shown = overview_of(run, await journal.facts(run.id), now=time.time(), orphaned=orphaned).state
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    print_note(f"{public_id(run)}  {question_of(run)}{_dry(run)}: {state}, begun {began}" + _owner(run, state))
+    print_note(f"{public_id(run)}  {question_of(run)}{_dry(run)}: {shown}, begun {began}" + _owner(run, shown))
     if origin := run.new.input.get("retry_of"):
         print_note(f"retries {origin}")
     if given := run.new.input.get("input"):
@@ -121,7 +124,7 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     for entry in await journal.facts(run.id):
         sys.stdout.write(outputs_of.text(entry, coloured=sys.stdout.isatty()))
     sys.stdout.flush()
-    await print_summary(journal, run, config)
+    await print_summary(journal, run, config, orphaned=shown == "orphaned")
     return DONE
 
 
@@ -130,7 +133,7 @@ def _dry(run: Run) -> str:
     return " (dry run)" if run.new.input.get("dry_run") else ""
 
 
-def _owner(run: Run, state: InstanceState) -> str:
+def _owner(run: Run, state: ShownState) -> str:
     return f", executed by {run.owner}" if run.owner and state in ("running", "waiting") else ""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from tailrace.flows.definition.definition import Definition
 from tailrace.flows.definition.source import Source, parse_source
 
 MAX_FILE_BYTES = 1 << 20
+_WHOLE_INPUT: Final = re.compile(r"(?<!\w)input(?![\w.\[])")
 
 
 def read_source(name: str) -> Source:
@@ -29,15 +31,32 @@ def read_source(name: str) -> Source:
         raise ConfigError("not UTF-8 text", file=name, line=data.count(b"\n", 0, exc.start) + 1) from exc
 
 
-def parse_input(pairs: Sequence[str]) -> dict[str, Any]:
-    """`k=v` each; JSON where it is JSON, else text. Raises `ConfigError`."""
+def parse_input(pairs: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`k=v` each: of the type that the schema names, else JSON where it is JSON, else text. Raises `ConfigError`."""
     given: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise ConfigError(f"expected K=V, found {pair[:60]!r}", key="--input")
-        given[name] = json_or_text(text)
+        if name in given:
+            raise ConfigError(f"{name[:60]!r} is given twice", key="--input")
+        given[name] = _input_value(text, _property(schema or {}, name).get("type"))
     return given
+
+
+def _input_value(text: str, wanted: object) -> Any:
+    """A number is one where the schema wants it, or where it reads back as it was typed: `1.10` is a version and
+    `1234e56` a commit, and neither is to be rounded."""
+    value = json_or_text(text)
+    if wanted == "string":
+        return value if isinstance(value, str) else text
+    if type(value) in (int, float) and not _may_be_number(wanted) and msgspec.json.encode(value).decode() != text:
+        return text
+    return value
+
+
+def _may_be_number(wanted: object) -> bool:
+    return any(one in ("number", "integer") for one in (wanted if isinstance(wanted, list) else [wanted]))
 
 
 def json_or_text(text: str) -> Any:
@@ -57,11 +76,24 @@ def check_required(definition: Definition, given: Mapping[str, Any], file: str) 
         raise ConfigError(f"needs {wanted}{_described(schema, missing)}", file=file)
 
 
+def unused_inputs(definition: Definition, given: Iterable[str]) -> list[str]:
+    """The names that stand nowhere in the sequence: probably misspelt. None where it uses its input as a whole."""
+    text = msgspec.json.encode(definition).decode()
+    if _WHOLE_INPUT.search(text):
+        return []
+    return [name for name in given if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is None]
+
+
 def _described(schema: Mapping[str, Any], names: Sequence[str]) -> str:
-    properties = schema.get("properties")
     told = []
     for name in names:
-        about = properties.get(name) if isinstance(properties, Mapping) else None
-        text = about.get("description") if isinstance(about, Mapping) else None
+        text = _property(schema, name).get("description")
         told += [f"{name}: {text}"] if isinstance(text, str) and text else []
     return f" ({'; '.join(told)})" if told else ""
+
+
+def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What the schema says of this value of the input; empty where it says nothing."""
+    properties = schema.get("properties")
+    about = properties.get(name) if isinstance(properties, Mapping) else None
+    return about if isinstance(about, Mapping) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from tailrace.cli.runs.words import dollars, duration, tokens
 from tailrace.cli.screen.columns import padded
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.events import RunFailure
+from tailrace.flows.definition.definition import Definition, Loop, walk
 from tailrace.flows.definition.graph import node_id
 from tailrace.flows.engine.step_progress import InstanceProgress, ProgressState, StepProgress
 from tailrace.messages import Usage
@@ -29,6 +31,7 @@ TITLES: Final = ("step", "state", "tries", "time", "tokens", "cost")
 MAX_ROWS: Final = 40  # of the table; where there are more, the iterations of a step share a row
 MIN_STEP: Final = 12  # columns
 GAP: Final = "  "
+_ITERATION: Final = re.compile(r"([^.\[\]]+)\[(\d+)\]\.")
 
 
 def text_of(output: Any) -> str:
@@ -50,13 +53,42 @@ def failure_words(error: RunFailure | None) -> str:
     return sanitized_line(error.message, 400) if error is not None else ""
 
 
+def loop_limits(definition: Definition, progress: InstanceProgress) -> list[str]:
+    """A line for each loop of a completed instance that `max_iterations` has ended, not its condition."""
+    if progress.state != "completed":
+        return []
+    limits = {block.id: block.max_iterations for _, block in walk(definition.blocks) if isinstance(block, Loop)}
+    ended: dict[str, int] = {}
+    for block_id in progress.steps:
+        for iteration in _ITERATION.finditer(block_id):
+            limit = limits.get(iteration[1])
+            if limit is not None and int(iteration[2]) + 1 >= limit:
+                ended[block_id[: iteration.end(1)]] = limit
+    return [
+        f"{sanitized_line(name)} ended after {limit} iterations, its max_iterations; its condition was not asked again"
+        for name, limit in ended.items()
+    ]
+
+
 # ── the table of steps ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def summary_table(progress: InstanceProgress, *, now: float, cost: float | None, width: int | None) -> list[Text]:
-    """A header, a line for each step and one for all of them. None is longer than `width`, where there is one."""
+def summary_table(
+    progress: InstanceProgress, *, now: float, cost: float | None, width: int | None, orphaned: bool = False
+) -> list[Text]:
+    """A header, a line for each step and one for all of them. None is longer than `width`, where there is one.
+    `orphaned`: no living process executes it."""
     rows = _step_rows(progress, now)
-    total = ["total", progress.state, "", duration(progress.duration_s(now)), tokens(progress.usage), dollars(cost)]
+    if orphaned:
+        rows = [[name, "interrupted" if state == "running" else state, *rest] for name, state, *rest in rows]
+    total = [
+        "total",
+        "orphaned" if orphaned else progress.state,
+        "",
+        duration(progress.duration_s(now)),
+        tokens(progress.usage),
+        dollars(cost),
+    ]
     return aligned([*rows, total], TITLES, width, flexible=0, state=1, right=(2, 3, 4, 5), total=bool(rows))
 
 

@@ -19,7 +19,7 @@ import msgspec
 from rich.text import Text
 
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
-from tailrace.cli.flow.rows import failure_words, summary_table, text_of
+from tailrace.cli.flow.rows import failure_words, loop_limits, summary_table, text_of
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.runs.costs import Costs
@@ -116,21 +116,28 @@ def _ticking(view: View, progress: InstanceProgress) -> Iterator[None]:
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def print_summary(journal: Journal, run: Run, config: Config) -> None:
-    """The table of steps, the error and what can be done next."""
+async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned: bool = False) -> None:
+    """The table of steps, the error and what can be done next. `orphaned`: no living process executes the instance."""
     facts = await journal.facts(run.id)
     progress = InstanceProgress()
     progress.replay(facts, await journal.times(run.id))
-    overview = overview_of(run, facts, now=time.time())
+    if orphaned:
+        progress.abandon()
+    overview = overview_of(run, facts, now=time.time(), orphaned=orphaned)
     costs = Costs(config)
     await costs.load([overview])
     console = console_for(sys.stderr)
     width = console.width if console.is_terminal else None
     sys.stderr.write("\n")
-    for line in summary_table(progress, now=time.time(), cost=costs.of(overview), width=width):
+    cost = costs.of(overview)
+    for line in summary_table(progress, now=time.time(), cost=cost, width=width, orphaned=orphaned):
         console.print(line, soft_wrap=True)
     if progress.state == "waiting" and (told := Waits(run).now(progress)):
         sys.stderr.write(f"it waits for {told}\n")
+    for told in loop_limits(parsed(run.new.input["definition"]), progress):
+        sys.stderr.write(f"{told}\n")
+    if orphaned:
+        sys.stderr.write(f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it\n")
     if run.parked is not None:
         print_error(f"it is set aside: {run.parked.message}")
         sys.stderr.write(f"       {typed(f'flow resume {public_id(run)}')} lets it go on\n")

@@ -1,7 +1,8 @@
 """The terminal: finished lines go to its scrollback, once; below them the moving lines and the input line.
 
 Owns the prompt_toolkit application and the drawing. Knows no run: a `Transcript` supplies the pieces. One
-draw is one write; there are at most twenty a second, and drawing never takes more than a tenth of the time.
+draw is one write; there are at most twenty a second, and drawing takes no more than a tenth of the time, unless a
+single draw is so slow that the user would wait.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
-from tailrace.cli.screen.input_line import Completion, InputLine, InputListener
+from tailrace.cli.screen.input_line import Completion, InputLine, InputListener, TypedLine
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
+from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a draw is followed by a pause of nine times its duration
+MAX_PAUSE_S: Final = 0.5  # however long a draw took: it also waits for a terminal that does not read
 INPUT_ROWS: Final = 10
 # DEC mode 2026, synchronised output: the terminal shows the frame at its end. Others ignore it.
 BEGIN_FRAME: Final = "\x1b[?2026h"
@@ -131,7 +134,7 @@ class TerminalScreen:
             began = time.perf_counter()
             self._changed.clear()
             self.draw()
-            await asyncio.sleep(max(FRAME_S, IDLE_SHARE * (time.perf_counter() - began)))
+            await asyncio.sleep(pause_after(time.perf_counter() - began))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SPIN_EVERY_S if self._transcript.spinning else None):
                     await self._changed.wait()
@@ -255,9 +258,18 @@ class TerminalScreen:
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """Within the block, other code may write to the terminal."""
+        """Within the block, other code may write to the terminal. Lines that are entered meanwhile come after it."""
         async with in_terminal():
-            yield
+            try:
+                yield
+            finally:  # while the terminal is still in line mode
+                for line in typed_ahead(self.app.input.fileno()):
+                    self._listener.entered(TypedLine(line, line))
+
+
+def pause_after(draw_s: float) -> float:
+    """How long nothing is drawn after a draw that took so long."""
+    return min(max(FRAME_S, IDLE_SHARE * draw_s), MAX_PAUSE_S)
 
 
 def _reflows(environment: Callable[[str], str | None]) -> bool:

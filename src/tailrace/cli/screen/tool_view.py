@@ -131,15 +131,17 @@ class ToolView:
         return (self._kept[0].line.number, self._kept[-1].line.number) if self._kept else (0, 0)
 
 
-def command_pieces(output: str, code: int | None, took_s: float) -> list[Piece]:
-    """What a command of the user's own printed: its end where it is long, and how it ended where that was not well."""
+def command_pieces(output: str, code: int | None, took_s: float, *, goes_along: bool = True) -> list[Piece]:
+    """What a command of the user's own printed: its end where it is long, and how it ended where that was not well.
+    `goes_along`: with the user's next message."""
     lines = sanitized(output).rstrip().split("\n") if output.strip() else []
     above = [f"… {len(lines) - OWN_LINES} lines above"] if len(lines) > OWN_LINES else []
     pieces: list[Piece] = [
         Rows(tuple(((line, "dim"),) for line in above) + tuple(((line, ""),) for line in lines[-OWN_LINES:]))
     ]
     ended = "stopped" if code is None else f"exit code {code}" if code else ""
-    said = " · ".join(filter(None, (ended, f"{took_s:.1f} s" if took_s >= 1 else "", "goes with your next message")))
+    then = "goes with your next message" if goes_along else "stays in the session before"
+    said = " · ".join(filter(None, (ended, f"{took_s:.1f} s" if took_s >= 1 else "", then)))
     return [*(pieces if lines else []), NoticeLine(said, "red" if ended else "dim")]
 
 

@@ -150,6 +150,7 @@ class Transcript:
         self._since: float | None = None  # when the running turn last sent something; None without one
         self._began = 0.0
         self._command = ""  # of the user's own that runs
+        self._command_began = 0.0
         self._question, self._said = "", False  # the last one, and whether the program has spoken since
 
     @property
@@ -171,6 +172,11 @@ class Transcript:
     def running_s(self) -> float | None:
         """How long the turn has run; None without one."""
         return self._clock() - self._began if self._since is not None else None
+
+    @property
+    def command_s(self) -> float | None:
+        """How long the user's own command has run; None without one."""
+        return self._clock() - self._command_began if self._command else None
 
     def _moving(self) -> list[Piece]:
         moving: list[Piece] = []
@@ -229,6 +235,8 @@ class Transcript:
 
     def command_runs(self, line: str) -> None:
         """A command of the user's own runs; empty: no longer."""
+        if not self._command:
+            self._command_began = self._clock()
         self._command = sanitized_line(line)
 
     def expand_tool(self, number: int | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What was entered while the program started, before its screen took the terminal over.
+"""What was entered while the screen did not have the terminal: before the program had started, or during a download.
 
 Until then the terminal is in line mode, where Enter ends a line with "\\n". Read afterwards that would be Ctrl-J, which
 begins a new line of a message instead of sending it.

@@ -12,6 +12,7 @@ import msgspec
 
 from tailrace.attempt_text import AttemptText
 from tailrace.events import (
+    AnyEvent,
     ApprovalFact,
     AttemptDiscarded,
     AttemptFact,
@@ -84,6 +85,10 @@ class StepProgress:
     def _said(self, name: str, otherwise: Any) -> Any:
         return self.output.get(name, otherwise) if isinstance(self.output, dict) else otherwise
 
+    @property
+    def is_executed(self) -> bool:
+        return self._since is not None
+
     def start(self, number: int, at: float | None) -> None:
         self.state, self.tries, self.retry_at = "running", max(number, 1), None
         self._since = at
@@ -113,12 +118,25 @@ class InstanceProgress:
         return max(0.0, ended - self.created_at)
 
     def replay(self, entries: Iterable[Entry], times: Times) -> None:
+        """Entries may be left out, as the pieces of answers are; their times count as signs of life."""
+        place, last_seq = 0, 0
         for at, stretch in timed_stretches(entries, times):
+            while place < len(times) and times[place][0] < stretch[0].seq:
+                if times[place][0] > last_seq:
+                    self._last_at = times[place][1]
+                place += 1
             for entry in stretch:
                 self.apply(entry, at)
+            last_seq = stretch[-1].seq
 
     def apply(self, entry: Entry, at: float | None) -> None:
         """`at` is when the entry was committed, where that is known."""
+        takes_over = self._takes_over(entry.event)
+        self._fold(entry, at)
+        if at is not None and not takes_over:
+            self._last_at = at
+
+    def _fold(self, entry: Entry, at: float | None) -> None:
         event = entry.event
         match event:
             case RunStarted(at=began):
@@ -144,7 +162,21 @@ class InstanceProgress:
                 pass
             case _:
                 assert_never(event)
-        self._last_at = at if at is not None else self._last_at
+
+    def _takes_over(self, event: AnyEvent) -> bool:
+        """Whether this is one of the first words of a process that goes on after another has died: the steps that had
+        begun are begun again, and what they had said is taken back. They were executed until the entry before."""
+        match event:
+            case StepStarted(block_id):
+                return block_id in self.steps and self.steps[block_id].is_executed
+            case AttemptDiscarded(reason):
+                return reason == "interrupted"
+            case _:
+                return False
+
+    def abandon(self) -> None:
+        """Its process has died: no step is executed since the last entry."""
+        self._interrupt(self._last_at)
 
     def _step(self, block_id: str) -> StepProgress:
         return self.steps.setdefault(block_id, StepProgress(block_id))

@@ -79,6 +79,10 @@ class LocalServer:
         """Whether this is a name for the model that is loaded. A file that the user named goes by any."""
         return self._model_path is not None or model == self._model_name
 
+    def downloads_first(self) -> bool:
+        """Whether the weights are to be fetched before it can start, which shows its progress on the terminal."""
+        return self._model_path is None and not self._weights.is_complete(self._models / self._weights.file_name)
+
     async def start(self) -> Address:
         """The address of a server that is ready: the running one, or a new one where there is none or it has died.
         Raises `ConfigError` where the user must act (engine, model file), `Permanent` without weights,

@@ -83,11 +83,23 @@ async def _help(call: SlashCall) -> None:
 
 async def _model(call: SlashCall) -> None:
     if call.argument:
-        async with call.surface.aside():  # the embedded model's download shows its progress
-            await call.conversation.use_model(call.argument)
+        await _use_model(call)
     choice = call.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
     call.surface.notify(f"model: {choice.provider}/{choice.name}{stand_ins}")
+
+
+async def _use_model(call: SlashCall) -> None:
+    """The embedded model takes its time. Its download shows its progress on the terminal; loading it shows nothing."""
+    conversation = call.conversation
+    if not conversation.is_to_load(call.argument):
+        await conversation.use_model(call.argument)
+    elif await asyncio.to_thread(conversation.app.models.local.downloads_first):
+        async with call.surface.aside():
+            await conversation.use_model(call.argument)
+    else:
+        call.surface.notify("loading the embedded model; what you enter meanwhile is done afterwards")
+        await conversation.use_model(call.argument)
 
 
 async def _new(call: SlashCall) -> None:

@@ -37,7 +37,6 @@ async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
     before = call.conversation.session
     call.conversation.switch(session=new_session())
-    call.conversation.outputs.clear()
     await call.conversation.count_spending()
     call.surface.clear()
     call.surface.notify(f"new session; /resume {before} goes back to the one before")

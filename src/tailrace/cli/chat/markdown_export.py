@@ -1,0 +1,69 @@
+"""A conversation as one Markdown document: its questions as they were sent, and all that the agent said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from tailrace.events import Entry, MessageRecorded
+from tailrace.messages import Message
+from tailrace.ports import Journal, Run
+from tailrace.runs.timeline.question import question_of
+
+_PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
+_ATTACHED: Final = r"(?=\n\n<|\Z)"  # what came along follows, or nothing
+
+
+async def markdown_of(journal: Journal, runs: Sequence[Run]) -> str:
+    """The turns in this order, each under its question."""
+    facts = await journal.facts_of_runs([run.id for run in runs])
+    return "\n\n".join(
+        section(question_of(run), *_pasted_text(run), *_said(run, entries))
+        for run, entries in zip(runs, facts, strict=True)
+    )
+
+
+def section(question: str, *texts: str) -> str:
+    """One exchange as Markdown, under a heading. A code block that a part leaves open, as an answer does that was cut,
+    is closed: else the rest of the document would be code."""
+    from tailrace.delivery.text.balance import OpenMarkup, open_fence
+
+    first = question.partition("\n")[0]
+    heading = f"## …\n\n{question}" if open_fence(first) else f"## {question}"  # a fence is none behind "##"
+    parts = (OpenMarkup(open_fence(part)).close(part.rstrip()) for part in (heading, *texts))
+    return "\n\n".join(filter(None, parts))
+
+
+def unfolded(shown: str, sent: str) -> str:
+    """What was typed, with its pastes: `shown` has marks in place of them, and `sent` what came along behind them.
+    All of `sent` where the one does not fit the other."""
+    typed = re.sub(r"(\n  \+ .*)+\Z", "", shown)
+    pattern, end = "", 0
+    for mark in _PASTED.finditer(typed):
+        count = int(mark[1])
+        paste = rf"(?:[^\n]*\n){{{count - 1}}}[^\n]*?\n*?" if mark[2] == "lines" else rf"[\s\S]{{{count}}}"
+        pattern += re.escape(typed[end : mark.start()]) + paste
+        end = mark.end()
+    found = re.match(pattern + re.escape(typed[end:]) + _ATTACHED, sent)
+    return found[0] if found else sent
+
+
+def _pasted_text(run: Run) -> Iterator[str]:
+    shown = question_of(run)
+    if _PASTED.search(shown):
+        yield unfolded(shown, msgspec.convert(run.new.input.get("message"), Message).text)
+
+
+def _said(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
+    """What the agent said before each of its tools, and at the end."""
+    for entry in entries:
+        match entry.event:
+            case MessageRecorded(message) if message.tool_calls:
+                yield message.text
+            case _:
+                pass
+    if run.finished is not None:
+        yield run.finished.output

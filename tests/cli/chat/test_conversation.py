@@ -1,0 +1,46 @@
+"""A conversation on a real store, without a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.app import open_app
+from tailrace.cli.chat.conversation import Conversation
+from tailrace.cli.chat.options import Options
+from tailrace.config.load import load
+from tailrace.errors import TailraceError
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+from tailrace.testing.scripted.reply import Reply
+
+
+@asynccontextmanager
+async def conversation_with(home: Path, *answers: Reply | Scenario | str) -> AsyncIterator[Conversation]:
+    async with FaultyProvider(script=list(answers)) as provider:
+        settings = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": {"dialect": "chat", "base_url": provider.openai_url}},
+        }
+        (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        async with open_app(load({"TAILRACE_HOME": str(home)}), directory=home) as app:
+            yield Conversation(app, Options())
+
+
+@pytest.mark.parametrize("name", ["faulty/a b", "faulty/a\nb", "faulty/a\tb"])
+async def test_a_model_name_with_blanks_is_refused(name: str, tmp_path: Path) -> None:
+    async with conversation_with(tmp_path) as conversation:
+        with pytest.raises(TailraceError, match="a model's name has no blanks"):
+            await conversation.use_model(name)
+        assert conversation.choice.name == "ok"
+
+
+async def test_what_the_agent_says_before_a_tool_is_saved_too(tmp_path: Path) -> None:
+    first = reply("Let me look.", call("terminal", {"command": "echo hi"}))
+    async with conversation_with(tmp_path, first, reply("It says hi.")) as conversation:
+        run = await conversation.submit(conversation.turn("What?"))
+        await conversation.app.agents.finished(run.id)
+        assert await conversation.as_markdown() == "## What?\n\nLet me look.\n\nIt says hi."
