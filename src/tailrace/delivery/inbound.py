@@ -47,6 +47,32 @@ def command_meant(text: str) -> CommandName | None:
     return msgspec.convert(close[0], CommandName) if close else None
 
 
+def with_command_mark(text: str) -> str:
+    """A text that was typed where the mark before a command is left out: "stop" as "/stop", a mistyped "stpo" as
+    "/stpo". A question stays what it is, also one that begins like a command ("stop words in German?")."""
+    text = text.strip()
+    command = command_in(f"/{text}")
+    if command is not None and _takes(command):
+        return f"/{text}"
+    return f"/{text}" if " " not in text and command_meant(f"/{text}") else text
+
+
+def _takes(command: ChatCommand) -> bool:
+    """Whether the argument is one that the command takes."""
+    argument = command.argument
+    match command.name:
+        case "deny":  # why, in any words
+            return True
+        case "model":
+            return " " not in argument
+        case "approve":
+            return argument in ("", "once", "session", "always")
+        case "verbose" | "yolo":
+            return argument.lower() in ("", "on", "off")
+        case "new" | "stop" | "status" | "help" | "start":
+            return not argument
+
+
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:
     """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
     wanted = user_id.removeprefix("+")

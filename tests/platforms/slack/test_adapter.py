@@ -39,6 +39,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
+from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
@@ -312,6 +313,29 @@ async def test_a_pressed_button_and_a_slash_command_arrive() -> None:
         assert isinstance(model, MessageReceived)
         assert (stop.text, model.text, stop.addressed) == ("/stop", "/model gpt", True)
         assert stop.update_id != model.update_id
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("what is a mill?", "what is a mill?"),
+        ("stop words in German?", "stop words in German?"),
+        ("model railways of the world", "model railways of the world"),
+        ("deny", "/deny"),
+        ("deny it is not safe", "/deny it is not safe"),
+        ("approve session", "/approve session"),
+        ("model fake/other", "/model fake/other"),
+        ("/stop", "/stop"),
+        ("stpo", "/stpo"),
+        ("", "/help"),
+        ("/", "/help"),
+    ],
+)
+def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: str, text: str) -> None:
+    payload = {"command": "/tailrace", "text": typed, "channel_id": "D1", "user_id": "U9", "trigger_id": "1"}
+    update = parse_envelope("slash_commands", payload, BotAccount("U1"))
+    assert isinstance(update, MessageReceived)
+    assert update.text == text
 
 
 @driven
