@@ -258,7 +258,7 @@ class GatewayStreamConsumer:
 
 
 async def deliver_text(
-    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "answer"
+    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "notice"
 ) -> None:
     """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
     drops it."""

@@ -14,7 +14,7 @@ from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Status, call, reply
 
 
 @asynccontextmanager
@@ -106,6 +106,19 @@ async def test_pairing_codes_approvals_and_tools_are_not_spoken(tmp_path: Path) 
         notices = {fired.data["kind"] for fired in home.fired if fired.type == "tailrace_notice"}
         assert notices == {"pairing", "approval", "tools"}
         assert any("--pair" in fired.data["text"] for fired in home.fired if fired.data.get("kind") == "pairing")
+
+
+@driven
+async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -> None:
+    async with served(tmp_path, Scenario(status=Status(400)), reply(), reply("Hello.")) as (home, _):
+        for text in ("fails", "says nothing", "/help", "/aprove", "hello"):
+            before = len(home.fired)
+            await home.fire("tailrace_message", {"text": text, "user": "ada"})
+            await home.until(lambda: len(home.fired) > before)  # noqa: B023 - it is called in this pass alone
+        assert [fired.data["text"] for fired in home.fired if fired.type == "tailrace_response"] == ["Hello."]
+        notices = [fired for fired in home.fired if fired.type == "tailrace_notice"]
+        assert [fired.data["kind"] for fired in notices] == ["failure", "failure", "notice", "notice"]
+        assert [fired.data["text"][0] for fired in notices] == ["⚠", "⚠", "/", "T"]
 
 
 @driven

@@ -310,7 +310,7 @@ class Outline:
                 case _:
                     pass
         ending = self._presenter.ending(finished, shown=bool(finished.output.strip()))
-        self._note(ENDING, ending, purpose="answer")
+        self._note(ENDING, ending, purpose="failure")
 
     def _restore(self, state: events.Snapshot) -> None:
         """For a compacted log: texts and tools are known, their order among each other is not."""

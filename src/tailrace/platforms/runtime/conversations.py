@@ -90,7 +90,7 @@ class Conversations:
                 raise
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
             log.exception("%s: a message could not be handled", self._platform.name)
-            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id)
+            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id, "failure")
         except BaseException:
             self._recent.forget(update.update_id)
             raise
@@ -191,7 +191,7 @@ class Conversations:
                 await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
-            self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id)
+            self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id, "failure")
 
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))

@@ -75,7 +75,7 @@ class Deliveries(RunHost["_Delivery"]):
     def may_send(self) -> bool:
         return self._lease is None or self._lease.holds
 
-    def say(self, place: Place, text: str, key: str, purpose: Purpose = "answer") -> None:
+    def say(self, place: Place, text: str, key: str, purpose: Purpose = "notice") -> None:
         """A message of our own, as soon as the chat's budget allows."""
         task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose))
         self._messages.add(task)
@@ -129,7 +129,7 @@ class Deliveries(RunHost["_Delivery"]):
 
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""
-        self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown")
+        self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown", "failure")
 
     def _wants(self, run: Run) -> bool:
         accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
