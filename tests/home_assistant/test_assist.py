@@ -122,9 +122,11 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
     flow = await home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
     assert flow["step_id"] == "user"
     path = f"/api/config/config_entries/flow/{flow['flow_id']}"
-    given = {"url": f"{tailrace.url}/v1/", "api_key": KEY, "verify_ssl": True}
+    address = tailrace.url.removeprefix("http://")
+    given = {"url": f" {address}/v1/ ", "api_key": KEY, "verify_ssl": True}
     mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
+        ({"url": "no address"}, {"url": "invalid_url"}),
         ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
         ({"url": home.url}, {"base": "not_tailrace"}),
         ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
