@@ -15,6 +15,7 @@ from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
     Attachment,
     Capabilities,
+    Failed,
     HookRequest,
     Inbox,
     Place,
@@ -208,6 +209,33 @@ async def test_stop_stops_and_says_so(tmp_path: Path) -> None:
         await here.write("/stop")
         await asyncio.sleep(5)
         assert here.chat.texts[-1] == "Nothing is running."
+
+
+@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", "A new conversation begins.")])
+@driven
+async def test_what_there_is_of_an_answer_stands_above_the_word_that_it_was_stopped(
+    tmp_path: Path, command: str, told: str
+) -> None:
+    """Where nothing is shown before it is whole, too."""
+    async with town(tmp_path, SLOW, capabilities=Capabilities(windows=(Window(1, 3.0),))) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        await here.write(command)
+        await asyncio.sleep(30)
+        partial, last = here.chat.texts
+        assert LONG.startswith(partial)
+        assert last == told
+
+
+@driven
+async def test_a_stop_is_confirmed_though_its_answer_cannot_be_shown(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, capabilities=Capabilities(windows=(Window(1, 3.0),))) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        here.platform.fault = lambda _, action: Failed("away") if "word" in getattr(action, "text", "") else None
+        await here.write("/stop")
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("⏹ Stopped.",)
 
 
 @driven

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
@@ -318,17 +319,18 @@ class Conversations:
             ]
         return found
 
-    async def _stop(self, place: Place, sender: Sender) -> bool:
-        """Whether there was something to stop."""
-        running = await self._running(place, sender)
-        for run in running:
-            await self._app.agents.stop(run.id, by=self._requester(sender))
-        return bool(running)
+    async def _stop(self, place: Place, sender: Sender) -> list[str]:
+        """The runs that there were to stop."""
+        running = [run.id for run in await self._running(place, sender)]
+        for run_id in running:
+            await self._app.agents.stop(run_id, by=self._requester(sender))
+        return running
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _command(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
+        stopped: list[str] = []
         match command.name:
             case "approve" | "deny":
                 asked = await self._open_approval(place, sender)
@@ -340,11 +342,12 @@ class Conversations:
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
                 return
             case "stop":
-                text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
+                stopped = await self._stop(place, sender)
+                text = "⏹ Stopped." if stopped else "Nothing is running."
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":
-                await self._stop(place, sender)
+                stopped = await self._stop(place, sender)
                 self._yolo.discard(await self._session(place))
                 await self._chats.update(place.key, lambda known: replace(known, generation=known.generation + 1))
                 text = "A new conversation begins."
@@ -358,11 +361,12 @@ class Conversations:
                 text = await self._status(place, sender)
             case "help" | "start":
                 text = HELP
-        self._say(place, text, key)
+        self._say(place, text, key, below=stopped)
 
-    def _say(self, place: Place, text: str, key: str) -> None:
-        """The text names commands as they are typed here."""
-        self._deliveries.say(place, with_mark(text, self._platform.capabilities(place).command_mark), key)
+    def _say(self, place: Place, text: str, key: str, *, below: Collection[str] = ()) -> None:
+        """The text names commands as they are typed here. It stands below what there is of these runs' answers."""
+        shown = with_mark(text, self._platform.capabilities(place).command_mark)
+        self._deliveries.say(place, shown, key, below=below)
 
     async def _model(self, place: Place, name: str) -> str:
         if not name:

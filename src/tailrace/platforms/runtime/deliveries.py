@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Iterator
 from itertools import count
 
 import msgspec
@@ -33,6 +34,7 @@ log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
+BELOW_S = 10.0  # for what a message of our own stands below
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -75,19 +77,30 @@ class Deliveries(RunHost["_Delivery"]):
     def may_send(self) -> bool:
         return self._lease is None or self._lease.holds
 
-    def say(self, place: Place, text: str, key: str, purpose: Purpose = "notice") -> None:
-        """A message of our own, as soon as the chat's budget allows."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose))
+    def say(
+        self, place: Place, text: str, key: str, purpose: Purpose = "notice", *, below: Collection[str] = ()
+    ) -> None:
+        """A message of our own, as soon as the chat's budget allows. `below`: runs whose answers it stands below,
+        unless they take longer than `BELOW_S` to be shown."""
+        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose, below))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    async def _say(self, place: Place, text: str, key: str, purpose: Purpose) -> None:
+    async def _say(self, place: Place, text: str, key: str, purpose: Purpose, below: Collection[str]) -> None:
+        if showing := [task for run_id, task in self._showing() if run_id in below]:
+            await asyncio.wait(showing, timeout=BELOW_S)
         try:
             await deliver_text(self._platform, self._lines.to(place), place, text, key=key, purpose=purpose)
         except TailraceError as exc:
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
+
+    def _showing(self) -> Iterator[tuple[str, asyncio.Task[None]]]:
+        """The runs that are being shown by this process."""
+        for hosted in self._hosted.values():
+            if hosted.execution is not None:
+                yield hosted.execution.consumer.spec.run_id, hosted.task
 
     def wake(self) -> None:
         """The platform is connected: what waits for another try is tried now."""
