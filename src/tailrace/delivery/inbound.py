@@ -22,6 +22,13 @@ CommandName = Literal["new", "stop", "model", "verbose", "yolo", "approve", "den
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
+_WORDS = re.compile(r"[^\W_]+")
+_YES_OR_NO = re.compile(
+    r"(y|yes|yeah|yep|ok|okay|sure|ja|oui|s[ií]|da|да|はい|是)( please)?|do it|go ahead|always|allow|"
+    r"approved?( once| session| always)?|(n|no|nope|nein|non|нет|いいえ|不)( thanks)?|don t|deny|denied|cancel"
+)
+_THUMBS = frozenset("👍👎✅❌")
+
 
 class ChatCommand(Value):
     """`/name argument`."""
@@ -71,6 +78,12 @@ def _takes(command: ChatCommand) -> bool:
             return argument.lower() in ("", "on", "off")
         case "new" | "stop" | "status" | "help" | "start":
             return not argument
+
+
+def is_yes_or_no(text: str) -> bool:
+    """Whether the text is nothing but a word that agrees or refuses. It is too little to approve a command, since it
+    may be about anything, and no question to the model while one for an approval is open."""
+    return bool(_YES_OR_NO.fullmatch(" ".join(_WORDS.findall(text.lower())))) or text.strip() in _THUMBS
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:

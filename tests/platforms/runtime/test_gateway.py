@@ -375,6 +375,34 @@ async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(t
 
 
 @driven
+async def test_a_plain_yes_leaves_the_open_question_open_and_is_told_how_to_answer(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Yes what?")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        for text in ("Yes!", "👍"):
+            await here.write(text)
+            await asyncio.sleep(10)
+            assert here.chat.texts[-1] == "A question is open: answer it with /approve or /deny. See /help."
+        await here.write("/approve")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "It is gone."
+        await here.write("yes")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "Yes what?", "nothing is open: it is a message like any other"
+
+
+@driven
+async def test_a_message_that_comes_in_place_of_an_answer_is_said_to_have_ended_the_question(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Hello.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        await here.write("Something else.")
+        await asyncio.sleep(30)
+        [question] = [text for text in here.chat.texts if "rm -rf build" in text and "asks" in text]
+        assert question.endswith("⌛ Not executed: another message came in place of an answer")
+
+
+@driven
 async def test_a_denial_by_command_says_why(tmp_path: Path) -> None:
     async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
         await here.write("Clean up.")

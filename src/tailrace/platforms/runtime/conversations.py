@@ -19,7 +19,16 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, command_meant, is_allowed, is_for_us
+from tailrace.delivery.inbound import (
+    ChatCommand,
+    Pastes,
+    RecentIds,
+    command_in,
+    command_meant,
+    is_allowed,
+    is_for_us,
+    is_yes_or_no,
+)
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
@@ -164,15 +173,20 @@ class Conversations:
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _message(self, message: MessageReceived) -> None:
+        place = message.place
         command = command_in(message.text) if not message.attachments else None
-        if command is not None and (message.place.kind == "private" or message.addressed):
+        if command is not None and (place.kind == "private" or message.addressed):
             await self._command(message, command)
             return
-        if message.place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
+        if place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            self._say(message.place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
+            self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
-        if not is_for_us(message, self._settings.respond) and not await self._goes_on(message.place):
+        if not is_for_us(message, self._settings.respond) and not await self._goes_on(place):
+            return
+        if not message.attachments and is_yes_or_no(message.text) and await self._open_approval(place, message.sender):
+            # As a question it would end the run that asks.
+            self._say(place, "A question is open: answer it with /approve or /deny. See /help.", message.update_id)
             return
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
