@@ -29,10 +29,12 @@ from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.ports import Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.recovery import take_over as claim_orphan
 
 log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
+ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 BELOW_S = 10.0  # for what a message of our own stands below
 SUSPEND_S = 5.0  # for saying in each message that it was cut
@@ -147,6 +149,22 @@ class Deliveries(RunHost["_Delivery"]):
     def _wants(self, run: Run) -> bool:
         accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
+
+    async def see_to_other_accounts(self) -> None:
+        """What waits for an account that neither this config nor another process has: nobody shows it, and nothing else
+        would say so. The log does at each start, and after `ANOTHER_ACCOUNT_S` it is given up."""
+        await self._processes.look()
+        for run in await self._journal.orphans():
+            if run.new.kind != DELIVERY or platform_of(run) != self._platform.name or self._wants(run):
+                continue
+            if self._processes.successors(serving=account_of_delivery(run)):
+                continue
+            of = f"{self._platform.name}: the answer of run {run.new.input.get('run_id')}"
+            if self._clock() - run.created_at < ANOTHER_ACCOUNT_S:
+                log.warning("%s waits for another bot than the config has; it is given up after a day", of)
+            elif claimed := await claim_orphan(self._journal, run.id, self._owner, lease_s=self._lease_s):
+                await Ledger(self._journal, claimed).close(error="its bot is no longer in the config")
+                log.warning("%s is given up: its bot is no longer in the config", of)
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)
