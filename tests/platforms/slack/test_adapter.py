@@ -407,10 +407,10 @@ async def test_G88_what_was_not_taken_is_not_acknowledged_and_comes_again() -> N
 @driven
 async def test_wrong_tokens_are_permanent_and_never_shown() -> None:
     async with FakeSlack() as slack:
-        for tokens in (("xoxb-wrong", slack.app_token), (slack.token, "xapp-wrong")):
-            platform = SlackPlatform(*tokens, base_url=slack.api_url)
+        for bot, app_level, which in (("xoxb-wrong", slack.app_token, "bot"), (slack.token, "xapp-wrong", "app-level")):
+            platform = SlackPlatform(bot, app_level, base_url=slack.api_url)
             for attempt in (platform.run(CollectingInbox()), platform.check()):
-                with pytest.raises(PlatformError, match="token was refused") as refused:
+                with pytest.raises(PlatformError, match=f"the {which} token was refused") as refused:
                     await attempt
                 assert refused.value.permanent
                 assert "wrong" not in str(refused.value)
