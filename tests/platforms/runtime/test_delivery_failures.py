@@ -233,6 +233,23 @@ async def test_an_answer_that_waits_for_another_token_is_said_in_the_log_once(
     assert [text.partition(": ")[2] for text in said] == ["an answer waits to be shown: the token was revoked"]
 
 
+@driven
+async def test_a_process_that_ends_does_not_wait_for_an_answer_that_needs_another_token(tmp_path: Path) -> None:
+    def fault(_: Place, _action: AnyAction) -> Fault:
+        return Failed("the token was revoked", needs_operator=True)
+
+    platform, loop = MemoryPlatform(EDITING, fault=fault), asyncio.get_running_loop()
+    async with town(tmp_path, reply("Here."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(100)
+        here.gateway.take_no_more()
+        told_at = loop.time()
+        await here.gateway.__aexit__(None, None, None)
+        assert loop.time() - told_at < 5
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert (delivery.finished, delivery.owner) == (None, ""), "the next process goes on with it"
+
+
 @pytest.mark.parametrize(("times", "shown"), [(2, (TEXT,)), (99, (UNSHOWN,))])
 @driven
 async def test_an_error_of_our_own_is_tried_again_from_the_ledger_and_then_said(

@@ -115,7 +115,10 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back."""
+        back. What needs another token first is given back at once."""
+        for delivery in self.executions:
+            if delivery.consumer.needs_operator:
+                delivery.consumer.leave()
         await self._wait(timeout_s)
         for delivery in self.executions:
             delivery.consumer.suspend()
