@@ -47,8 +47,15 @@ async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) 
             [code] = re.findall(r"send (\d{6}) to", terminal.text)
             stranger, ada = telegram.private(8), telegram.private(7)
             telegram.write(stranger, "hello")
+            telegram.write(ada, "000000")
+            await telegram.until(lambda: ada.texts)
             telegram.write(ada, code)
             assert await terminal.exit_code() == 0
+            assert stranger.texts == []
+            assert ada.texts == [
+                "That is not the code in the terminal.",
+                "Paired. I answer here once the gateway runs.",
+            ]
             assert telegram.token not in terminal.text
             assert code not in str(telegram._unconfirmed()), "the code is no question to the model"
     config = load({}, tmp_path)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import getpass
 import os
+import re
 import secrets
 import sys
 import tempfile
@@ -25,13 +27,15 @@ from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, load
-from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
+from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
 PAIRING_TIMEOUT_S = 180.0
+REPLY_S = 5.0
 CONFIRM_S = 1.0  # the adapter confirms the code's message with its next request: else it would be a question
+_ANY_CODE = re.compile(r"\d{6}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -242,44 +246,61 @@ class _Addition:
 class _PairingInbox:
     """Waits for the message that holds the code."""
 
-    def __init__(self, code: str) -> None:
-        self._code = code
-        self.sender: asyncio.Future[Sender] = asyncio.get_running_loop().create_future()
+    def __init__(self, platform: Platform, code: str) -> None:
+        self._platform, self._code = platform, code
+        self.paired: asyncio.Future[MessageReceived] = asyncio.get_running_loop().create_future()
 
     async def put(self, update: Update) -> None:
-        if isinstance(update, MessageReceived) and self._code in update.text and not self.sender.done():
-            self.sender.set_result(update.sender)
+        if not isinstance(update, MessageReceived) or self.paired.done():
+            return
+        if self._code in update.text:
+            self.paired.set_result(update)
+        elif _ANY_CODE.fullmatch(update.text.strip()):
+            await _reply(self._platform, update, "That is not the code in the terminal.")
 
     async def serves(self, sender: Sender) -> bool:
         """Whoever has sent the code will be."""
-        return self.sender.done() and self.sender.result() == sender
+        return self.paired.done() and self.paired.result().sender == sender
 
     def connected(self) -> None:
         pass
 
 
+async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:
+    """As well as it can be within `REPLY_S`: the terminal says the same."""
+    told = Send(f"add.{message.update_id}", text, markup=False, purpose="pairing")
+    with contextlib.suppress(PlatformError, TimeoutError):
+        async with asyncio.timeout(REPLY_S):
+            answer = await platform.perform(message.place, told)
+            if isinstance(answer, Flood):
+                await asyncio.sleep(answer.retry_after_s)
+                await platform.perform(message.place, told)
+
+
 async def _paired(platform: Platform, account: str, how: str) -> Sender | None:
     """Who sends the code to the bot; None where nobody does in time. Raises `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
-    inbox = _PairingInbox(code)
+    inbox = _PairingInbox(platform, code)
     bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
     told = how.format(code=code, bot=bot)
     sys.stderr.write(f"{told}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
     listening = asyncio.get_running_loop().create_task(platform.run(inbox))
     try:
         async with asyncio.timeout(PAIRING_TIMEOUT_S):
-            both: list[asyncio.Future[Any]] = [listening, inbox.sender]
+            both: list[asyncio.Future[Any]] = [listening, inbox.paired]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if inbox.paired.done():
+            await _reply(platform, inbox.paired.result(), "Paired. I answer here once the gateway runs.")
         await asyncio.wait([listening], timeout=CONFIRM_S)
     except TimeoutError:
         return None
     finally:
         listening.cancel()
         await asyncio.wait([listening])
-    if not inbox.sender.done():
+    if not inbox.paired.done():
         listening.result()  # raises why it ended
         return None
-    sender = inbox.sender.result()
+    sender = inbox.paired.result().sender
     named = f"{sender.name} ({sender.id})" if sender.name else sender.id
     sys.stderr.write(f"✓ {named} is served\n")
     return sender
