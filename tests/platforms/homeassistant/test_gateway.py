@@ -122,6 +122,21 @@ async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -
 
 
 @driven
+async def test_a_number_is_a_question_and_an_event_without_a_text_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, reply("The answer.")) as (home, provider):
+        await home.fire("tailrace_message", {"txt": "hello", "user": "ada"})
+        await home.fire("tailrace_message", {"text": 42, "user": "ada"})
+        await home.until(lambda: home.fired)
+        [request] = provider.requests
+        assert b'"42"' in request.body
+    assert [record.message for record in caplog.records if "understood" in record.message] == [
+        "an event tailrace_message was not understood: Object missing required field `text` - at `$.data`"
+    ]
+
+
+@driven
 async def test_somebody_who_is_not_served_is_not_answered(tmp_path: Path) -> None:
     async with served(tmp_path, reply("Hello, Ada.")) as (home, provider):
         await home.fire("tailrace_message", {"text": "hello", "user": "eve"})
