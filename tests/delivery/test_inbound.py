@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed
+from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_yes_or_no
 from tailrace.delivery.port import MessageReceived, Place, Sender
 
 
@@ -54,3 +54,15 @@ def test_G89_only_the_same_sender_in_the_same_place_continues_a_paste() -> None:
     [whole] = pastes.take_complete(11.5)
     assert whole.text == "long"
     assert pastes.due_at is None
+
+
+@pytest.mark.parametrize(
+    "text", ["yes", "Yes!", " y ", "Ja.", "sí", "да", "はい", "ok, please", "No thanks", "don't", "👍", "❌"]
+)
+def test_a_word_that_agrees_or_refuses_is_known(text: str) -> None:
+    assert is_yes_or_no(text)
+
+
+@pytest.mark.parametrize("text", ["", "yes, and then list the files", "no idea what that is", "what?", "👍 nice", "42"])
+def test_anything_more_is_a_message_like_any_other(text: str) -> None:
+    assert not is_yes_or_no(text)

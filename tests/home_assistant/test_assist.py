@@ -56,6 +56,8 @@ class HouseModel(FaultyProvider):
                 return Scenario(reply=reply("That is settled.") if answered else remove)
             case "earlier":
                 return Scenario(reply=reply(f"{sum(each['role'] == 'user' for each in messages)} questions."))
+            case "nothing":
+                return Scenario(reply=reply())
             case "fail":
                 return Scenario(status=Status(400))
             case _:
@@ -120,9 +122,11 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
     flow = await home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
     assert flow["step_id"] == "user"
     path = f"/api/config/config_entries/flow/{flow['flow_id']}"
-    given = {"url": f"{tailrace.url}/v1/", "api_key": KEY, "verify_ssl": True}
+    address = tailrace.url.removeprefix("http://")
+    given = {"url": f" {address}/v1/ ", "api_key": KEY, "verify_ssl": True}
     mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
+        ({"url": "no address"}, {"url": "invalid_url"}),
         ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
         ({"url": home.url}, {"base": "not_tailrace"}),
         ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
@@ -204,6 +208,12 @@ async def a_failed_run_is_told_as_an_error(house: House) -> None:
     heard = await house.say("fail now")
     assert heard.kind == "error"
     assert heard.speech.startswith("That did not work: ")
+
+
+async def a_run_that_ends_without_a_word_is_told_as_an_error(house: House) -> None:
+    heard = await house.say("nothing please")
+    assert (await house.newest_run())["status"] == "incomplete"
+    assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
 
 
 async def a_cancelled_utterance_stops_its_run(house: House) -> None:
@@ -360,6 +370,7 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     a_satellite_has_one_session_whatever_its_conversations_are,
     approvals_are_asked_and_answered_in_the_chat,
     a_failed_run_is_told_as_an_error,
+    a_run_that_ends_without_a_word_is_told_as_an_error,
     a_cancelled_utterance_stops_its_run,
     an_approval_that_is_given_elsewhere_is_told_later,
     a_withdrawn_attempt_is_taken_back,

@@ -83,6 +83,7 @@ class _Driver:
         self._patient = False  # more text does not change what is due next
         self._leaving = False
         self._told_operator = False
+        self.needs_operator = False  # nothing is shown before a person has done something
         line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
@@ -130,7 +131,8 @@ class _Driver:
 
     def _tell_operator(self, reply: AnyReply) -> None:
         """Once for each delivery: it is tried again for a day, and nothing but the log says why nothing comes."""
-        if isinstance(reply, Failed) and reply.needs_operator and not self._told_operator:
+        self.needs_operator = isinstance(reply, Failed) and reply.needs_operator
+        if isinstance(reply, Failed) and self.needs_operator and not self._told_operator:
             self._told_operator = True
             log.error("%s: an answer waits to be shown: %s", self._platform.name, reply.reason)
 
@@ -202,6 +204,11 @@ class GatewayStreamConsumer:
     def open_approval(self) -> ApprovalAsked | None:
         return self._driver.planner.outline.open_approval
 
+    @property
+    def needs_operator(self) -> bool:
+        """Whether nothing can be shown before a person has done something: set another token, say."""
+        return self._driver.needs_operator
+
     def suspend(self) -> None:
         """The process is about to end: an incomplete message gets a note about it, and `run` returns."""
         self._suspended = True
@@ -258,7 +265,7 @@ class GatewayStreamConsumer:
 
 
 async def deliver_text(
-    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "answer"
+    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "notice"
 ) -> None:
     """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
     drops it."""

@@ -22,6 +22,13 @@ CommandName = Literal["new", "stop", "model", "verbose", "yolo", "approve", "den
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
+_WORDS = re.compile(r"[^\W_]+")
+_YES_OR_NO = re.compile(
+    r"(y|yes|yeah|yep|ok|okay|sure|ja|oui|s[ií]|da|да|はい|是)( please)?|do it|go ahead|always|allow|"
+    r"approved?( once| session| always)?|(n|no|nope|nein|non|нет|いいえ|不)( thanks)?|don t|deny|denied|cancel"
+)
+_THUMBS = frozenset("👍👎✅❌")
+
 
 class ChatCommand(Value):
     """`/name argument`."""
@@ -45,6 +52,38 @@ def command_meant(text: str) -> CommandName | None:
         return None
     close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=0.7)
     return msgspec.convert(close[0], CommandName) if close else None
+
+
+def with_command_mark(text: str) -> str:
+    """A text that was typed where the mark before a command is left out: "stop" as "/stop", a mistyped "stpo" as
+    "/stpo". A question stays what it is, also one that begins like a command ("stop words in German?")."""
+    text = text.strip()
+    command = command_in(f"/{text}")
+    if command is not None and _takes(command):
+        return f"/{text}"
+    return f"/{text}" if " " not in text and command_meant(f"/{text}") else text
+
+
+def _takes(command: ChatCommand) -> bool:
+    """Whether the argument is one that the command takes."""
+    argument = command.argument
+    match command.name:
+        case "deny":  # why, in any words
+            return True
+        case "model":
+            return " " not in argument
+        case "approve":
+            return argument in ("", "once", "session", "always")
+        case "verbose" | "yolo":
+            return argument.lower() in ("", "on", "off")
+        case "new" | "stop" | "status" | "help" | "start":
+            return not argument
+
+
+def is_yes_or_no(text: str) -> bool:
+    """Whether the text is nothing but a word that agrees or refuses. It is too little to approve a command, since it
+    may be about anything, and no question to the model while one for an approval is open."""
+    return bool(_YES_OR_NO.fullmatch(" ".join(_WORDS.findall(text.lower())))) or text.strip() in _THUMBS
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:

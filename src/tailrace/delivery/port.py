@@ -95,7 +95,7 @@ class Button(Value):
 
 CardStatus = Literal["running", "done", "failed"]
 # What a message is for. A platform that passes messages on, to a loudspeaker say, must tell an answer from the rest.
-Purpose = Literal["answer", "tools", "notice", "approval", "pairing"]
+Purpose = Literal["answer", "tools", "notice", "approval", "pairing", "failure"]
 
 
 class Card(Value):

@@ -10,6 +10,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 NO_SURFACE: Final = "nobody"  # `ApprovalAnswered.by` where no surface could ask
 TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
 RUN_OVER: Final = "run over"  # in place of a name, for a question that was open when its run ended
+WRITTEN_OVER: Final = "newer message"  # the same, where a newer message has ended the run
 SHORT_ID: Final = 8  # characters of a digest that stand for an approval
 _APPROVED: Final = {"once": "approved once", "session": "approved for this session", "always": "approved always"}
 
@@ -37,6 +38,8 @@ def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
         return "there was nobody to ask"
     if by == RUN_OVER:
         return "the run ended before an answer came"
+    if by == WRITTEN_OVER:
+        return "another message came in place of an answer"
     if by != TIMED_OUT:
         return ""
     waited_s = round(asked.expires_at - asked.asked_at) if asked is not None and asked.expires_at else 0

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands.test_setup import environment
 from cli.screen.vt import VirtualTerminal
-from tailrace.cli.setup.add import PLATFORMS
+from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.load import load
 from tailrace.config.sections import Platforms
@@ -47,8 +47,15 @@ async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) 
             [code] = re.findall(r"send (\d{6}) to", terminal.text)
             stranger, ada = telegram.private(8), telegram.private(7)
             telegram.write(stranger, "hello")
+            telegram.write(ada, "000000")
+            await telegram.until(lambda: ada.texts)
             telegram.write(ada, code)
             assert await terminal.exit_code() == 0
+            assert stranger.texts == []
+            assert ada.texts == [
+                "That is not the code in the terminal.",
+                "Paired. I answer here once the gateway runs.",
+            ]
             assert telegram.token not in terminal.text
             assert code not in str(telegram._unconfirmed()), "the code is no question to the model"
     config = load({}, tmp_path)
@@ -61,6 +68,57 @@ async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) 
     assert [line for line in CONFIG.splitlines() if line not in text.splitlines()] == ["platforms:   # chats"]
     assert (tmp_path / "config.yaml.bak1").read_text() == CONFIG
     assert telegram.token not in config.environment.without(()).values(), "no child process is given it"
+
+
+async def test_an_answer_that_cannot_be_is_asked_for_again(tmp_path: Path) -> None:
+    """The three secrets before it are not to be typed again."""
+    async with FakeWhatsApp() as whatsapp:
+        command = [sys.executable, "-m", "tailrace", "add", "whatsapp", "--set", f"base_url={whatsapp.url}"]
+        async with VirtualTerminal(command, environment(tmp_path), columns=110) as terminal:
+            await terminal.until("the phone number's id:")
+            terminal.enter("+1 555 0000")
+            await terminal.until("+1 555 0000 is no id")
+            terminal.enter("")
+            await terminal.until("whatsapp needs --set phone_number_id=…; once more, or Ctrl-C")
+            terminal.enter(whatsapp.phone_number_id)
+            secrets = {
+                "TOKEN": whatsapp.token,
+                "APP_SECRET": whatsapp.app_secret,
+                "VERIFY_TOKEN": whatsapp.verify_token,
+            }
+            for variable, secret in secrets.items():
+                await terminal.until(f"WHATSAPP_{variable} (it is not shown):")
+                terminal.enter(secret)
+            await terminal.until("your own number, with the country code:")
+            terminal.enter("ada")
+            await terminal.until("ada is no user's id on whatsapp")
+            terminal.enter("+1 (555) 123-4567")
+            assert await terminal.exit_code() == 0
+    config = load({}, tmp_path)
+    assert config.platforms.whatsapp is not None
+    assert config.platforms.whatsapp.allow == ("15551234567",)
+    assert config.platforms.whatsapp.phone_number_id == whatsapp.phone_number_id
+
+
+@pytest.mark.parametrize(
+    ("platform", "key", "typed", "kept"),
+    [
+        ("homeassistant", "url", "127.0.0.1:8123", "http://127.0.0.1:8123"),
+        ("homeassistant", "url", "https://home.example.org/", "https://home.example.org/"),
+        ("homeassistant", "url", "my home", "my home is no http:// or https:// address"),
+        ("homeassistant", "url", "ftp://home", "ftp://home is no http:// or https:// address"),
+        ("matrix", "homeserver", "matrix.org", "https://matrix.org"),
+        ("matrix", "user", "tailrace", "tailrace is no user's id on matrix; an id looks like @ada:example.org"),
+        ("slack", "token_env", "xoxb-1-2-a", "xoxb-1-2-a"),
+        ("slack", "token_env", "xapp-1", "xapp-… is the app-level token; the bot token is wanted, xoxb-…"),
+        ("slack", "app_token_env", "xoxb-1-2-a", "xoxb-… is the bot token; the app-level token is wanted, xapp-…"),
+    ],
+)
+def test_an_answer_is_kept_as_it_is_meant_or_told(platform: str, key: str, typed: str, kept: str) -> None:
+    try:
+        assert PLATFORMS[platform].tidied[key](typed) == kept
+    except OddAnswer as odd:
+        assert str(odd) == kept  # noqa: PT017 - either is an outcome
 
 
 async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:

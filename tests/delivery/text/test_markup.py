@@ -181,6 +181,12 @@ def test_a_table_has_even_columns() -> None:
     assert columns(table) == "name    n\n------  -\nx       1\nlonger"  # type: ignore[arg-type]
 
 
+def test_an_emoji_of_several_is_as_wide_as_one() -> None:
+    family, thumb = "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\U0001f44d\U0001f3fd"
+    [table] = blocks(f"| a | b |\n|--|--|\n| {family} | x |\n| {thumb} | y |")
+    assert columns(table) == f"a   b\n--  -\n{family}  x\n{thumb}  y"  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -14,7 +14,7 @@ from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Status, call, reply
 
 
 @asynccontextmanager
@@ -106,6 +106,34 @@ async def test_pairing_codes_approvals_and_tools_are_not_spoken(tmp_path: Path) 
         notices = {fired.data["kind"] for fired in home.fired if fired.type == "tailrace_notice"}
         assert notices == {"pairing", "approval", "tools"}
         assert any("--pair" in fired.data["text"] for fired in home.fired if fired.data.get("kind") == "pairing")
+
+
+@driven
+async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -> None:
+    async with served(tmp_path, Scenario(status=Status(400)), reply(), reply("Hello.")) as (home, _):
+        for text in ("fails", "says nothing", "/help", "/aprove", "hello"):
+            before = len(home.fired)
+            await home.fire("tailrace_message", {"text": text, "user": "ada"})
+            await home.until(lambda: len(home.fired) > before)  # noqa: B023 - it is called in this pass alone
+        assert [fired.data["text"] for fired in home.fired if fired.type == "tailrace_response"] == ["Hello."]
+        notices = [fired for fired in home.fired if fired.type == "tailrace_notice"]
+        assert [fired.data["kind"] for fired in notices] == ["failure", "failure", "notice", "notice"]
+        assert [fired.data["text"][0] for fired in notices] == ["⚠", "⚠", "/", "T"]
+
+
+@driven
+async def test_a_number_is_a_question_and_an_event_without_a_text_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, reply("The answer.")) as (home, provider):
+        await home.fire("tailrace_message", {"txt": "hello", "user": "ada"})
+        await home.fire("tailrace_message", {"text": 42, "user": "ada"})
+        await home.until(lambda: home.fired)
+        [request] = provider.requests
+        assert b'"42"' in request.body
+    assert [record.message for record in caplog.records if "understood" in record.message] == [
+        "an event tailrace_message was not understood: Object missing required field `text` - at `$.data`"
+    ]
 
 
 @driven

@@ -15,6 +15,7 @@ from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
     Attachment,
     Capabilities,
+    Failed,
     HookRequest,
     Inbox,
     Place,
@@ -210,6 +211,33 @@ async def test_stop_stops_and_says_so(tmp_path: Path) -> None:
         assert here.chat.texts[-1] == "Nothing is running."
 
 
+@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", "A new conversation begins.")])
+@driven
+async def test_what_there_is_of_an_answer_stands_above_the_word_that_it_was_stopped(
+    tmp_path: Path, command: str, told: str
+) -> None:
+    """Where nothing is shown before it is whole, too."""
+    async with town(tmp_path, SLOW, capabilities=Capabilities(windows=(Window(1, 3.0),))) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        await here.write(command)
+        await asyncio.sleep(30)
+        partial, last = here.chat.texts
+        assert LONG.startswith(partial)
+        assert last == told
+
+
+@driven
+async def test_a_stop_is_confirmed_though_its_answer_cannot_be_shown(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, capabilities=Capabilities(windows=(Window(1, 3.0),))) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        here.platform.fault = lambda _, action: Failed("away") if "word" in getattr(action, "text", "") else None
+        await here.write("/stop")
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("⏹ Stopped.",)
+
+
 @driven
 async def test_the_platforms_own_stop_button_stops_too(tmp_path: Path) -> None:
     async with town(tmp_path, SLOW) as here:
@@ -344,6 +372,34 @@ async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(t
         await asyncio.sleep(30)
         assert here.chat.texts[-1] == "It is gone."
         assert len(await here.runs()) == 1
+
+
+@driven
+async def test_a_plain_yes_leaves_the_open_question_open_and_is_told_how_to_answer(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Yes what?")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        for text in ("Yes!", "👍"):
+            await here.write(text)
+            await asyncio.sleep(10)
+            assert here.chat.texts[-1] == "A question is open: answer it with /approve or /deny. See /help."
+        await here.write("/approve")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "It is gone."
+        await here.write("yes")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "Yes what?", "nothing is open: it is a message like any other"
+
+
+@driven
+async def test_a_message_that_comes_in_place_of_an_answer_is_said_to_have_ended_the_question(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Hello.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(30)
+        await here.write("Something else.")
+        await asyncio.sleep(30)
+        [question] = [text for text in here.chat.texts if "rm -rf build" in text and "asks" in text]
+        assert question.endswith("⌛ Not executed: another message came in place of an answer")
 
 
 @driven

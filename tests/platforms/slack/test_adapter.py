@@ -39,6 +39,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
+from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
@@ -314,6 +315,29 @@ async def test_a_pressed_button_and_a_slash_command_arrive() -> None:
         assert stop.update_id != model.update_id
 
 
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("what is a mill?", "what is a mill?"),
+        ("stop words in German?", "stop words in German?"),
+        ("model railways of the world", "model railways of the world"),
+        ("deny", "/deny"),
+        ("deny it is not safe", "/deny it is not safe"),
+        ("approve session", "/approve session"),
+        ("model fake/other", "/model fake/other"),
+        ("/stop", "/stop"),
+        ("stpo", "/stpo"),
+        ("", "/help"),
+        ("/", "/help"),
+    ],
+)
+def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: str, text: str) -> None:
+    payload = {"command": "/tailrace", "text": typed, "channel_id": "D1", "user_id": "U9", "trigger_id": "1"}
+    update = parse_envelope("slash_commands", payload, BotAccount("U1"))
+    assert isinstance(update, MessageReceived)
+    assert update.text == text
+
+
 @driven
 async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
     async with FakeSlack() as slack, listening(slack) as (platform, inbox):
@@ -383,10 +407,10 @@ async def test_G88_what_was_not_taken_is_not_acknowledged_and_comes_again() -> N
 @driven
 async def test_wrong_tokens_are_permanent_and_never_shown() -> None:
     async with FakeSlack() as slack:
-        for tokens in (("xoxb-wrong", slack.app_token), (slack.token, "xapp-wrong")):
-            platform = SlackPlatform(*tokens, base_url=slack.api_url)
+        for bot, app_level, which in (("xoxb-wrong", slack.app_token, "bot"), (slack.token, "xapp-wrong", "app-level")):
+            platform = SlackPlatform(bot, app_level, base_url=slack.api_url)
             for attempt in (platform.run(CollectingInbox()), platform.check()):
-                with pytest.raises(PlatformError, match="token was refused") as refused:
+                with pytest.raises(PlatformError, match=f"the {which} token was refused") as refused:
                     await attempt
                 assert refused.value.permanent
                 assert "wrong" not in str(refused.value)

@@ -293,6 +293,10 @@ async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None
         with pytest.raises(PlatformError, match="the access token has expired") as refused:
             await platform.check()
         assert refused.value.permanent
+        whatsapp.fail("get", failure(100, "Unsupported get request", status=404))
+        told = rf"no number has the phone_number_id {whatsapp.phone_number_id}, .*Unsupported get request \(100\)"
+        with pytest.raises(PlatformError, match=told):
+            await platform.check()
 
 
 @pytest.mark.parametrize("secret", ["", " ", "\n"])

@@ -45,6 +45,7 @@ _LOGGER = logging.getLogger(__name__)
 _STORE_VERSION = 1
 _START_PATIENCE_S = 5.0  # a restart of the server takes about as long; whoever speaks waits no longer for a first word
 _SAVE_DELAY_S = 2.0
+_NO_ANSWER = "the model gave no answer"  # as the server says it, where it says nothing
 
 TailraceEntry: TypeAlias = "ConfigEntry[Assistant]"
 
@@ -242,7 +243,7 @@ class Assistant:
                     self._save_soon()
                 self._show(run_id, unheard, question)
             case Ended():
-                ending = await ending_of(self._hass, unheard.language, told)
+                ending = await ending_of(self._hass, unheard.language, told, said=bool(words))
                 if text := "".join([*words, *(["\n\n"] if words and ending else []), ending]):
                     self._show(run_id, unheard, text)
 
@@ -258,8 +259,10 @@ async def approval_question(hass: HomeAssistant, language: str, asked: Ask) -> s
     return await sentence(hass, language, key, command=asked.command or asked.tool_name, directory=asked.directory)
 
 
-async def ending_of(hass: HomeAssistant, language: str, ended: Ended) -> str:
-    """What has to be said of the run's end; empty where the answer speaks for itself."""
-    if ended.status == "failed":
-        return await sentence(hass, language, "failed", reason=ended.error)
-    return await sentence(hass, language, "stopped") if ended.status == "stopped" else ""
+async def ending_of(hass: HomeAssistant, language: str, ended: Ended, *, said: bool) -> str:
+    """What has to be said of the run's end; empty where the answer speaks for itself. `said`: there is one."""
+    if ended.status == "stopped":
+        return await sentence(hass, language, "stopped")
+    if ended.status == "failed" or not said:
+        return await sentence(hass, language, "failed", reason=ended.error or _NO_ANSWER)
+    return ""

@@ -56,12 +56,14 @@ _NEW_KEY = vol.Schema({vol.Required(CONF_API_KEY): _KEY})
 
 
 def _server_url(given: str) -> str | None:
-    """The server's address as it is kept; None for what is none. What the address of the API adds is left out."""
+    """The server's address as it is kept; None for what is none. One without a scheme is taken as it is typed into a
+    browser. What the address of the API adds is left out."""
+    given = given.strip()
     try:
-        url = URL(given.strip())
+        url = URL(given if "://" in given else f"http://{given}")
     except ValueError:
         return None
-    if url.scheme not in ("http", "https") or not url.host or url.user or url.password:
+    if url.scheme not in ("http", "https") or not url.host or " " in url.host or url.user or url.password:
         return None
     return str(url.with_query(None).with_fragment(None)).rstrip("/").removesuffix("/v1")
 

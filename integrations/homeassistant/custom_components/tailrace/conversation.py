@@ -167,11 +167,11 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
             yield _added(answer, question)
             return
         assistant.heard(run_id)
-        ending = await ending_of(self.hass, language, told)
+        ending = await ending_of(self.hass, language, told, said=bool(answer.words))
         if ending and answer.words:
             yield _added(answer, ending)
         elif ending:
-            answer.words, answer.failed = [ending], told.status == "failed"
+            answer.words, answer.failed = [ending], told.status != "stopped"
 
     async def _explained(self, failure: TailraceError, language: str, away: str = "unreachable") -> str:
         """The failure in a sentence; the entity is shown as unavailable where the server is."""

@@ -9,93 +9,33 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import getpass
 import os
+import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
+from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, load
-from tailrace.config.sections import (
-    Discord,
-    HomeAssistant,
-    Matrix,
-    PlatformSettings,
-    Slack,
-    Telegram,
-    WhatsApp,
-)
-from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
+from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
 PAIRING_TIMEOUT_S = 180.0
+REPLY_S = 5.0
 CONFIRM_S = 1.0  # the adapter confirms the code's message with its next request: else it would be a question
-
-
-class PlatformQuestions(NamedTuple):
-    """What connecting takes: the variables of secrets by their key, other keys, and how one gets them."""
-
-    section: type[PlatformSettings]
-    secrets: Mapping[str, str]
-    keys: Mapping[str, str]
-    where: str
-    pairing: str = "send {code} to {bot}"  # how one is paired; empty: no message comes without an open port
-    instead: Mapping[str, str] = {}  # secrets that serve in place of `secrets` where their variables are set
-    then: str = ""  # what is left to do on the platform
-
-
-PLATFORMS: Mapping[str, PlatformQuestions] = {
-    "telegram": PlatformQuestions(
-        Telegram, {"token_env": "TELEGRAM_BOT_TOKEN"}, {}, "@BotFather gives a token for /newbot"
-    ),
-    "discord": PlatformQuestions(
-        Discord, {"token_env": "DISCORD_BOT_TOKEN"}, {}, "the developer portal: your application, Bot, Reset Token"
-    ),
-    "slack": PlatformQuestions(
-        Slack,
-        {"token_env": "SLACK_BOT_TOKEN", "app_token_env": "SLACK_APP_TOKEN"},
-        {},
-        "your app: OAuth (xoxb-…), and Basic Information, App-Level Tokens (xapp-…)",
-    ),
-    "matrix": PlatformQuestions(
-        Matrix,
-        {"password_env": "MATRIX_PASSWORD"},
-        {"homeserver": "the homeserver, https://matrix.org", "user": "the bot's user, @bot:matrix.org"},
-        "an account of its own for the bot",
-        pairing="invite {bot} to a room that is not encrypted, and write {code} there",
-        instead={"token_env": "MATRIX_TOKEN"},
-    ),
-    "whatsapp": PlatformQuestions(
-        WhatsApp,
-        {
-            "token_env": "WHATSAPP_TOKEN",
-            "app_secret_env": "WHATSAPP_APP_SECRET",
-            "verify_token_env": "WHATSAPP_VERIFY_TOKEN",
-        },
-        {"phone_number_id": "the phone number's id"},
-        "the Meta app's dashboard: WhatsApp, API Setup",
-        pairing="",
-        then="at Meta, under WhatsApp, Configuration: the callback URL https://YOUR.HOST/platforms/whatsapp/webhook, "
-        "the verify token of WHATSAPP_VERIFY_TOKEN, and the field messages",
-    ),
-    "homeassistant": PlatformQuestions(
-        HomeAssistant,
-        {"token_env": "HASS_TOKEN"},
-        {"url": "its address, http://homeassistant.local:8123"},
-        "your profile in Home Assistant: Security, Long-lived access tokens",
-        pairing='in Developer tools, Events, fire tailrace_message with the data text: "{code}"',
-    ),
-}
+_ANY_CODE = re.compile(r"\d{6}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,10 +54,6 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\nnothing was changed\n")
         return INTERRUPTED
-
-
-class _MissingAnswer(Exception):
-    """What is missing or cannot be, in words."""
 
 
 class _Addition:
@@ -146,7 +82,7 @@ class _Addition:
             self._ask(config)
             sender = asyncio.run(self._connect(self._trial()))
             self._allow(sender)
-        except _MissingAnswer as mistake:
+        except OddAnswer as mistake:
             print_error(str(mistake))
             return USAGE
         except (PlatformError, TimeoutError) as exc:
@@ -157,19 +93,19 @@ class _Addition:
         return DONE
 
     def _ask(self, config: Config) -> None:
-        """Raises `_MissingAnswer`."""
+        """Raises `OddAnswer`."""
         keys = self._questions.section.__struct_fields__
         for given in self._args.set:
             key, equals, value = given.partition("=")
             if not equals or key not in keys:
-                raise _MissingAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
+                raise OddAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
             self._settings[key] = value
         self._check_ids([*self._args.allow])
         if self._asking:
             sys.stderr.write(f"{self._questions.where}; docs/platforms/{self._name}.md has the steps\n")
         for key, what in self._questions.keys.items():
             if key not in self._settings:
-                self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…")
+                self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…", key)
         if self._name == "matrix":
             self._check_ids([str(self._settings["user"])])
         for key, variable in self._wanted_secrets(config).items():
@@ -193,26 +129,45 @@ class _Addition:
     def _check_ids(self, users: list[str]) -> None:
         odd, example = odd_users(self._name, users)
         if odd:
-            raise _MissingAnswer(f"{', '.join(odd)} is no user's id on {self._name}; an id looks like {example}")
+            raise OddAnswer(f"{', '.join(odd)} is no user's id on {self._name}; an id looks like {example}")
 
-    def _answer(self, question: str, option: str) -> str:
+    def _answer(self, question: str, option: str, key: str) -> str:
         if not self._asking:
-            raise _MissingAnswer(f"{self._name} needs {option}")
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        if not (answer := input().strip()):
-            raise _MissingAnswer(f"{self._name} needs {option}")
-        return answer
+            raise OddAnswer(f"{self._name} needs {option}")
+
+        def typed_line() -> str:
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            return input()
+
+        return self._until_usable(typed_line, key, f"{self._name} needs {option}")
 
     def _secret(self, variable: str) -> str:
         if not self._asking:
             by_default = variable in self._questions.secrets.values()
             others = "".join(f", or {other}," for other in self._questions.instead.values() if by_default)
-            raise _MissingAnswer(f"{self._name} needs {variable}{others} in the environment")
-        value = getpass.getpass(f"{variable} (it is not shown): ", stream=sys.stderr).strip()
-        if not value or not value.isprintable():
-            raise _MissingAnswer(f"{self._name} needs {variable}")
-        return value
+            raise OddAnswer(f"{self._name} needs {variable}{others} in the environment")
+        key = next((key for key, usual in self._questions.secrets.items() if usual == variable), variable)
+        prompt = f"{variable} (it is not shown): "
+        return self._until_usable(
+            lambda: getpass.getpass(prompt, stream=sys.stderr), key, f"{self._name} needs {variable}"
+        )
+
+    def _until_usable(self, ask: Callable[[], str], key: str, missing: str) -> str:
+        """Asks again for what cannot be: what was typed before is not lost, and a password that is typed next does not
+        land in the shell. Raises `OddAnswer` where nothing more can be typed."""
+        tidied = self._questions.tidied.get(key, str)
+        while True:
+            try:
+                answer = ask().strip()
+                if answer and answer.isprintable():
+                    return tidied(answer)
+                why = missing
+            except EOFError:
+                raise OddAnswer(missing) from None
+            except OddAnswer as odd:
+                why = str(odd)
+            print_error(f"{why}; once more, or Ctrl-C")
 
     # ── trying it ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,8 +216,7 @@ class _Addition:
     def _allow(self, sender: Sender | None) -> None:
         allowed: list[str] = list(self._args.allow) or ([sender.id] if sender else [])
         if not allowed and self._asking and not self._questions.pairing:
-            allowed = [self._answer("your own id there: ", "--allow ID")]
-            self._check_ids(allowed)
+            allowed = [self._answer(f"{self._questions.own_id}: ", "--allow ID", "allow")]
         if allowed:
             self._settings["allow"] = [int(user) if user.isdecimal() else user for user in allowed]
 
@@ -292,43 +246,61 @@ class _Addition:
 class _PairingInbox:
     """Waits for the message that holds the code."""
 
-    def __init__(self, code: str) -> None:
-        self._code = code
-        self.sender: asyncio.Future[Sender] = asyncio.get_running_loop().create_future()
+    def __init__(self, platform: Platform, code: str) -> None:
+        self._platform, self._code = platform, code
+        self.paired: asyncio.Future[MessageReceived] = asyncio.get_running_loop().create_future()
 
     async def put(self, update: Update) -> None:
-        if isinstance(update, MessageReceived) and self._code in update.text and not self.sender.done():
-            self.sender.set_result(update.sender)
+        if not isinstance(update, MessageReceived) or self.paired.done():
+            return
+        if self._code in update.text:
+            self.paired.set_result(update)
+        elif _ANY_CODE.fullmatch(update.text.strip()):
+            await _reply(self._platform, update, "That is not the code in the terminal.")
 
     async def serves(self, sender: Sender) -> bool:
         """Whoever has sent the code will be."""
-        return self.sender.done() and self.sender.result() == sender
+        return self.paired.done() and self.paired.result().sender == sender
 
     def connected(self) -> None:
         pass
 
 
+async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:
+    """As well as it can be within `REPLY_S`: the terminal says the same."""
+    told = Send(f"add.{message.update_id}", text, markup=False, purpose="pairing")
+    with contextlib.suppress(PlatformError, TimeoutError):
+        async with asyncio.timeout(REPLY_S):
+            answer = await platform.perform(message.place, told)
+            if isinstance(answer, Flood):
+                await asyncio.sleep(answer.retry_after_s)
+                await platform.perform(message.place, told)
+
+
 async def _paired(platform: Platform, account: str, how: str) -> Sender | None:
     """Who sends the code to the bot; None where nobody does in time. Raises `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
-    inbox = _PairingInbox(code)
+    inbox = _PairingInbox(platform, code)
     bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
     told = how.format(code=code, bot=bot)
     sys.stderr.write(f"{told}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
     listening = asyncio.get_running_loop().create_task(platform.run(inbox))
     try:
         async with asyncio.timeout(PAIRING_TIMEOUT_S):
-            both: list[asyncio.Future[Any]] = [listening, inbox.sender]
+            both: list[asyncio.Future[Any]] = [listening, inbox.paired]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if inbox.paired.done():
+            await _reply(platform, inbox.paired.result(), "Paired. I answer here once the gateway runs.")
         await asyncio.wait([listening], timeout=CONFIRM_S)
     except TimeoutError:
         return None
     finally:
         listening.cancel()
         await asyncio.wait([listening])
-    if not inbox.sender.done():
+    if not inbox.paired.done():
         listening.result()  # raises why it ended
         return None
-    sender = inbox.sender.result()
-    sys.stderr.write(f"✓ {sender.name or sender.id} ({sender.id}) is served\n")
+    sender = inbox.paired.result().sender
+    named = f"{sender.name} ({sender.id})" if sender.name else sender.id
+    sys.stderr.write(f"✓ {named} is served\n")
     return sender

@@ -16,7 +16,8 @@ from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import ToolFile
-from tailrace.runs.approval_words import RUN_OVER
+from tailrace.runs.approval_words import RUN_OVER, WRITTEN_OVER
+from tailrace.runs.signals import NEWER_MESSAGE
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
@@ -250,12 +251,13 @@ class Outline:
                     if not self._edits:
                         self._note(f"d{approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
 
-    def _close_questions(self) -> None:
+    def _close_questions(self, failure: events.RunFailure | None) -> None:
         """A run that is stopped leaves its question open in the log. In the chat it has an end: no button that does
         nothing, and a word on what became of the command."""
+        ended_by = WRITTEN_OVER if failure is not None and failure.code == NEWER_MESSAGE else RUN_OVER
         for approval_id, slot in self._approvals.items():
             if slot.approval.decision is None:
-                self._approval(events.ApprovalAnswered(approval_id, "deny", RUN_OVER))
+                self._approval(events.ApprovalAnswered(approval_id, "deny", ended_by))
 
     def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
@@ -292,7 +294,7 @@ class Outline:
     def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text, and whether it was cut."""
         self._show_files()
-        self._close_questions()
+        self._close_questions(finished.error)
         if finished.output:
             self._bubble().replace(self._presenter.answer(finished))
         elif self.answer is not None:
@@ -310,7 +312,7 @@ class Outline:
                 case _:
                     pass
         ending = self._presenter.ending(finished, shown=bool(finished.output.strip()))
-        self._note(ENDING, ending, purpose="answer")
+        self._note(ENDING, ending, purpose="failure")
 
     def _restore(self, state: events.Snapshot) -> None:
         """For a compacted log: texts and tools are known, their order among each other is not."""

@@ -21,6 +21,8 @@ INDENT = "  "  # of what belongs to an item of a list, a level
 _DISCORD_MARK = re.compile(
     r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])|(?P<anywhere>[\\*_~|`\[])", re.MULTILINE
 )
+# What takes no place of its own: an emoji that is joined to the one before it, shades of skin, and the joiners.
+_JOINED = re.compile("\\u200d[\\u2600-\\u27bf\\U0001f300-\\U0001faff]|[\\u200d\\ufe0e\\ufe0f\\U0001f3fb-\\U0001f3ff]")
 _DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
@@ -43,8 +45,9 @@ def columns(table: md.Table) -> str:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
+    joined = _JOINED.sub("", text)
     return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in joined
     )
 
 

@@ -55,7 +55,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 
 
 class _Data(msgspec.Struct):
-    text: str
+    text: str | int | float  # YAML makes a number of `text: 42`
     user: str = ""
     conversation_id: str | None = None
 
@@ -255,7 +255,7 @@ async def _put_updates(
         try:
             update = read(event.event)
         except msgspec.DecodeError as exc:
-            log.warning("an event was not understood: %s", exc)
+            log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
             continue
         if update is not None:
             await inbox.put(update)
@@ -266,7 +266,7 @@ def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
     fired = msgspec.json.decode(content, type=_MessageEvent)
     sender = fired.data.user or fired.context.user_id or ""
     update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
-    return _received(update_id, fired.data.text, sender, fired.data.conversation_id)
+    return _received(update_id, str(fired.data.text), sender, fired.data.conversation_id)
 
 
 def _parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:

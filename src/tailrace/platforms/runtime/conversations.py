@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +19,16 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, command_meant, is_allowed, is_for_us
+from tailrace.delivery.inbound import (
+    ChatCommand,
+    Pastes,
+    RecentIds,
+    command_in,
+    command_meant,
+    is_allowed,
+    is_for_us,
+    is_yes_or_no,
+)
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
@@ -90,7 +100,7 @@ class Conversations:
                 raise
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
             log.exception("%s: a message could not be handled", self._platform.name)
-            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id)
+            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id, "failure")
         except BaseException:
             self._recent.forget(update.update_id)
             raise
@@ -163,15 +173,20 @@ class Conversations:
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _message(self, message: MessageReceived) -> None:
+        place = message.place
         command = command_in(message.text) if not message.attachments else None
-        if command is not None and (message.place.kind == "private" or message.addressed):
+        if command is not None and (place.kind == "private" or message.addressed):
             await self._command(message, command)
             return
-        if message.place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
+        if place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            self._say(message.place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
+            self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
-        if not is_for_us(message, self._settings.respond) and not await self._goes_on(message.place):
+        if not is_for_us(message, self._settings.respond) and not await self._goes_on(place):
+            return
+        if not message.attachments and is_yes_or_no(message.text) and await self._open_approval(place, message.sender):
+            # As a question it would end the run that asks.
+            self._say(place, "A question is open: answer it with /approve or /deny. See /help.", message.update_id)
             return
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
@@ -191,7 +206,7 @@ class Conversations:
                 await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
-            self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id)
+            self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id, "failure")
 
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
@@ -318,17 +333,18 @@ class Conversations:
             ]
         return found
 
-    async def _stop(self, place: Place, sender: Sender) -> bool:
-        """Whether there was something to stop."""
-        running = await self._running(place, sender)
-        for run in running:
-            await self._app.agents.stop(run.id, by=self._requester(sender))
-        return bool(running)
+    async def _stop(self, place: Place, sender: Sender) -> list[str]:
+        """The runs that there were to stop."""
+        running = [run.id for run in await self._running(place, sender)]
+        for run_id in running:
+            await self._app.agents.stop(run_id, by=self._requester(sender))
+        return running
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _command(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
+        stopped: list[str] = []
         match command.name:
             case "approve" | "deny":
                 asked = await self._open_approval(place, sender)
@@ -340,11 +356,12 @@ class Conversations:
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
                 return
             case "stop":
-                text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
+                stopped = await self._stop(place, sender)
+                text = "⏹ Stopped." if stopped else "Nothing is running."
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":
-                await self._stop(place, sender)
+                stopped = await self._stop(place, sender)
                 self._yolo.discard(await self._session(place))
                 await self._chats.update(place.key, lambda known: replace(known, generation=known.generation + 1))
                 text = "A new conversation begins."
@@ -358,11 +375,12 @@ class Conversations:
                 text = await self._status(place, sender)
             case "help" | "start":
                 text = HELP
-        self._say(place, text, key)
+        self._say(place, text, key, below=stopped)
 
-    def _say(self, place: Place, text: str, key: str) -> None:
-        """The text names commands as they are typed here."""
-        self._deliveries.say(place, with_mark(text, self._platform.capabilities(place).command_mark), key)
+    def _say(self, place: Place, text: str, key: str, *, below: Collection[str] = ()) -> None:
+        """The text names commands as they are typed here. It stands below what there is of these runs' answers."""
+        shown = with_mark(text, self._platform.capabilities(place).command_mark)
+        self._deliveries.say(place, shown, key, below=below)
 
     async def _model(self, place: Place, name: str) -> str:
         if not name:

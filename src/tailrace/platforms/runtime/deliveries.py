@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Iterator
 from itertools import count
 
 import msgspec
@@ -28,11 +29,14 @@ from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.ports import Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.recovery import take_over as claim_orphan
 
 log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
+ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
+BELOW_S = 10.0  # for what a message of our own stands below
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -75,19 +79,30 @@ class Deliveries(RunHost["_Delivery"]):
     def may_send(self) -> bool:
         return self._lease is None or self._lease.holds
 
-    def say(self, place: Place, text: str, key: str, purpose: Purpose = "answer") -> None:
-        """A message of our own, as soon as the chat's budget allows."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose))
+    def say(
+        self, place: Place, text: str, key: str, purpose: Purpose = "notice", *, below: Collection[str] = ()
+    ) -> None:
+        """A message of our own, as soon as the chat's budget allows. `below`: runs whose answers it stands below,
+        unless they take longer than `BELOW_S` to be shown."""
+        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose, below))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    async def _say(self, place: Place, text: str, key: str, purpose: Purpose) -> None:
+    async def _say(self, place: Place, text: str, key: str, purpose: Purpose, below: Collection[str]) -> None:
+        if showing := [task for run_id, task in self._showing() if run_id in below]:
+            await asyncio.wait(showing, timeout=BELOW_S)
         try:
             await deliver_text(self._platform, self._lines.to(place), place, text, key=key, purpose=purpose)
         except TailraceError as exc:
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
+
+    def _showing(self) -> Iterator[tuple[str, asyncio.Task[None]]]:
+        """The runs that are being shown by this process."""
+        for hosted in self._hosted.values():
+            if hosted.execution is not None:
+                yield hosted.execution.consumer.spec.run_id, hosted.task
 
     def wake(self) -> None:
         """The platform is connected: what waits for another try is tried now."""
@@ -100,7 +115,10 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back."""
+        back. What needs another token first is given back at once."""
+        for delivery in self.executions:
+            if delivery.consumer.needs_operator:
+                delivery.consumer.leave()
         await self._wait(timeout_s)
         for delivery in self.executions:
             delivery.consumer.suspend()
@@ -129,11 +147,27 @@ class Deliveries(RunHost["_Delivery"]):
 
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""
-        self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown")
+        self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown", "failure")
 
     def _wants(self, run: Run) -> bool:
         accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
+
+    async def see_to_other_accounts(self) -> None:
+        """What waits for an account that neither this config nor another process has: nobody shows it, and nothing else
+        would say so. The log does at each start, and after `ANOTHER_ACCOUNT_S` it is given up."""
+        await self._processes.look()
+        for run in await self._journal.orphans():
+            if run.new.kind != DELIVERY or platform_of(run) != self._platform.name or self._wants(run):
+                continue
+            if self._processes.successors(serving=account_of_delivery(run)):
+                continue
+            of = f"{self._platform.name}: the answer of run {run.new.input.get('run_id')}"
+            if self._clock() - run.created_at < ANOTHER_ACCOUNT_S:
+                log.warning("%s waits for another bot than the config has; it is given up after a day", of)
+            elif claimed := await claim_orphan(self._journal, run.id, self._owner, lease_s=self._lease_s):
+                await Ledger(self._journal, claimed).close(error="its bot is no longer in the config")
+                log.warning("%s is given up: its bot is no longer in the config", of)
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)

@@ -241,7 +241,14 @@ class PlatformRunner:
     async def _serve(self) -> None:
         async with FlatTaskGroup() as group:
             group.create_task(self._stay_connected())
+            group.create_task(self._see_to_other_accounts())
             group.create_task(self.deliveries.keep_recovering(self._processes, at_once=True, shared=False))
+
+    async def _see_to_other_accounts(self) -> None:
+        try:
+            await self.deliveries.see_to_other_accounts()
+        except JournalError as exc:
+            log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
 
     async def _stay_connected(self) -> None:
         """Reconnects with backoff. Every failure is logged, and none leaves this task. A platform that must not try a

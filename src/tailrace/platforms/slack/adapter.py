@@ -52,6 +52,7 @@ EDIT = msgspec.structs.replace(
 )
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
+BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 PING_S = 5.0  # between checks that the socket is alive
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
 _MARK = "tailrace_message"  # the metadata by which a message of ours is found again
@@ -201,7 +202,7 @@ class SlackPlatform(BasePlatform):
             me = await self._who()
             socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=PING_S)
         except (SlackApiError, *NO_ANSWER) as exc:
-            raise self._error(exc) from exc
+            raise self._error(exc, BOT_TOKEN) from exc
         socket.socket_mode_request_listeners.append(keep)
         try:
             socket.wss_uri = await socket.issue_new_wss_url()  # `connect` would try for ever
@@ -213,7 +214,7 @@ class SlackPlatform(BasePlatform):
                     await inbox.put(update)
                 await socket.send_socket_mode_response(SocketModeResponse(request.envelope_id))
         except (SlackApiError, *NO_ANSWER) as exc:
-            raise self._error(exc) from exc
+            raise self._error(exc, APP_TOKEN) from exc
         finally:
             await _close(socket)
 
@@ -226,21 +227,24 @@ class SlackPlatform(BasePlatform):
         return self._me
 
     async def check(self) -> str:
+        token = BOT_TOKEN
         try:
             answer = await self._call("auth.test")
+            token = APP_TOKEN
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
-            raise self._error(exc) from exc
+            raise self._error(exc, token) from exc
         return f"{answer.get('user')} in {answer.get('team')}"
 
     async def close(self) -> None:
         if self._web.session is not None:
             await self._web.session.close()
 
-    def _error(self, error: Exception) -> PlatformError:
+    def _error(self, error: Exception, token: str) -> PlatformError:
+        """`token`: the one that the request was made with."""
         code = code_of(error) if isinstance(error, SlackApiError) else ""
         if code in _BAD_TOKEN:
-            return PlatformError(f"a token was refused ({code})", platform=self.name, permanent=True)
+            return PlatformError(f"{token} was refused ({code})", platform=self.name, permanent=True)
         return PlatformError(code or no_connection(error), platform=self.name)
 
 

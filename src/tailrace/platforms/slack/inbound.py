@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from tailrace.delivery.inbound import with_command_mark
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 
-OWN_COMMAND = "/tailrace"  # `/tailrace stop` is /stop: for workspaces where the short names are taken
+# `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
+OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast")  # subtypes of messages that people write
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 _LINK = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|[^>]*)?>")
@@ -83,13 +85,13 @@ def _button(payload: dict[str, Any], pressed: dict[str, Any]) -> ButtonPressed |
 def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     """Slack says neither in which thread a command was given nor gives it an id; `trigger_id` serves as one."""
     text = str(payload.get("text") or "")
-    asked = f"/{text.lstrip('/')}" if command == OWN_COMMAND else f"{command} {text}".strip()
+    asked = with_command_mark(text) if command == OWN_COMMAND else f"{command} {text}".strip()
     user = payload["user_id"]
     return MessageReceived(
         update_id=f"command:{payload.get('trigger_id')}",
         place=_place(payload["channel_id"], "", user, payload.get("team_id")),
         sender=Sender(user, str(payload.get("user_name") or "")),
-        text=asked if asked != "/" else "/help",
+        text=asked if asked.strip("/") else "/help",
         addressed=True,
     )
 

@@ -44,6 +44,7 @@ PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
 _PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
 _TOKEN = frozenset({0, 190})  # the access token is no longer good
+_NO_SUCH_THING = 100
 _EXPLAINED = {
     0: "the access token is not valid: make a new one, and set it where token_env says",
     190: "the access token has expired: make a new one, and set it where token_env says",
@@ -241,7 +242,13 @@ class WhatsAppPlatform(BasePlatform):
 
     async def check(self) -> str:
         fields = "display_phone_number,verified_name"
-        number = await self._get(self._url(f"{self._number}?fields={fields}"))
+        try:
+            number = await self._get(self._url(f"{self._number}?fields={fields}"))
+        except PlatformError as exc:
+            if isinstance(exc.__cause__, _Refusal) and exc.__cause__.trouble.code == _NO_SUCH_THING:
+                why = f"no number has the phone_number_id {self._number}, or the token is not for it: {exc.__cause__}"
+                raise PlatformError(why, platform=self.name) from exc
+            raise
         return f"{number.display_phone_number} ({number.verified_name})"
 
     async def close(self) -> None:
