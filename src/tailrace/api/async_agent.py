@@ -219,7 +219,7 @@ def _check_question(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"a question is a str, not {type(text).__name__}")
     if not text.strip():
-        raise TailraceError("nothing was asked: the question is empty")
+        raise TailraceError("nothing was asked: the text is empty")
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,4 @@
-"""The agent as a library: `Agent` for async code, `AIAgent` for code that wants a blocking call and a callback.
-
-Owns the second, whose loop runs in a thread of its own; the first is `async_agent`'s.
-"""
+"""The agent for code that wants a blocking call and a callback: its loop runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from tailrace.async_agent import Agent, Answer, OnApproval, RunResult, RunStream
-from tailrace.callback_text import CallbackText
+from tailrace.api.async_agent import Agent, Answer, OnApproval, RunResult, RunStream
+from tailrace.api.callback_text import CallbackText
 from tailrace.errors import TailraceError
 from tailrace.events import (
     AnyEvent,
@@ -26,8 +23,6 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire import chat
-
-__all__ = ["AIAgent", "Agent", "Answer", "OnApproval", "RunResult", "RunStream"]
 
 T = TypeVar("T")
 _LAST_WORDS_S = 5.0  # how long an interrupted conversation waits for its turn to end

@@ -1,6 +1,6 @@
 """What the events of a turn are to a callback that takes text: each piece of the answer, and the end of each response.
 
-Values only: who calls the callback, and in which thread, is `api`'s affair.
+Values only: who calls the callback, and in which thread, is `blocking_agent`'s affair.
 """
 
 from __future__ import annotations
