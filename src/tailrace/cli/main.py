@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
 NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
+# What other programs call it, as the only word: nobody asks a model that.
+ELSEWHERE = {
+    "setup": "init",
+    "configure": "init",
+    "config": "init",
+    "install": "add",
+    "start": "serve",
+    "status": "runs",
+}
 # A closed pipe, a full disk, a quota, a limit of size.
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOG_LEVELS = ("debug", "info", "warning")
@@ -135,7 +144,8 @@ def _with_command(argv: list[str]) -> list[str]:
         return argv
     if first == "help":
         return ["--help"]
-    if not first.startswith("-") and (meant := near_command(first)):
+    meant = ELSEWHERE.get(first.lower()) if len(argv) == 1 else None
+    if not first.startswith("-") and (meant := meant or near_command(first)):
         print_error(f"no command {first!r}; did you mean {meant}? A question in quotes is asked")
         raise SystemExit(USAGE)
     return [DEFAULT_COMMAND, *argv]
