@@ -6,22 +6,41 @@ Pure. No provider's count of such an attempt comes any more: the process that go
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias, assert_never
 
 import msgspec
 
 from tailrace.events import (
+    ApprovalFact,
+    AttemptFact,
     AttemptStarted,
+    Commentary,
+    Delivered,
     Entry,
+    GatewayNotice,
+    HistoryFact,
     LlmDelta,
+    LongToolHint,
     MessageChunk,
     MessageRecorded,
+    MessageStop,
     ProviderEvents,
     ReasoningChunk,
+    RunFact,
     RunForked,
+    SequenceFact,
+    Snapshot,
     StepFailed,
     StepFinished,
     ToolArgumentsChunk,
+    ToolCallChunk,
+    ToolCallFinished,
     UsageRecorded,
+)
+
+_Bookkeeping: TypeAlias = RunFact | AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+_NoPart: TypeAlias = (
+    MessageStop | Commentary | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
 )
 
 
@@ -77,8 +96,10 @@ def lost_by_steps(entries: Iterable[Entry]) -> dict[str, LostAttempt]:
                 found.pop("", None)
             case RunForked():
                 found = {}  # the other run has them
-            case _:
+            case _ if isinstance(event, _NoPart):
                 pass
+            case _:
+                assert_never(event)
     return {
         block_id: LostAttempt(each.number, each.provider, each.model, each.text_chars, each.other_chars)
         for block_id, each in found.items()

@@ -161,7 +161,7 @@ async def test_events_and_sentences_arrive_with_who_and_where() -> None:
 async def test_an_event_that_makes_no_sense_is_passed_over() -> None:
     async with FakeHomeAssistant() as home, connected(home) as (_, inbox):
         await home.fire("tailrace_message", {"words": "hello"})
-        await home.fire("tailrace_message", {"text": 5})
+        await home.fire("tailrace_message", {"text": ["hello"]})
         await home.fire("tailrace_message", {"text": "hello"})
         [update] = await inbox.wait_for(1)
         assert isinstance(update, MessageReceived)

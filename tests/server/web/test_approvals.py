@@ -237,7 +237,7 @@ async def test_what_waits_anywhere_is_decided_from_any_view(
         await tab.size(*size)
         _, run = await server.json("POST", "/runs", {"input": "Launch it elsewhere.", "session": "another"})
         await tab.until("document.querySelector('.inbox-badge')?.textContent === '1 waiting'")
-        assert await tab.value("document.title.startsWith('(1) ')")
+        await tab.until("document.title.startsWith('(1) ')")
         assert await tab.value("document.querySelectorAll('#waiting button').length") == 0, "of another conversation"
         await server.json("POST", "/runs", {"input": "And once more.", "session": "a third"})
         if inspected:

@@ -229,17 +229,15 @@ def _uncounted_attempts(log: Sequence[Entry]) -> Iterator[str]:
     spoke: set[tuple[str, tuple[int, str, str]]] = set()
     counted: Counter[tuple[int, str, str]] = Counter()
     for entry in log:
-        match entry.event:
-            case AttemptStarted(provider, model, block_id):
-                begun[block_id] = (entry.attempt, provider, model)
-            case LlmDelta(block_id=block_id) if _is_of(begun.get(block_id), entry.attempt):
-                spoke.add((block_id, begun[block_id]))
-            case MessageChunk(text) if _is_of(begun.get(""), entry.attempt) and without_warning(text):
-                spoke.add(("", begun[""]))
-            case UsageRecorded(provider=provider, model=model):
-                counted[entry.attempt, provider, model] += 1
-            case _:
-                pass
+        event: AnyEvent = entry.event
+        if isinstance(event, AttemptStarted):
+            begun[event.block_id] = (entry.attempt, event.provider, event.model)
+        elif isinstance(event, LlmDelta) and _is_of(begun.get(event.block_id), entry.attempt):
+            spoke.add((event.block_id, begun[event.block_id]))
+        elif isinstance(event, MessageChunk) and _is_of(begun.get(""), entry.attempt) and without_warning(event.text):
+            spoke.add(("", begun[""]))
+        elif isinstance(event, UsageRecorded):
+            counted[entry.attempt, event.provider, event.model] += 1
     owed = Counter(attempt for _, attempt in spoke)
     for attempt, times in owed.items():
         if counted[attempt] < times:
