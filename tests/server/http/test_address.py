@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,34 +40,3 @@ async def test_what_is_no_name_is_said_in_one_line() -> None:
         Address("x..y", 0).share(2)
     with pytest.raises(ConfigError, match=r"server\.host: 'x\.\.y' is no name of a host"):
         await Address("x..y", 0).listen(asyncio.Protocol)
-
-
-async def test_connections_without_a_file_for_them_wait_and_the_log_says_so() -> None:
-    program = Path(__file__).with_name("few_files.py")
-    server = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(program), "40"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    assert server.stderr is not None
-    port = int(await server.stdout.readline())
-    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
-    line = (await server.stderr.readline()).decode()
-    greeted: list[int] = []
-
-    async def greet(number: int) -> None:
-        reader, writer = clients[number]
-        assert await reader.readline() == b"hello\n", "it was cut off"
-        greeted.append(number)
-        writer.close()  # its file serves another one
-
-    await asyncio.gather(*map(greet, range(len(clients))))
-    server.stdin.close()
-    rest = (await server.stderr.read()).decode()
-    assert await server.wait() == 0
-    assert len(greeted) == 60
-    assert line.startswith("WARNING connections wait, for want of files or memory (Too many open files): ")
-    assert rest == "", "one line a minute"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tailrace.server")
 BACKLOG: Final = 1024
-WARN_EVERY_S: Final = 60.0
 PAUSE_S: Final = 1.0  # without file descriptors or memory for one more connection
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -53,12 +52,10 @@ class Address:
 
     async def listen(self, connect: Connect) -> Listening:
         """Raises `ConfigError` where the address cannot be bound."""
-        loop = asyncio.get_running_loop()
-        if not isinstance(loop, asyncio.BaseEventLoop):
-            # uvloop closes the connections that it has no file for, and says nothing; asyncio lets them wait.
-            return _Accepting(await asyncio.to_thread(self._bind), connect, at_once=BACKLOG, owned=True)
         try:
-            return await loop.create_server(connect, self.host or None, self.port, backlog=BACKLOG)
+            return await asyncio.get_running_loop().create_server(
+                connect, self.host or None, self.port, backlog=BACKLOG
+            )
         except (OSError, UnicodeError) as exc:
             raise self._refused(exc) from exc
 
@@ -75,9 +72,6 @@ class Address:
 
     def share(self, workers: int) -> SharedAddress:
         """Binds the address now, for so many processes. Raises `ConfigError` where it cannot be bound."""
-        return SharedAddress(self, self._bind(), workers)
-
-    def _bind(self) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         missing: OSError | None = None
         try:
@@ -95,7 +89,7 @@ class Address:
             for listener in sockets:
                 listener.close()
             raise self._refused(exc) from exc
-        return sockets
+        return SharedAddress(self, sockets, workers)
 
 
 def _bound(family: int, name: tuple[object, ...]) -> socket.socket:
@@ -136,15 +130,10 @@ class SharedAddress:
 
 
 class _Accepting:
-    """Accepts up to `at_once` connections a turn from each socket: one, so that other processes have their share of a
-    burst. `owned`: the sockets are closed with it."""
+    """Accepts one connection a turn from each socket, so that other processes have their share of a burst."""
 
-    def __init__(
-        self, sockets: Sequence[socket.socket], connect: Connect, *, at_once: int = 1, owned: bool = False
-    ) -> None:
+    def __init__(self, sockets: Sequence[socket.socket], connect: Connect) -> None:
         self.sockets = sockets
-        self._at_once, self._owned = at_once, owned
-        self._warn_at = 0.0
         self._connect = connect
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
@@ -153,28 +142,17 @@ class _Accepting:
             self._loop.add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(self._at_once):
-            try:
-                connection, _ = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
-                return  # another process was first, or the client has gone again
-            except OSError as exc:
-                if exc.errno not in _NO_ROOM:
-                    raise
-                self._pause(listener, exc)
-                return
-            self._begin(connection)
-
-    def _pause(self, listener: socket.socket, exc: OSError) -> None:
-        """Those that are not accepted wait: they are in the listener's queue."""
-        if (now := self._loop.time()) >= self._warn_at:
-            self._warn_at = now + WARN_EVERY_S
-            advice = "raise the limit of open files (LimitNOFILE, ulimit -n) or lower server.max_requests"
-            log.warning("connections wait, for want of files or memory (%s): %s", exc.strerror, advice)
-        self._loop.remove_reader(listener)
-        self._loop.call_later(PAUSE_S, self._accept_again, listener)
-
-    def _begin(self, connection: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return  # another process was first, or the client has gone again
+        except OSError as exc:
+            if exc.errno not in _NO_ROOM:
+                raise
+            log.warning("no connection is accepted for %g s: %s", PAUSE_S, exc.strerror)
+            self._loop.remove_reader(listener)
+            self._loop.call_later(PAUSE_S, self._accept_again, listener)
+            return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a token is not held back for the next one
         opening = self._loop.create_task(self._open(connection))
@@ -195,5 +173,3 @@ class _Accepting:
         self._closed = True
         for listener in self.sockets:
             self._loop.remove_reader(listener)
-            if self._owned:
-                listener.close()
