@@ -36,10 +36,10 @@ class UnreadablePrompt(TailraceError):
 
 def message_of(blocks: Sequence[PromptBlock]) -> Message:
     """The user's message. Raises `UnreadablePrompt`."""
-    parts = [_part_of(block) for block in blocks]
-    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+    message = Message("user", tuple(_part_of(block) for block in blocks))
+    if message.is_blank:
         raise UnreadablePrompt("the prompt is empty")
-    return Message("user", tuple(parts))
+    return message
 
 
 def _part_of(block: PromptBlock) -> Part:

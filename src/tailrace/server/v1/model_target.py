@@ -15,7 +15,7 @@ from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool, Text
+from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -84,7 +84,7 @@ def turn_spec(
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
-    if last.role == "user" and not any(not isinstance(part, Text) or part.text.strip() for part in last.parts):
+    if last.role == "user" and last.is_blank:
         param = "input" if client_request.dialect == "responses" else "messages"
         raise ApiError(400, "nothing was asked: the last message is empty", param=param)
     frontend_task = _is_frontend_task(request)
