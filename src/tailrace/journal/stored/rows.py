@@ -90,7 +90,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterable[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
     if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
         (entry,) = entries
-        events = _ENCODER.encode_lines((entry.event,))
+        events = _ENCODER.encode_lines([entry.event])  # a list: of a tuple, msgspec 0.22 never frees the iterator
         return (Row(entry.seq, entry.seq, entry.attempt, crc32(events), events),)
     attempts = {entry.attempt for entry in entries}
     if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
