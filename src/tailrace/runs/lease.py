@@ -14,6 +14,7 @@ from tailrace.ports import Journal, Lease
 log = logging.getLogger("tailrace.runs")
 LEASE_S = 10.0  # `store.lease_s` by default: a process that stops renewing loses its runs after so long
 RENEWALS_PER_LEASE = 3  # two may fail or come late before another process may claim
+TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by itself costs as much as several tokens
 
 
 @asynccontextmanager
@@ -34,8 +35,10 @@ async def held(journal: Journal, lease: Lease, *, lease_s: float = LEASE_S) -> A
 
 
 async def _renew(journal: Journal, lease: Lease, lease_s: float) -> None:
+    loop, period_s = asyncio.get_running_loop(), lease_s / RENEWALS_PER_LEASE
     while True:
-        await asyncio.sleep(lease_s / RENEWALS_PER_LEASE)
+        early_s = (loop.time() + period_s) % min(TOGETHER_S, period_s / 4)
+        await asyncio.sleep(period_s - early_s)
         try:
             await journal.renew(lease, lease_s=lease_s)
         except (StaleEpoch, RunSealed):
