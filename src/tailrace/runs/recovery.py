@@ -29,6 +29,7 @@ from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import stop_failure, stop_signal
 
 MAX_KILLS = 3
+_LOOKED_AT: frozenset[type] = frozenset({RunFinished, GatewayNotice})  # by class: `isinstance` costs every token more
 _NOTICE = b"gateway_notice"  # the last entry of a run that was just parked
 
 
@@ -214,7 +215,7 @@ async def follow(
 
 
 def _take_unless_last(take: Callable[[Batch], bool], batch: Batch) -> bool:
-    return not isinstance(batch[-1].event, (RunFinished, GatewayNotice)) and take(batch)
+    return batch[-1].event.__class__ not in _LOOKED_AT and take(batch)
 
 
 async def follow_pages(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[LogPage, None]:

@@ -77,7 +77,7 @@ class _AgentAnswer:
 
         def encoded(batch: Batch) -> bytes:
             for entry in batch:
-                if isinstance(entry.event, AttemptStarted):
+                if entry.event.__class__ is AttemptStarted:
                     encoder.new_attempt(entry.event.provider)
             return _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun)
 
