@@ -165,6 +165,39 @@ async def test_a_signed_message_arrives() -> None:
 
 
 @driven
+async def test_a_person_whose_username_hides_the_number_is_heard_and_answered() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("", "Ada", user_id="US.13491208655302741918"), CollectingInbox()
+        assert await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello")) == 200
+        [message] = inbox.updates
+        assert (message.sender, message.place.key) == (Sender(ada.user_id, "Ada"), f"whatsapp:{ada.user_id}")
+        assert isinstance(await platform.perform(message.place, Send("k", "Hello, Ada.")), Sent)
+        assert ada.texts == ["Hello, Ada."]
+
+
+@driven
+async def test_who_has_a_number_and_an_id_is_known_by_the_number() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001", "Ada", user_id="US.13491208655302741918"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello"))
+        assert [(update.sender, update.place.key) for update in inbox.updates] == [(Sender("15550001", "Ada"), ADA.key)]
+
+
+def test_a_message_that_was_not_delivered_names_who_has_no_number_by_the_id(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("", user_id="US.134912")
+            body = whatsapp.not_delivered(ada, 131026, "Message undeliverable")
+            assert await deliver(whatsapp, platform, CollectingInbox(), body) == 200
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    [record] = caplog.records
+    assert record.getMessage() == "a message to US.134912 was not delivered: Message undeliverable (131026)"
+
+
+@driven
 async def test_J120_only_the_raw_body_with_its_own_signature_is_taken() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()

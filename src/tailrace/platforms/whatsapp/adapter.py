@@ -156,7 +156,9 @@ class WhatsAppPlatform(BasePlatform):
         )
 
     async def _send_message(self, place: port.Place, message: dict[str, Any]) -> port.AnyReply:
-        asked = {"recipient_type": "individual", "to": place.chat, **message}
+        # The id of a person whose number is not known (US.1349…) has a field of its own.
+        address = "to" if place.chat.isdecimal() else "recipient"
+        asked = {"recipient_type": "individual", address: place.chat, **message}
         result = await self._post(asked)
         if not result.messages:
             raise _UnclearResponse("no message id in the answer")

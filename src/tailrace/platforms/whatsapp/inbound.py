@@ -42,11 +42,12 @@ class _Interactive(msgspec.Struct):
     list_reply: _Words | None = None
 
 
-class _Message(msgspec.Struct, rename={"sender": "from"}):
+class _Message(msgspec.Struct, rename={"number": "from"}):
     id: str
     type: str
     timestamp: str
-    sender: str = ""
+    number: str = ""  # empty where the person has a username and Meta does not show their number
+    from_user_id: str = ""
     text: _Words | None = None
     image: _Media | None = None
     document: _Media | None = None
@@ -54,6 +55,11 @@ class _Message(msgspec.Struct, rename={"sender": "from"}):
     video: _Media | None = None
     button: _Words | None = None
     interactive: _Interactive | None = None
+
+    @property
+    def sender(self) -> str:
+        """The number where Meta tells it: it is what `allow` has, and what the conversation had before a username."""
+        return self.number or self.from_user_id
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -73,6 +79,7 @@ class _Status(msgspec.Struct):
     id: str
     status: str
     recipient_id: str = ""
+    recipient_user_id: str = ""
     errors: list[Trouble] = []
 
 
@@ -82,6 +89,7 @@ class _Profile(msgspec.Struct):
 
 class _Contact(msgspec.Struct):
     wa_id: str = ""
+    user_id: str = ""
     profile: _Profile = msgspec.field(default_factory=_Profile)
 
 
@@ -133,13 +141,13 @@ def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple
     for value in notification.values(phone_number_id):
         for status in value.statuses:
             for trouble in status.errors:
-                yield status.recipient_id, trouble
+                yield status.recipient_id or status.recipient_user_id, trouble
 
 
 def received(notification: Notification, phone_number_id: str, now_s: float) -> Iterator[MessageReceived]:
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
-        names = {contact.wa_id: contact.profile.name for contact in value.contacts}
+        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
         for message in value.messages:
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
