@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -26,13 +27,14 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Unknown,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
 from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.loopback import Fault
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 NOW = 1_800_000_000.0
@@ -121,6 +123,41 @@ async def test_text_that_grows_past_the_limit_when_written_out_is_never_sent() -
         assert len(table) < 4096
         assert await platform.perform(ADA, Send("k", table)) == TooLong()
         assert whatsapp.calls == []
+
+
+@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)])
+def test_G80_a_send_without_a_reply_is_known_by_its_status(fault: Fault) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+            ada = whatsapp.person("15550001")
+            ada.window_open = True
+            whatsapp.fail("messages", fault)
+            sending = group.create_task(platform.perform(ADA, Send("k", "hello")))
+            await whatsapp.until(lambda: ada.bubbles)
+            for key, message_id in (("another", "wamid.x"), ("k", ada.bubbles[0].id)):
+                await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, message_id, key))
+            assert await sending == Sent(ada.bubbles[0].id)
+
+    ask()
+
+
+def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> list[AnyReply]:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("15550001")
+            whatsapp.fail("messages", bad_gateway(), bad_gateway())
+            first = await platform.perform(ADA, Send("k", "hello"))
+            await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, "wamid.x", "another"))
+            return [first, await platform.perform(ADA, Send("l", "hello"))]
+
+    why = "status 502, and no answer of WhatsApp's"
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        # Silence means something only where statuses come at all.
+        assert ask() == [Unknown(why), Unknown(why, unlikely=True)]
+    said = f"whether a message to 15550001 was sent is not known: {why}"
+    assert [record.getMessage() for record in caplog.records] == [said, said]
 
 
 def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
+from tailrace.platforms.whatsapp.statuses import MessagesTold
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -37,6 +38,7 @@ CAPABILITIES = port.Capabilities(
     typing_s=25.0,
 )
 
+STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
 
@@ -111,14 +113,21 @@ class WhatsAppPlatform(BasePlatform):
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
+        self._told = MessagesTold()
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        reply = await self._attempt(place, action)
+        if isinstance(reply, port.Unknown) and isinstance(action, port.Send | port.Upload):
+            return await self._settled(place, action.key, reply)
+        return reply
+
+    async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             match action:
                 case port.Send():
-                    return await self._send(place, whatsapp_markup(action.text) if action.markup else action.text)
+                    return await self._send(place, action)
                 case port.Upload():
                     return await self._upload(place, action)
                 case port.Typing():
@@ -132,10 +141,19 @@ class WhatsAppPlatform(BasePlatform):
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _send(self, place: port.Place, text: str) -> port.AnyReply:
+    async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
+        """What became of a send without a reply: WhatsApp tells the webhook of each message that it takes (G80)."""
+        if message_id := await self._told.id_of(key, within_s=STATUS_S):
+            return port.Sent(message_id)
+        log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
+        return port.Unknown(unknown.reason, unlikely=self._told.reach_us)
+
+    async def _send(self, place: port.Place, action: port.Send) -> port.AnyReply:
+        text = whatsapp_markup(action.text) if action.markup else action.text
         if len(text) > inbound.MAX_TEXT_CHARS:
             return port.TooLong()
-        return await self._send_message(place, {"type": "text", "text": {"body": text, "preview_url": False}})
+        message = {"type": "text", "text": {"body": text, "preview_url": False}}
+        return await self._send_message(place, action.key, message)
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """The content first, then the message that shows it. Only the second can be in doubt: content that no message
@@ -148,17 +166,15 @@ class WhatsAppPlatform(BasePlatform):
                 media = await _decode_response(response)
         except (_UnclearResponse, *NO_ANSWER) as exc:
             return port.Failed(str(exc) or type(exc).__name__)
-        image = file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES
-        if image:
-            return await self._send_message(place, {"type": "image", "image": {"id": media.id}})
-        return await self._send_message(
-            place, {"type": "document", "document": {"id": media.id, "filename": file.name}}
-        )
+        message: dict[str, Any] = {"type": "document", "document": {"id": media.id, "filename": file.name}}
+        if file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES:
+            message = {"type": "image", "image": {"id": media.id}}
+        return await self._send_message(place, file.key, message)
 
-    async def _send_message(self, place: port.Place, message: dict[str, Any]) -> port.AnyReply:
+    async def _send_message(self, place: port.Place, key: str, message: dict[str, Any]) -> port.AnyReply:
         # The id of a person whose number is not known (US.1349…) has a field of its own.
         address = "to" if place.chat.isdecimal() else "recipient"
-        asked = {"recipient_type": "individual", address: place.chat, **message}
+        asked = {"recipient_type": "individual", address: place.chat, "biz_opaque_callback_data": key, **message}
         result = await self._post(asked)
         if not result.messages:
             raise _UnclearResponse("no message id in the answer")
@@ -199,6 +215,7 @@ class WhatsAppPlatform(BasePlatform):
         except msgspec.DecodeError as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
+        self._told.add(inbound.told_of(notification, self._number))
         for recipient, trouble in inbound.failures(notification, self._number):
             log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
         try:

@@ -80,6 +80,7 @@ class _Status(msgspec.Struct):
     status: str
     recipient_id: str = ""
     recipient_user_id: str = ""
+    biz_opaque_callback_data: str = ""  # the key that the message was sent with
     errors: list[Trouble] = []
 
 
@@ -142,6 +143,14 @@ def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple
         for status in value.statuses:
             for trouble in status.errors:
                 yield status.recipient_id or status.recipient_user_id, trouble
+
+
+def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
+    """The messages of ours that WhatsApp has taken: the key of each, and its id."""
+    for value in notification.values(phone_number_id):
+        for status in value.statuses:
+            if status.biz_opaque_callback_data:
+                yield status.biz_opaque_callback_data, status.id
 
 
 def received(notification: Notification, phone_number_id: str, now_s: float) -> Iterator[MessageReceived]:

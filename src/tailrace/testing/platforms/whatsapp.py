@@ -14,6 +14,8 @@ The adapter's `base_url` is `whatsapp.url`; its token, secrets and number are at
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import time
@@ -81,6 +83,13 @@ class FakeWhatsApp(LoopbackFake):
         self._media: dict[str, tuple[bytes, str]] = {}
         self._senders: dict[str, Person] = {}  # of messages, by id
         self._last = 0
+        self._telling: set[asyncio.Task[None]] = set()  # statuses under way to the webhook
+
+    async def close(self) -> None:
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+        await super().close()
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
@@ -116,6 +125,12 @@ class FakeWhatsApp(LoopbackFake):
         status["recipient_user_id"] = person.user_id
         return self.notification({"statuses": [{**status, "errors": [{"code": code, "title": title}]}]})
 
+    def taken(self, person: Person, message_id: str, key: str) -> bytes:
+        """The body of the call that tells of a message that was taken; `key` is the one that it was sent with."""
+        status = {"id": message_id, "status": "sent", "timestamp": str(int(self._time_of_day()))}
+        status |= {"recipient_id": person.number, "recipient_user_id": person.user_id, "biz_opaque_callback_data": key}
+        return self.notification({"statuses": [status]})
+
     def notification(self, value: dict[str, Any]) -> bytes:
         metadata = {"display_phone_number": "15550000", "phone_number_id": self.phone_number_id}
         change = {"field": "messages", "value": {"messaging_product": "whatsapp", "metadata": metadata, **value}}
@@ -139,6 +154,11 @@ class FakeWhatsApp(LoopbackFake):
             session.post(self.webhook_url, data=body, headers=headers) as answer,
         ):
             return answer.status
+
+    async def _tell(self, body: bytes) -> None:
+        """A status, once: nobody waits for it, and the webhook may be gone."""
+        with contextlib.suppress(aiohttp.ClientError):
+            await self.call_webhook(body)
 
     # ── the API ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,6 +227,10 @@ class FakeWhatsApp(LoopbackFake):
         self._last += 1
         bubble = Bubble(f"wamid.out-{self._last}", text, self.now())
         person.bubbles.append(bubble)
+        if self.webhook_url and (key := body.get("biz_opaque_callback_data")):
+            telling = asyncio.ensure_future(self._tell(self.taken(person, bubble.id, key)))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
         contacts = [{"input": body.get("to") or person.user_id, "wa_id": person.number}]
         return web.json_response(
             {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": bubble.id}]}
