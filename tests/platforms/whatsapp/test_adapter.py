@@ -33,7 +33,7 @@ from tailrace.errors import PlatformError
 from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
 from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.collecting_inbox import CollectingInbox
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
@@ -366,6 +366,27 @@ async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None
         whatsapp.fail("get", failure(100, "Unsupported get request", status=404))
         told = rf"no number has the phone_number_id {whatsapp.phone_number_id}, .*Unsupported get request \(100\)"
         with pytest.raises(PlatformError, match=told):
+            await platform.check()
+
+
+@driven
+async def test_a_wrong_token_is_said_at_the_start_and_a_right_one_is_connected() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        inbox = CollectingInbox()
+        whatsapp.fail("get", failure(190, "Invalid OAuth access token", status=401))
+        with pytest.raises(PlatformError, match="access token") as refused:
+            await platform.run(inbox)
+        assert (refused.value.permanent, inbox.connections) == (True, 0)
+    async with fake() as whatsapp, number(whatsapp) as platform, running(platform) as inbox:
+        assert inbox.connections == 1
+
+
+@driven
+async def test_an_address_where_nothing_listens_is_said_in_words_of_the_system() -> None:
+    whatsapp = fake()
+    await whatsapp.close()  # its port is 0
+    async with number(whatsapp) as platform:
+        with pytest.raises(PlatformError, match=r"no connection to 127\.0\.0\.1:0: "):
             await platform.check()
 
 

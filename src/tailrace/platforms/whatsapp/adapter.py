@@ -20,7 +20,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
 from tailrace.platforms.whatsapp.statuses import MessagesTold
 
@@ -202,6 +202,12 @@ class WhatsAppPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def run(self, inbox: port.Inbox) -> None:
+        """There is no connection to keep: Meta calls the webhook. The number is asked for: a wrong token is to be said
+        at the start and not with the first answer."""
+        log.info("the number is %s", await self.check())
+        await super().run(inbox)
+
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
             return self._verify(request)
@@ -256,8 +262,10 @@ class WhatsAppPlatform(BasePlatform):
         except _Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
-        except (_UnclearResponse, *NO_ANSWER) as exc:
-            raise PlatformError(str(exc) or type(exc).__name__, platform=self.name) from exc
+        except _UnclearResponse as exc:
+            raise PlatformError(str(exc), platform=self.name) from exc
+        except NO_ANSWER as exc:
+            raise PlatformError(no_connection(exc), platform=self.name) from exc
 
     async def check(self) -> str:
         fields = "display_phone_number,verified_name"
