@@ -34,7 +34,7 @@ from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
 from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 NOW = 1_800_000_000.0
@@ -359,10 +359,12 @@ async def test_files_arrive_and_are_fetched_with_the_token_up_to_a_size() -> Non
 async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         assert await platform.check() == "+1 555 0000 (Tailrace Test)"
-        whatsapp.fail("get", failure(190, "expired", status=401))
-        with pytest.raises(PlatformError, match="the access token has expired") as refused:
-            await platform.check()
-        assert refused.value.permanent
+        for subcode, told in ((0, "the access token is not valid: "), (463, "the access token has expired: ")):
+            error = {"message": "Error validating access token", "code": 190, "error_subcode": subcode}
+            whatsapp.fail("get", json_fault(401, {"error": error}))
+            with pytest.raises(PlatformError, match=told) as refused:
+                await platform.check()
+            assert refused.value.permanent
         whatsapp.fail("get", failure(100, "Unsupported get request", status=404))
         told = rf"no number has the phone_number_id {whatsapp.phone_number_id}, .*Unsupported get request \(100\)"
         with pytest.raises(PlatformError, match=told):

@@ -46,10 +46,11 @@ PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
 _PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
 _TOKEN = frozenset({0, 190})  # the access token is no longer good
+_EXPIRED = 463  # a subcode: the same code stands for a token that was mistyped
 _NO_SUCH_THING = 100
+_ADVICE = "make a new one, and set it where token_env says (WHATSAPP_TOKEN)"
 _EXPLAINED = {
-    0: "the access token is not valid: make a new one, and set it where token_env says",
-    190: "the access token has expired: make a new one, and set it where token_env says",
+    **dict.fromkeys(_TOKEN, f"the access token is not valid: {_ADVICE}, or copy it again"),
     10: "the access token lacks the permission whatsapp_business_messaging",
     131030: "a test number may only write to the numbers on its list: add this one in the app's WhatsApp settings",
     131031: "Meta has locked the business account",
@@ -298,6 +299,8 @@ async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
 
 def explained(trouble: inbound.Trouble) -> str:
     """The error in words that say what to do, with Meta's code."""
+    if trouble.error_subcode == _EXPIRED:
+        return f"the access token has expired: {_ADVICE} ({trouble.code})"
     return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
 
 

@@ -66,6 +66,7 @@ class Trouble(msgspec.Struct, frozen=True):
     """An error as Meta has it, in a response or in a status."""
 
     code: int = 0
+    error_subcode: int = 0
     message: str = ""
     title: str = ""
     error_data: Mapping[str, str] = {}
