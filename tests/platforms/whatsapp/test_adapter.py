@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from tailrace.delivery.port import (
@@ -285,6 +286,23 @@ def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
             assert inbox.updates == []
 
     ask()
+
+
+def test_a_message_that_makes_no_sense_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+            good = msgspec.json.decode(whatsapp.message(ada, "hello"))
+            good["entry"][0]["changes"][0]["value"]["messages"].insert(0, {"id": "wamid.odd", "type": 7})
+            assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(good)) == 200
+            assert [update.update_id for update in inbox.updates] == ["wamid.in-1"]
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a message could not be read: Expected `str`, got `int` - at `$.type`"
+    ]
 
 
 @driven

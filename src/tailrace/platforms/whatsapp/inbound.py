@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+
+log = logging.getLogger("tailrace.platforms.whatsapp")
 
 SIGNATURE_HEADER = "x-hub-signature-256"
 # Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
@@ -102,7 +105,7 @@ class _Metadata(msgspec.Struct):
 class _Value(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     contacts: list[_Contact] = []
-    messages: list[_Message] = []
+    messages: list[msgspec.Raw] = []  # each is read on its own: one that makes no sense takes no other with it
     statuses: list[_Status] = []
 
 
@@ -128,6 +131,7 @@ class Notification(msgspec.Struct):
 
 
 NOTIFICATIONS = msgspec.json.Decoder(Notification)
+_MESSAGES = msgspec.json.Decoder(_Message)
 
 
 def is_signed(body: bytes, header: str, secret: str) -> bool:
@@ -158,7 +162,7 @@ def received(notification: Notification, phone_number_id: str, now_s: float) -> 
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
-        for message in value.messages:
+        for message in _readable(value.messages):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
             text, attachments = _content(message)
@@ -174,6 +178,14 @@ def received(notification: Notification, phone_number_id: str, now_s: float) -> 
                 at_limit=len(text) >= MAX_TEXT_CHARS,
                 message_id=message.id,
             )
+
+
+def _readable(messages: Iterable[msgspec.Raw]) -> Iterator[_Message]:
+    for message in messages:
+        try:
+            yield _MESSAGES.decode(message)
+        except msgspec.DecodeError as exc:
+            log.warning("a message could not be read: %s", exc)
 
 
 def _is_timely(timestamp: str, now_s: float) -> bool:
