@@ -117,6 +117,18 @@ def test_replies(fault: Fault, reply: AnyReply) -> None:
     assert ask() == reply
 
 
+@pytest.mark.parametrize("data", ["text", {"blame_field_specs": [["to"]]}, {"details": 7}, None])
+def test_a_refusal_is_certain_whatever_data_comes_with_it(data: object) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            error = {"message": "(#131026) Undeliverable", "code": 131026, "error_data": data}
+            whatsapp.fail("messages", json_fault(400, {"error": error}))
+            return await platform.perform(ADA, Send("k", "hello"))
+
+    assert ask() == Refused("(#131026) Undeliverable (131026)")
+
+
 @driven
 async def test_text_that_grows_past_the_limit_when_written_out_is_never_sent() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -72,11 +72,12 @@ class Trouble(msgspec.Struct, frozen=True):
     error_subcode: int = 0
     message: str = ""
     title: str = ""
-    error_data: Mapping[str, str] = {}
+    error_data: object = None  # an object with `details`, or what another part of Meta puts there
 
     @property
     def details(self) -> str:
-        return self.error_data.get("details", "") or self.message or self.title
+        details = self.error_data.get("details") if isinstance(self.error_data, dict) else None
+        return details if details and isinstance(details, str) else self.message or self.title
 
 
 class _Status(msgspec.Struct):
