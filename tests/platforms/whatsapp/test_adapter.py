@@ -344,22 +344,36 @@ async def test_the_address_is_verified_with_the_token() -> None:
         assert await ask({}) == (403, b"")
 
 
-def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:
         async with fake() as whatsapp, number(whatsapp) as platform:
-            for _ in range(3):
-                assert (await post(platform, CollectingInbox(), b"{}", {})).status == 401
+            for pause_s in (0, 0, 61):
+                await asyncio.sleep(pause_s)
+                for headers in ({}, {"x-hub-signature-256": "sha256=00"}):
+                    assert (await post(platform, CollectingInbox(), b"{}", headers)).status == 401
                 query = {"hub.mode": "subscribe", "hub.verify_token": "another"}
                 request = HookRequest("GET", HOOK_PATH, query, {}, b"")
                 assert (await platform.hook(request, CollectingInbox())).status == 403
 
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == 2 * [
+        "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256",
         "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?",
         "WhatsApp's webhook was asked for with another verify token than verify_token_env holds",
     ]
+
+
+def test_a_browser_or_a_probe_at_the_webhook_is_no_wrong_verify_token(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> int:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            return (await platform.hook(HookRequest("GET", HOOK_PATH, {}, {}, b""), CollectingInbox())).status
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        assert ask() == 403
+    assert caplog.records == []
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ answer comes whole. `inbound` reads the webhook. Never waits, retries or splits.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -38,6 +39,10 @@ CAPABILITIES = port.Capabilities(
     typing_s=25.0,
 )
 
+WARNING_S = 60.0  # between two warnings of the same
+_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256"
+_SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
+_NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
 STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
@@ -109,7 +114,7 @@ class WhatsAppPlatform(BasePlatform):
         """`base_url` is without the API's version; `answer_s` the deadline of one request."""
         self._token, self._number = token, phone_number_id
         self._app_secret, self._verify_token = app_secret, verify_token
-        self._warned: set[str] = set()
+        self._warned_at: dict[str, float] = {}
         self._base_url = (base_url or API_URL).rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
@@ -212,10 +217,9 @@ class WhatsAppPlatform(BasePlatform):
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
             return self._verify(request)
-        if not inbound.is_signed(request.body, request.headers.get(inbound.SIGNATURE_HEADER, ""), self._app_secret):
-            self._warn_once(
-                "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
-            )
+        signature = request.headers.get(inbound.SIGNATURE_HEADER, "")
+        if not inbound.is_signed(request.body, signature, self._app_secret):
+            self._warn(_SIGNED_BY_OTHERS if signature else _NOT_SIGNED)
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
@@ -235,16 +239,19 @@ class WhatsAppPlatform(BasePlatform):
     def _verify(self, request: port.HookRequest) -> port.HookAnswer:
         """Meta asks once, when the address is entered, whether it is ours."""
         query = request.query
+        if query.get("hub.mode") != "subscribe":
+            return port.HookAnswer(403)  # a browser, a probe: nobody who could be told
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
-        if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
-            self._warn_once("WhatsApp's webhook was asked for with another verify token than verify_token_env holds")
+        if not hmac.compare_digest(given, self._verify_token.encode()):
+            self._warn(_NOT_VERIFIED)
             return port.HookAnswer(403)
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
-    def _warn_once(self, text: str) -> None:
-        """Anybody can call a public address: no more than a line of each."""
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn(self, text: str) -> None:
+        """Anybody can call a public address: a line of each in `WARNING_S`, no more."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._warned_at.get(text, float("-inf")) + WARNING_S:
+            self._warned_at[text] = now
             log.warning("%s", text)
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
