@@ -318,6 +318,35 @@ def test_a_message_that_makes_no_sense_takes_no_other_with_it(caplog: pytest.Log
 
 
 @driven
+async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwarded() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "which rivers?"))
+        sent = await platform.perform(ADA, Send("k", "**Rhine**\nand Elbe"))
+        assert isinstance(sent, Sent)
+        messages: list[tuple[str, dict[str, object]]] = [
+            ("how long?", {"id": sent.message_id}),
+            ("I meant lakes", {"id": "wamid.in-1"}),
+            ("and this?", {"id": "wamid.before-the-restart"}),
+            ("/stop", {"id": sent.message_id}),
+            ("yes", {"id": sent.message_id}),
+            ("/yolo", {"forwarded": True}),
+            ("chain letter", {"frequently_forwarded": True}),
+        ]
+        for text, context in messages:
+            await deliver(whatsapp, platform, inbox, whatsapp.message(ada, text, context=context))
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)][1:] == [
+            "[in reply to you]\n> **Rhine** and Elbe\n\nhow long?",
+            "[in reply to a message of their own]\n> which rivers?\n\nI meant lakes",
+            "[in reply to an earlier message]\n\nand this?",
+            "/stop",
+            "yes",
+            "[forwarded]\n/yolo",
+            "[forwarded]\nchain letter",
+        ]
+
+
+@driven
 async def test_messages_to_another_number_and_reactions_are_no_concern_of_ours() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()

@@ -23,6 +23,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
+from tailrace.platforms.whatsapp.context import RecentTexts
 from tailrace.platforms.whatsapp.statuses import MessagesTold
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
@@ -120,13 +121,16 @@ class WhatsAppPlatform(BasePlatform):
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
         self._told = MessagesTold()
+        self._recent = RecentTexts()
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         reply = await self._attempt(place, action)
         if isinstance(reply, port.Unknown) and isinstance(action, port.Send | port.Upload):
-            return await self._settled(place, action.key, reply)
+            reply = await self._settled(place, action.key, reply)
+        if isinstance(reply, port.Sent) and isinstance(action, port.Send):
+            self._recent.add(reply.message_id, "you", action.text)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -230,7 +234,7 @@ class WhatsAppPlatform(BasePlatform):
         for recipient, trouble in inbound.failures(notification, self._number):
             log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
         try:
-            for update in inbound.received(notification, self._number, self._time_of_day()):
+            for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
                 await inbox.put(update)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.platforms.whatsapp.context import RecentTexts, with_context
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -45,6 +46,14 @@ class _Interactive(msgspec.Struct):
     list_reply: _Words | None = None
 
 
+class _Context(msgspec.Struct):
+    """`id` is that of the message that is replied to."""
+
+    id: str = ""
+    forwarded: bool = False
+    frequently_forwarded: bool = False
+
+
 class _Message(msgspec.Struct, rename={"number": "from"}):
     id: str
     type: str
@@ -58,6 +67,7 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     video: _Media | None = None
     button: _Words | None = None
     interactive: _Interactive | None = None
+    context: _Context = msgspec.field(default_factory=_Context)
 
     @property
     def sender(self) -> str:
@@ -159,16 +169,22 @@ def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[
                 yield status.biz_opaque_callback_data, status.id
 
 
-def received(notification: Notification, phone_number_id: str, now_s: float) -> Iterator[MessageReceived]:
+def received(
+    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts
+) -> Iterator[MessageReceived]:
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
         for message in _readable(value.messages):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
-            text, attachments = _content(message)
-            if not text and not attachments:
+            said, attachments = _content(message)
+            if not said and not attachments:
                 continue
+            context = message.context
+            quote = recent.quote(context.id) if context.id else None
+            text = with_context(said, quote, forwarded=context.forwarded or context.frequently_forwarded)
+            recent.add(message.id, "a message of their own", said)
             yield MessageReceived(
                 update_id=message.id,
                 # the message's id lets it be marked as read while the answer is made
@@ -176,7 +192,7 @@ def received(notification: Notification, phone_number_id: str, now_s: float) -> 
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(text) >= MAX_TEXT_CHARS,
+                at_limit=len(said) >= MAX_TEXT_CHARS,
                 message_id=message.id,
             )
 
