@@ -347,6 +347,23 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
 
 
 @driven
+async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        place = {"latitude": 52.52, "longitude": 13.405}
+        named = place | {"name": "Café\nMühle", "address": "Some Street 1"}
+        bob = {"name": {"formatted_name": "Bob"}, "phones": [{"phone": "+1 555"}], "emails": [{"email": "b@x.org"}]}
+        eve = {"name": {"formatted_name": "Eve"}}
+        for kind, content in (("location", place), ("location", named), ("contacts", [bob, eve])):
+            await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "", type=kind, **{kind: content}))
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == [
+            "[location: 52.52, 13.405]",
+            "[location: Café Mühle, Some Street 1, 52.52, 13.405]",
+            "[contact: Bob, +1 555, b@x.org]\n[contact: Eve]",
+        ]
+
+
+@driven
 async def test_messages_to_another_number_and_reactions_are_no_concern_of_ours() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
 
@@ -23,7 +24,8 @@ SIGNATURE_HEADER = "x-hub-signature-256"
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
-_UNREADABLE = frozenset({"location", "contacts", "sticker", "unsupported", "order", "system", "reaction"})
+MAX_DETAIL = 160  # characters of a name or an address on a card
+_UNREADABLE = frozenset({"sticker", "unsupported", "order", "system", "reaction"})
 
 
 class _Words(msgspec.Struct):
@@ -44,6 +46,39 @@ class _Media(msgspec.Struct):
 class _Interactive(msgspec.Struct):
     button_reply: _Words | None = None
     list_reply: _Words | None = None
+
+
+class _Place(msgspec.Struct):
+    latitude: float
+    longitude: float
+    name: str = ""
+    address: str = ""
+
+    @property
+    def words(self) -> str:
+        return _card("location", self.name, self.address, f"{self.latitude}, {self.longitude}")
+
+
+class _CardName(msgspec.Struct):
+    formatted_name: str = ""
+
+
+class _CardEntry(msgspec.Struct):
+    """A telephone number or an address of a contact."""
+
+    phone: str = ""
+    email: str = ""
+
+
+class _ContactCard(msgspec.Struct):
+    name: _CardName = msgspec.field(default_factory=_CardName)
+    phones: list[_CardEntry] = []
+    emails: list[_CardEntry] = []
+
+    @property
+    def words(self) -> str:
+        reached_by = (entry.phone or entry.email for entry in (*self.phones, *self.emails))
+        return _card("contact", self.name.formatted_name, *reached_by)
 
 
 class _Context(msgspec.Struct):
@@ -67,6 +102,8 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     video: _Media | None = None
     button: _Words | None = None
     interactive: _Interactive | None = None
+    location: _Place | None = None
+    contacts: list[_ContactCard] = []
     context: _Context = msgspec.field(default_factory=_Context)
 
     @property
@@ -205,6 +242,11 @@ def _readable(messages: Iterable[msgspec.Raw]) -> Iterator[_Message]:
             log.warning("a message could not be read: %s", exc)
 
 
+def _card(kind: str, *details: str) -> str:
+    """A card in words for the model: it is no text that somebody wrote."""
+    return f"[{kind}: {', '.join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))}]"
+
+
 def _is_timely(timestamp: str, now_s: float) -> bool:
     return timestamp.isascii() and timestamp.isdigit() and -CLOCK_SKEW_S <= now_s - int(timestamp) <= REPLAY_WINDOW_S
 
@@ -213,6 +255,10 @@ def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
     chosen = message.interactive or _Interactive()
     if words := message.text or message.button or chosen.button_reply or chosen.list_reply:
         return words.body or words.text or words.title, ()
+    if message.location is not None:
+        return message.location.words, ()
+    if message.contacts:
+        return "\n".join(card.words for card in message.contacts), ()
     files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}
     for kind, media in files.items():
         if media is not None:
