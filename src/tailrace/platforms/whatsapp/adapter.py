@@ -24,6 +24,14 @@ from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
 from tailrace.platforms.whatsapp.context import RecentTexts
+from tailrace.platforms.whatsapp.meta_errors import (
+    NO_SUCH_THING,
+    Refusal,
+    Trouble,
+    UnclearResponse,
+    explained,
+    reply_to,
+)
 from tailrace.platforms.whatsapp.statuses import MessagesTold
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
@@ -48,23 +56,6 @@ STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within s
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
 
-PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
-_FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
-_PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
-_TOKEN = frozenset({0, 190})  # the access token is no longer good
-_EXPIRED = 463  # a subcode: the same code stands for a token that was mistyped
-_NO_SUCH_THING = 100
-_ADVICE = "make a new one, and set it where token_env says (WHATSAPP_TOKEN)"
-_EXPLAINED = {
-    **dict.fromkeys(_TOKEN, f"the access token is not valid: {_ADVICE}, or copy it again"),
-    10: "the access token lacks the permission whatsapp_business_messaging",
-    131030: "a test number may only write to the numbers on its list: add this one in the app's WhatsApp settings",
-    131031: "Meta has locked the business account",
-    WINDOW_CLOSED: "this person has not written for 24 hours: WhatsApp takes no answer until they write again",
-    SPAM_LIMIT: "too many people have blocked or reported this number",
-    368: "Meta has blocked the account for a violation of its policies",
-}
-
 
 class _SentMessage(msgspec.Struct):
     id: str
@@ -79,19 +70,7 @@ class _Result(msgspec.Struct):
     file_size: int = 0
     display_phone_number: str = ""
     verified_name: str = ""
-    error: inbound.Trouble | None = None
-
-
-class _Refusal(Exception):
-    """Meta says no."""
-
-    def __init__(self, trouble: inbound.Trouble, status: int) -> None:
-        self.trouble, self.status = trouble, status
-        super().__init__(explained(trouble))
-
-
-class _UnclearResponse(Exception):
-    """An answer that is not Meta's: a gateway in between."""
+    error: Trouble | None = None
 
 
 class WhatsAppPlatform(BasePlatform):
@@ -144,9 +123,9 @@ class WhatsAppPlatform(BasePlatform):
                     return await self._show_typing(place)
                 case _:
                     return port.Refused(f"WhatsApp has no {type(action).__name__}")
-        except _Refusal as refused:
-            return _reply_to(refused, place)
-        except _UnclearResponse as exc:
+        except Refusal as refused:
+            return reply_to(refused, place)
+        except UnclearResponse as exc:
             return port.Unknown(str(exc))
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -174,7 +153,7 @@ class WhatsAppPlatform(BasePlatform):
         try:
             async with self._session().post(self._url(f"{self._number}/media"), data=form, timeout=timeout) as response:
                 media = await _decode_response(response)
-        except (_UnclearResponse, *NO_ANSWER) as exc:
+        except (UnclearResponse, *NO_ANSWER) as exc:
             return port.Failed(str(exc) or type(exc).__name__)
         message: dict[str, Any] = {"type": "document", "document": {"id": media.id, "filename": file.name}}
         if file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES:
@@ -187,7 +166,7 @@ class WhatsAppPlatform(BasePlatform):
         asked = {"recipient_type": "individual", address: place.chat, "biz_opaque_callback_data": key, **message}
         result = await self._post(asked)
         if not result.messages:
-            raise _UnclearResponse("no message id in the answer")
+            raise UnclearResponse("no message id in the answer")
         return port.Sent(result.messages[0].id)
 
     async def _show_typing(self, place: port.Place) -> port.AnyReply:
@@ -271,10 +250,10 @@ class WhatsAppPlatform(BasePlatform):
         try:
             async with self._session().get(url) as response:
                 return await _decode_response(response)
-        except _Refusal as exc:
+        except Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
-        except _UnclearResponse as exc:
+        except UnclearResponse as exc:
             raise PlatformError(str(exc), platform=self.name) from exc
         except NO_ANSWER as exc:
             raise PlatformError(no_connection(exc), platform=self.name) from exc
@@ -284,7 +263,7 @@ class WhatsAppPlatform(BasePlatform):
         try:
             number = await self._get(self._url(f"{self._number}?fields={fields}"))
         except PlatformError as exc:
-            if isinstance(exc.__cause__, _Refusal) and exc.__cause__.trouble.code == _NO_SUCH_THING:
+            if isinstance(exc.__cause__, Refusal) and exc.__cause__.trouble.code == NO_SUCH_THING:
                 why = f"no number has the phone_number_id {self._number}, or the token is not for it: {exc.__cause__}"
                 raise PlatformError(why, platform=self.name) from exc
             raise
@@ -296,7 +275,7 @@ class WhatsAppPlatform(BasePlatform):
 
 
 async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
-    """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_UnclearResponse` for anything else."""
+    """The body of a good answer. Raises `Refusal` for an error of Meta's own, `UnclearResponse` for anything else."""
     try:
         result = msgspec.json.decode(await response.read(), type=_Result)
     except msgspec.DecodeError:
@@ -304,30 +283,8 @@ async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
     if result is not None and response.status < 300:
         return result
     if result is None or result.error is None:
-        raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's")
-    raise _Refusal(result.error, response.status)
-
-
-def explained(trouble: inbound.Trouble) -> str:
-    """The error in words that say what to do, with Meta's code."""
-    if trouble.error_subcode == _EXPIRED:
-        return f"the access token has expired: {_ADVICE} ({trouble.code})"
-    return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
-
-
-def _reply_to(refused: _Refusal, place: port.Place) -> port.AnyReply:
-    """Meta's own error is certain: nothing was sent."""
-    code, details = refused.trouble.code, refused.trouble.details
-    if code in _FLOODS:
-        return port.Flood(_FLOODS[code])
-    if refused.status == 429:
-        return port.Flood(60.0)
-    if code in (100, 131009) and "characters" in details:
-        return port.TooLong()
-    if code in _PASSING or code in _TOKEN:
-        return port.Failed(str(refused), needs_operator=code in _TOKEN)
-    log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
-    return port.Refused(str(refused))
+        raise UnclearResponse(f"status {response.status}, and no answer of WhatsApp's")
+    raise Refusal(result.error, response.status)
 
 
 def make(config: Config) -> WhatsAppPlatform:

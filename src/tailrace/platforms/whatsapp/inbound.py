@@ -16,6 +16,7 @@ import msgspec
 from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
+from tailrace.platforms.whatsapp.meta_errors import Trouble
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -110,21 +111,6 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     def sender(self) -> str:
         """The number where Meta tells it: it is what `allow` has, and what the conversation had before a username."""
         return self.number or self.from_user_id
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """An error as Meta has it, in a response or in a status."""
-
-    code: int = 0
-    error_subcode: int = 0
-    message: str = ""
-    title: str = ""
-    error_data: object = None  # an object with `details`, or what another part of Meta puts there
-
-    @property
-    def details(self) -> str:
-        details = self.error_data.get("details") if isinstance(self.error_data, dict) else None
-        return details if details and isinstance(details, str) else self.message or self.title
 
 
 class _Status(msgspec.Struct):
