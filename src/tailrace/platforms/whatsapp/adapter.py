@@ -109,6 +109,7 @@ class WhatsAppPlatform(BasePlatform):
         if isinstance(reply, port.Unknown) and isinstance(action, port.Send | port.Upload):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
+            self._told.sent(action.key)
             self._recent.add(reply.message_id, "you", action.text)
         return reply
 

@@ -7,10 +7,11 @@ this process's alone: a status that another process was called with is not known
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 MAX_REMEMBERED = 4096  # messages; the oldest are forgotten first
+SAMPLE = 8  # sends that tell whether statuses come to this process
 
 
 class MessagesTold:
@@ -20,11 +21,17 @@ class MessagesTold:
         self._limit = limit
         self._ids: OrderedDict[str, str] = OrderedDict()
         self._awaited: dict[str, asyncio.Event] = {}
+        self._sent: deque[str] = deque(maxlen=SAMPLE)  # keys of the newest messages that were sent for certain
+
+    def sent(self, key: str) -> None:
+        """The message with this key was sent for certain: a status of it is due."""
+        self._sent.append(key)
 
     @property
     def reach_us(self) -> bool:
-        """Whether any status has come: only then does it mean something that none comes."""
-        return bool(self._ids)
+        """Whether this process has heard of each of the newest messages: only then does it mean something that it hears
+        nothing of one. Where several processes have the webhook, each hears a part."""
+        return bool(self._sent) and all(key in self._ids for key in self._sent)
 
     def add(self, told: Iterable[tuple[str, str]]) -> None:
         """`told`: keys, each with the id of its message."""
