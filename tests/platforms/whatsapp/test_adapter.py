@@ -367,11 +367,13 @@ async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
 
 
 @driven
-async def test_messages_to_another_number_and_reactions_are_no_concern_of_ours() -> None:
+async def test_messages_to_another_number_or_a_group_and_reactions_are_no_concern_of_ours() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()
         foreign = whatsapp.message(ada, "hello").replace(whatsapp.phone_number_id.encode(), b"999")
         assert await deliver(whatsapp, platform, inbox, foreign) == 200
+        in_group = whatsapp.message(ada, "hello all", group_id="Y2FwaV9ncm91cA")
+        assert await deliver(whatsapp, platform, inbox, in_group) == 200
         reaction = {"message_id": "wamid.x", "emoji": "👍"}
         body = whatsapp.message(ada, type="reaction", reaction=reaction)
         assert await deliver(whatsapp, platform, inbox, body) == 200

@@ -96,6 +96,7 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     timestamp: str
     number: str = ""  # empty where the person has a username and Meta does not show their number
     from_user_id: str = ""
+    group_id: str = ""
     text: _Words | None = None
     image: _Media | None = None
     document: _Media | None = None
@@ -200,6 +201,9 @@ def received(
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
         for message in _readable(value.messages):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
+                continue
+            if message.group_id:
+                log.info("a message in the group %s is passed over: groups are not served", message.group_id)
                 continue
             said, attachments = _content(message)
             if not said and not attachments:
