@@ -239,10 +239,12 @@ class TooLong(PlatformReply):
 
 class Unknown(PlatformReply):
     """The action may have been done or not: a time-out, a connection cut after the request was written, a 5xx from a
-    proxy in between. `raised`: the adapter itself failed, with an exception that it should have translated."""
+    proxy in between. `raised`: the adapter itself failed, with an exception that it should have translated. `unlikely`:
+    the platform tells of each message that it takes, and has told of none."""
 
     reason: str = ""
     raised: bool = False
+    unlikely: bool = False
 
 
 class Gone(PlatformReply):

@@ -482,7 +482,14 @@ def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "user", "is_odd"),
-    [("telegram", "@ada", True), ("telegram", "7", False), ("slack", "ada", True), ("matrix", "ada", True)],
+    [
+        ("telegram", "@ada", True),
+        ("telegram", "7", False),
+        ("slack", "ada", True),
+        ("matrix", "ada", True),
+        ("whatsapp", "ada", True),
+        ("whatsapp", "US.13491208655302741918", False),
+    ],
 )
 async def test_doctor_says_that_a_name_is_no_id(patient: Patient, name: str, user: str, is_odd: bool) -> None:
     patient.write(platforms={name: {"enabled": True, "allow": [user, "*"]}})

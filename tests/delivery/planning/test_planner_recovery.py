@@ -18,6 +18,7 @@ from delivery.planning.played_plans import (
     sends,
 )
 from tailrace.delivery.planning.planner import Done, Showing
+from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
 from tailrace.delivery.port import (
     AnyAction,
@@ -26,6 +27,7 @@ from tailrace.delivery.port import (
     Failed,
     LookUp,
     Send,
+    Unknown,
 )
 from tailrace.delivery.text.split import CURSOR
 from tailrace.events import (
@@ -49,6 +51,15 @@ def test_G80_a_whole_text_whose_reply_was_lost_is_never_sent_again(done: bool) -
     stage.restart(entries)
     stage.finish()
     assert len(sends(stage)) == 1
+
+
+def test_G80_a_whole_text_that_was_hardly_sent_is_not_sent_again_and_the_chat_is_told() -> None:
+    _, strike = once(Unknown("no status", unlikely=True), Send)
+    stage = Stage(showing=Showing(), fault=strike)  # type: ignore[arg-type]
+    stage.feed(numbered(answer(*WORDS)))
+    stage.finish()
+    assert stage.chat.texts == (UNSHOWN,)
+    assert stage.planner.state.unshown == {"t0.0": "no status"}
 
 
 def test_G80_a_partial_text_whose_reply_was_lost_is_one_stray_and_the_answer_comes_whole() -> None:

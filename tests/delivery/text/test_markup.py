@@ -80,6 +80,20 @@ def test_whatsapp_has_marks_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "whatsapp", "plain"),
+    [
+        ("5*3=15 and 2*2=4", "5*3=15 and 2*2=4", "5*3=15 and 2*2=4"),
+        ("**un**happy", "unhappy", "unhappy"),
+        ("re~~do~~ **[is](https://e.org)**no", "redo is (https://e.org)no", "redo is (https://e.org)no"),
+        ("**a**`b` *c*, *d*", "*a*`b` _c_, _d_", "ab c, d"),
+        ("这是**重点**内容", "这是*重点*内容", "这是重点内容"),
+    ],
+)
+def test_there_are_no_marks_inside_of_a_word_and_a_product_keeps_its_sign(text: str, whatsapp: str, plain: str) -> None:
+    assert (whatsapp_markup(text), plain_text(text)) == (whatsapp, plain)
+
+
 def test_plain_text_has_no_marks() -> None:
     assert plain_text(SAMPLE) == (
         "Title\nSome bold both text, a<b, gone and link (https://e.org/?a=1&b=2).\n• one\n  ◦ two\n> said\n\nx < 1"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from tailrace.delivery.port import (
@@ -26,13 +28,14 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Unknown,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
 from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.loopback import Fault
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 NOW = 1_800_000_000.0
@@ -114,6 +117,18 @@ def test_replies(fault: Fault, reply: AnyReply) -> None:
     assert ask() == reply
 
 
+@pytest.mark.parametrize("data", ["text", {"blame_field_specs": [["to"]]}, {"details": 7}, None])
+def test_a_refusal_is_certain_whatever_data_comes_with_it(data: object) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            error = {"message": "(#131026) Undeliverable", "code": 131026, "error_data": data}
+            whatsapp.fail("messages", json_fault(400, {"error": error}))
+            return await platform.perform(ADA, Send("k", "hello"))
+
+    assert ask() == Refused("(#131026) Undeliverable (131026)")
+
+
 @driven
 async def test_text_that_grows_past_the_limit_when_written_out_is_never_sent() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
@@ -121,6 +136,44 @@ async def test_text_that_grows_past_the_limit_when_written_out_is_never_sent() -
         assert len(table) < 4096
         assert await platform.perform(ADA, Send("k", table)) == TooLong()
         assert whatsapp.calls == []
+
+
+@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)])
+def test_G80_a_send_without_a_reply_is_known_by_its_status(fault: Fault) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+            ada = whatsapp.person("15550001")
+            ada.window_open = True
+            whatsapp.fail("messages", fault)
+            sending = group.create_task(platform.perform(ADA, Send("k", "hello")))
+            await whatsapp.until(lambda: ada.bubbles)
+            for key, message_id in (("another", "wamid.x"), ("k", ada.bubbles[0].id)):
+                await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, message_id, key))
+            assert await sending == Sent(ada.bubbles[0].id)
+
+    ask()
+
+
+def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask(*, told: bool) -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("15550001")
+            ada.window_open = True
+            before = await platform.perform(ADA, Send("before", "hello"))
+            assert isinstance(before, Sent)
+            key = "before" if told else "of-another-process"
+            await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, before.message_id, key))
+            whatsapp.fail("messages", bad_gateway())
+            return await platform.perform(ADA, Send("k", "hello"))
+
+    why = "status 502, and no answer of WhatsApp's"
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        # Silence means something only where this process hears of the messages that were sent.
+        assert (ask(told=True), ask(told=False)) == (Unknown(why, unlikely=True), Unknown(why))
+    said = f"whether a message to 15550001 was sent is not known: {why}"
+    assert [record.getMessage() for record in caplog.records] == [said, said]
 
 
 def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,6 +215,39 @@ async def test_a_signed_message_arrives() -> None:
         sender = Sender("15550001", "Ada")
         assert inbox.updates == [MessageReceived("wamid.in-1", place, sender, "hello", message_id="wamid.in-1")]
         assert place.key == ADA.key
+
+
+@driven
+async def test_a_person_whose_username_hides_the_number_is_heard_and_answered() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("", "Ada", user_id="US.13491208655302741918"), CollectingInbox()
+        assert await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello")) == 200
+        [message] = inbox.updates
+        assert (message.sender, message.place.key) == (Sender(ada.user_id, "Ada"), f"whatsapp:{ada.user_id}")
+        assert isinstance(await platform.perform(message.place, Send("k", "Hello, Ada.")), Sent)
+        assert ada.texts == ["Hello, Ada."]
+
+
+@driven
+async def test_who_has_a_number_and_an_id_is_known_by_the_number() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001", "Ada", user_id="US.13491208655302741918"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello"))
+        assert [(update.sender, update.place.key) for update in inbox.updates] == [(Sender("15550001", "Ada"), ADA.key)]
+
+
+def test_a_message_that_was_not_delivered_names_who_has_no_number_by_the_id(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("", user_id="US.134912")
+            body = whatsapp.not_delivered(ada, 131026, "Message undeliverable")
+            assert await deliver(whatsapp, platform, CollectingInbox(), body) == 200
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    [record] = caplog.records
+    assert record.getMessage() == "a message to US.134912 was not delivered: Message undeliverable (131026)"
 
 
 @driven
@@ -217,12 +303,77 @@ def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     ask()
 
 
+def test_a_message_that_makes_no_sense_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+            good = msgspec.json.decode(whatsapp.message(ada, "hello"))
+            good["entry"][0]["changes"][0]["value"]["messages"].insert(0, {"id": "wamid.odd", "type": 7})
+            assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(good)) == 200
+            assert [update.update_id for update in inbox.updates] == ["wamid.in-1"]
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a message could not be read: Expected `str`, got `int` - at `$.type`"
+    ]
+
+
 @driven
-async def test_messages_to_another_number_and_reactions_are_no_concern_of_ours() -> None:
+async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwarded() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "which rivers?"))
+        sent = await platform.perform(ADA, Send("k", "**Rhine**\nand Elbe"))
+        assert isinstance(sent, Sent)
+        messages: list[tuple[str, dict[str, object]]] = [
+            ("how long?", {"id": sent.message_id}),
+            ("I meant lakes", {"id": "wamid.in-1"}),
+            ("and this?", {"id": "wamid.before-the-restart"}),
+            ("/stop", {"id": sent.message_id}),
+            ("yes", {"id": sent.message_id}),
+            ("/yolo", {"forwarded": True}),
+            ("chain letter", {"frequently_forwarded": True}),
+        ]
+        for text, context in messages:
+            await deliver(whatsapp, platform, inbox, whatsapp.message(ada, text, context=context))
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)][1:] == [
+            "[in reply to you]\n> **Rhine** and Elbe\n\nhow long?",
+            "[in reply to a message of their own]\n> which rivers?\n\nI meant lakes",
+            "[in reply to an earlier message]\n\nand this?",
+            "/stop",
+            "yes",
+            "[forwarded]\n/yolo",
+            "[forwarded]\nchain letter",
+        ]
+
+
+@driven
+async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        place = {"latitude": 52.52, "longitude": 13.405}
+        named = place | {"name": "Café\nMühle", "address": "Some Street 1"}
+        bob = {"name": {"formatted_name": "Bob"}, "phones": [{"phone": "+1 555"}], "emails": [{"email": "b@x.org"}]}
+        eve = {"name": {"formatted_name": "Eve"}}
+        for kind, content in (("location", place), ("location", named), ("contacts", [bob, eve])):
+            await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "", type=kind, **{kind: content}))
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == [
+            "[location: 52.52, 13.405]",
+            "[location: Café Mühle, Some Street 1, 52.52, 13.405]",
+            "[contact: Bob, +1 555, b@x.org]\n[contact: Eve]",
+        ]
+
+
+@driven
+async def test_messages_to_another_number_or_a_group_and_reactions_are_no_concern_of_ours() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()
         foreign = whatsapp.message(ada, "hello").replace(whatsapp.phone_number_id.encode(), b"999")
         assert await deliver(whatsapp, platform, inbox, foreign) == 200
+        in_group = whatsapp.message(ada, "hello all", group_id="Y2FwaV9ncm91cA")
+        assert await deliver(whatsapp, platform, inbox, in_group) == 200
         reaction = {"message_id": "wamid.x", "emoji": "👍"}
         body = whatsapp.message(ada, type="reaction", reaction=reaction)
         assert await deliver(whatsapp, platform, inbox, body) == 200
@@ -244,22 +395,36 @@ async def test_the_address_is_verified_with_the_token() -> None:
         assert await ask({}) == (403, b"")
 
 
-def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:
         async with fake() as whatsapp, number(whatsapp) as platform:
-            for _ in range(3):
-                assert (await post(platform, CollectingInbox(), b"{}", {})).status == 401
+            for pause_s in (0, 0, 61):
+                await asyncio.sleep(pause_s)
+                for headers in ({}, {"x-hub-signature-256": "sha256=00"}):
+                    assert (await post(platform, CollectingInbox(), b"{}", headers)).status == 401
                 query = {"hub.mode": "subscribe", "hub.verify_token": "another"}
                 request = HookRequest("GET", HOOK_PATH, query, {}, b"")
                 assert (await platform.hook(request, CollectingInbox())).status == 403
 
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == 2 * [
+        "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256",
         "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?",
         "WhatsApp's webhook was asked for with another verify token than verify_token_env holds",
     ]
+
+
+def test_a_browser_or_a_probe_at_the_webhook_is_no_wrong_verify_token(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> int:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            return (await platform.hook(HookRequest("GET", HOOK_PATH, {}, {}, b""), CollectingInbox())).status
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        assert ask() == 403
+    assert caplog.records == []
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,13 +454,36 @@ async def test_files_arrive_and_are_fetched_with_the_token_up_to_a_size() -> Non
 async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         assert await platform.check() == "+1 555 0000 (Tailrace Test)"
-        whatsapp.fail("get", failure(190, "expired", status=401))
-        with pytest.raises(PlatformError, match="the access token has expired") as refused:
-            await platform.check()
-        assert refused.value.permanent
+        for subcode, told in ((0, "the access token is not valid: "), (463, "the access token has expired: ")):
+            error = {"message": "Error validating access token", "code": 190, "error_subcode": subcode}
+            whatsapp.fail("get", json_fault(401, {"error": error}))
+            with pytest.raises(PlatformError, match=told) as refused:
+                await platform.check()
+            assert refused.value.permanent
         whatsapp.fail("get", failure(100, "Unsupported get request", status=404))
         told = rf"no number has the phone_number_id {whatsapp.phone_number_id}, .*Unsupported get request \(100\)"
         with pytest.raises(PlatformError, match=told):
+            await platform.check()
+
+
+@driven
+async def test_a_wrong_token_is_said_at_the_start_and_a_right_one_is_connected() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        inbox = CollectingInbox()
+        whatsapp.fail("get", failure(190, "Invalid OAuth access token", status=401))
+        with pytest.raises(PlatformError, match="access token") as refused:
+            await platform.run(inbox)
+        assert (refused.value.permanent, inbox.connections) == (True, 0)
+    async with fake() as whatsapp, number(whatsapp) as platform, running(platform) as inbox:
+        assert inbox.connections == 1
+
+
+@driven
+async def test_an_address_where_nothing_listens_is_said_in_words_of_the_system() -> None:
+    whatsapp = fake()
+    await whatsapp.close()  # its port is 0
+    async with number(whatsapp) as platform:
+        with pytest.raises(PlatformError, match=r"no connection to 127\.0\.0\.1:0: "):
             await platform.check()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import aiohttp
 
 from platforms.gateways import running_gateway
+from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.platforms.runtime.webhooks import listening
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.loopback import bad_gateway
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
@@ -64,6 +67,31 @@ async def test_J120_an_unsigned_call_starts_nothing(tmp_path: Path) -> None:
         assert await whatsapp.write(ada, "hello again") == 200
         await whatsapp.until(lambda: ada.texts == ["Hello."])
         assert [request.json()["messages"][-1]["content"] for request in provider.requests] == ["hello again"]
+
+
+@driven
+async def test_G80_an_answer_that_got_lost_on_the_way_is_said_in_the_chat(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("One."), reply("Two."), reply("Three.")) as (whatsapp, _):
+        ada = whatsapp.person("15550001")
+        await whatsapp.write(ada, "first")
+        await whatsapp.until(lambda: ada.texts == ["One."])
+        whatsapp.fail("messages", bad_gateway())
+        await whatsapp.write(ada, "second")
+        await whatsapp.until(lambda: ada.texts == ["One.", UNSHOWN])
+
+
+@driven
+async def test_G80_an_answer_whose_reply_alone_got_lost_is_shown_once_and_nothing_is_said(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("One."), reply("Two."), reply("Three.")) as (whatsapp, _):
+        ada = whatsapp.person("15550001")
+        await whatsapp.write(ada, "first")
+        await whatsapp.until(lambda: ada.texts == ["One."])
+        whatsapp.fail("messages", bad_gateway(accepted=True))
+        await whatsapp.write(ada, "second")
+        await whatsapp.until(lambda: ada.texts == ["One.", "Two."])
+        await asyncio.sleep(30)  # on a driven clock: nothing follows
+        await whatsapp.write(ada, "third")
+        await whatsapp.until(lambda: ada.texts == ["One.", "Two.", "Three."])
 
 
 @driven

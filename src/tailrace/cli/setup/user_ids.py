@@ -11,7 +11,7 @@ _USER_IDS: Final = {
     "telegram": (re.compile(r"-?\d+"), "12345"),
     "discord": (re.compile(r"\d{15,21}"), "80351110224678912"),
     "slack": (re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
-    "whatsapp": (re.compile(r"\+?\d+"), "491701234567"),
+    "whatsapp": (re.compile(r"\+?\d+|[A-Z]{2}\.[A-Za-z0-9.]+"), "491701234567"),  # or US.1349…: whose number is hidden
     "matrix": (re.compile(r"@[^:]+:.+"), "@ada:example.org"),
 }
 

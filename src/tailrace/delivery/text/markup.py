@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, assert_never
 
 from tailrace.delivery.text import markdown as md
@@ -160,7 +160,8 @@ def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
 
 def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -> str:
     shown: list[str] = []
-    for node in nodes:
+    rest = list(nodes)
+    for place, node in enumerate(rest, 1):
         match node:
             case str():
                 shown.append(node)
@@ -168,6 +169,8 @@ def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -
                 shown.append(f"{flavour.code}{text}{flavour.code}")
             case md.Styled(style=style, children=children):
                 mark = {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
+                if _is_letter(shown[-1][-1:] if shown else "") or _is_letter(_first_character(rest[place : place + 1])):
+                    mark = "*" if style == "italic" else ""
                 shown.append(_marked(mark, _inline(children, flavour, urls=urls)))
             case md.Link(url=url, children=children):
                 text = _inline(children, flavour, urls=urls)
@@ -175,6 +178,26 @@ def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -
             case _:
                 assert_never(node)
     return "".join(shown)
+
+
+def _is_letter(character: str) -> bool:
+    """Whether a mark next to it is inside of a word, where these platforms read none. `5*3 and 2*2` is emphasis to
+    Markdown and two products to people: the asterisk stays. Languages without spaces have no such insides."""
+    return character.isascii() and character.isalnum()
+
+
+def _first_character(nodes: Sequence[md.Node]) -> str:
+    while nodes:
+        match nodes[0]:
+            case str(text):
+                return text[:1]
+            case md.Code():
+                return ""  # it has a mark of its own
+            case md.Styled(children=children) | md.Link(children=children):
+                nodes = children
+            case other:
+                assert_never(other)
+    return ""
 
 
 def _marked(mark: str, text: str) -> str:

@@ -6,6 +6,7 @@ answer comes whole. `inbound` reads the webhook. Never waits, retries or splits.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -20,8 +21,18 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
+from tailrace.platforms.whatsapp.context import RecentTexts
+from tailrace.platforms.whatsapp.meta_errors import (
+    NO_SUCH_THING,
+    Refusal,
+    Trouble,
+    UnclearResponse,
+    explained,
+    reply_to,
+)
+from tailrace.platforms.whatsapp.statuses import MessagesTold
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -37,24 +48,13 @@ CAPABILITIES = port.Capabilities(
     typing_s=25.0,
 )
 
+WARNING_S = 60.0  # between two warnings of the same
+_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256"
+_SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
+_NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
+STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
-
-PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
-_FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
-_PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
-_TOKEN = frozenset({0, 190})  # the access token is no longer good
-_NO_SUCH_THING = 100
-_EXPLAINED = {
-    0: "the access token is not valid: make a new one, and set it where token_env says",
-    190: "the access token has expired: make a new one, and set it where token_env says",
-    10: "the access token lacks the permission whatsapp_business_messaging",
-    131030: "a test number may only write to the numbers on its list: add this one in the app's WhatsApp settings",
-    131031: "Meta has locked the business account",
-    WINDOW_CLOSED: "this person has not written for 24 hours: WhatsApp takes no answer until they write again",
-    SPAM_LIMIT: "too many people have blocked or reported this number",
-    368: "Meta has blocked the account for a violation of its policies",
-}
 
 
 class _SentMessage(msgspec.Struct):
@@ -70,19 +70,7 @@ class _Result(msgspec.Struct):
     file_size: int = 0
     display_phone_number: str = ""
     verified_name: str = ""
-    error: inbound.Trouble | None = None
-
-
-class _Refusal(Exception):
-    """Meta says no."""
-
-    def __init__(self, trouble: inbound.Trouble, status: int) -> None:
-        self.trouble, self.status = trouble, status
-        super().__init__(explained(trouble))
-
-
-class _UnclearResponse(Exception):
-    """An answer that is not Meta's: a gateway in between."""
+    error: Trouble | None = None
 
 
 class WhatsAppPlatform(BasePlatform):
@@ -106,36 +94,56 @@ class WhatsAppPlatform(BasePlatform):
         """`base_url` is without the API's version; `answer_s` the deadline of one request."""
         self._token, self._number = token, phone_number_id
         self._app_secret, self._verify_token = app_secret, verify_token
-        self._warned: set[str] = set()
+        self._warned_at: dict[str, float] = {}
         self._base_url = (base_url or API_URL).rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
+        self._told = MessagesTold()
+        self._recent = RecentTexts()
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        reply = await self._attempt(place, action)
+        if isinstance(reply, port.Unknown) and isinstance(action, port.Send | port.Upload):
+            reply = await self._settled(place, action.key, reply)
+        if isinstance(reply, port.Sent) and isinstance(action, port.Send):
+            self._told.sent(action.key)
+            self._recent.add(reply.message_id, "you", action.text)
+        return reply
+
+    async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             match action:
                 case port.Send():
-                    return await self._send(place, whatsapp_markup(action.text) if action.markup else action.text)
+                    return await self._send(place, action)
                 case port.Upload():
                     return await self._upload(place, action)
                 case port.Typing():
                     return await self._show_typing(place)
                 case _:
                     return port.Refused(f"WhatsApp has no {type(action).__name__}")
-        except _Refusal as refused:
-            return _reply_to(refused, place)
-        except _UnclearResponse as exc:
+        except Refusal as refused:
+            return reply_to(refused, place)
+        except UnclearResponse as exc:
             return port.Unknown(str(exc))
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _send(self, place: port.Place, text: str) -> port.AnyReply:
+    async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
+        """What became of a send without a reply: WhatsApp tells the webhook of each message that it takes (G80)."""
+        if message_id := await self._told.id_of(key, within_s=STATUS_S):
+            return port.Sent(message_id)
+        log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
+        return port.Unknown(unknown.reason, unlikely=self._told.reach_us)
+
+    async def _send(self, place: port.Place, action: port.Send) -> port.AnyReply:
+        text = whatsapp_markup(action.text) if action.markup else action.text
         if len(text) > inbound.MAX_TEXT_CHARS:
             return port.TooLong()
-        return await self._send_message(place, {"type": "text", "text": {"body": text, "preview_url": False}})
+        message = {"type": "text", "text": {"body": text, "preview_url": False}}
+        return await self._send_message(place, action.key, message)
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """The content first, then the message that shows it. Only the second can be in doubt: content that no message
@@ -146,20 +154,20 @@ class WhatsAppPlatform(BasePlatform):
         try:
             async with self._session().post(self._url(f"{self._number}/media"), data=form, timeout=timeout) as response:
                 media = await _decode_response(response)
-        except (_UnclearResponse, *NO_ANSWER) as exc:
+        except (UnclearResponse, *NO_ANSWER) as exc:
             return port.Failed(str(exc) or type(exc).__name__)
-        image = file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES
-        if image:
-            return await self._send_message(place, {"type": "image", "image": {"id": media.id}})
-        return await self._send_message(
-            place, {"type": "document", "document": {"id": media.id, "filename": file.name}}
-        )
+        message: dict[str, Any] = {"type": "document", "document": {"id": media.id, "filename": file.name}}
+        if file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES:
+            message = {"type": "image", "image": {"id": media.id}}
+        return await self._send_message(place, file.key, message)
 
-    async def _send_message(self, place: port.Place, message: dict[str, Any]) -> port.AnyReply:
-        asked = {"recipient_type": "individual", "to": place.chat, **message}
+    async def _send_message(self, place: port.Place, key: str, message: dict[str, Any]) -> port.AnyReply:
+        # The id of a person whose number is not known (US.1349…) has a field of its own.
+        address = "to" if place.chat.isdecimal() else "recipient"
+        asked = {"recipient_type": "individual", address: place.chat, "biz_opaque_callback_data": key, **message}
         result = await self._post(asked)
         if not result.messages:
-            raise _UnclearResponse("no message id in the answer")
+            raise UnclearResponse("no message id in the answer")
         return port.Sent(result.messages[0].id)
 
     async def _show_typing(self, place: port.Place) -> port.AnyReply:
@@ -184,23 +192,29 @@ class WhatsAppPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def run(self, inbox: port.Inbox) -> None:
+        """There is no connection to keep: Meta calls the webhook. The number is asked for: a wrong token is to be said
+        at the start and not with the first answer."""
+        log.info("the number is %s", await self.check())
+        await super().run(inbox)
+
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
             return self._verify(request)
-        if not inbound.is_signed(request.body, request.headers.get(inbound.SIGNATURE_HEADER, ""), self._app_secret):
-            self._warn_once(
-                "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
-            )
+        signature = request.headers.get(inbound.SIGNATURE_HEADER, "")
+        if not inbound.is_signed(request.body, signature, self._app_secret):
+            self._warn(_SIGNED_BY_OTHERS if signature else _NOT_SIGNED)
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
         except msgspec.DecodeError as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
+        self._told.add(inbound.told_of(notification, self._number))
         for recipient, trouble in inbound.failures(notification, self._number):
             log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
         try:
-            for update in inbound.received(notification, self._number, self._time_of_day()):
+            for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
                 await inbox.put(update)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
@@ -209,16 +223,19 @@ class WhatsAppPlatform(BasePlatform):
     def _verify(self, request: port.HookRequest) -> port.HookAnswer:
         """Meta asks once, when the address is entered, whether it is ours."""
         query = request.query
+        if query.get("hub.mode") != "subscribe":
+            return port.HookAnswer(403)  # a browser, a probe: nobody who could be told
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
-        if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
-            self._warn_once("WhatsApp's webhook was asked for with another verify token than verify_token_env holds")
+        if not hmac.compare_digest(given, self._verify_token.encode()):
+            self._warn(_NOT_VERIFIED)
             return port.HookAnswer(403)
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
-    def _warn_once(self, text: str) -> None:
-        """Anybody can call a public address: no more than a line of each."""
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn(self, text: str) -> None:
+        """Anybody can call a public address: a line of each in `WARNING_S`, no more."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._warned_at.get(text, float("-inf")) + WARNING_S:
+            self._warned_at[text] = now
             log.warning("%s", text)
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
@@ -234,18 +251,20 @@ class WhatsAppPlatform(BasePlatform):
         try:
             async with self._session().get(url) as response:
                 return await _decode_response(response)
-        except _Refusal as exc:
+        except Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
-        except (_UnclearResponse, *NO_ANSWER) as exc:
-            raise PlatformError(str(exc) or type(exc).__name__, platform=self.name) from exc
+        except UnclearResponse as exc:
+            raise PlatformError(str(exc), platform=self.name) from exc
+        except NO_ANSWER as exc:
+            raise PlatformError(no_connection(exc), platform=self.name) from exc
 
     async def check(self) -> str:
         fields = "display_phone_number,verified_name"
         try:
             number = await self._get(self._url(f"{self._number}?fields={fields}"))
         except PlatformError as exc:
-            if isinstance(exc.__cause__, _Refusal) and exc.__cause__.trouble.code == _NO_SUCH_THING:
+            if isinstance(exc.__cause__, Refusal) and exc.__cause__.trouble.code == NO_SUCH_THING:
                 why = f"no number has the phone_number_id {self._number}, or the token is not for it: {exc.__cause__}"
                 raise PlatformError(why, platform=self.name) from exc
             raise
@@ -257,7 +276,7 @@ class WhatsAppPlatform(BasePlatform):
 
 
 async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
-    """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_UnclearResponse` for anything else."""
+    """The body of a good answer. Raises `Refusal` for an error of Meta's own, `UnclearResponse` for anything else."""
     try:
         result = msgspec.json.decode(await response.read(), type=_Result)
     except msgspec.DecodeError:
@@ -265,28 +284,8 @@ async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
     if result is not None and response.status < 300:
         return result
     if result is None or result.error is None:
-        raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's")
-    raise _Refusal(result.error, response.status)
-
-
-def explained(trouble: inbound.Trouble) -> str:
-    """The error in words that say what to do, with Meta's code."""
-    return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
-
-
-def _reply_to(refused: _Refusal, place: port.Place) -> port.AnyReply:
-    """Meta's own error is certain: nothing was sent."""
-    code, details = refused.trouble.code, refused.trouble.details
-    if code in _FLOODS:
-        return port.Flood(_FLOODS[code])
-    if refused.status == 429:
-        return port.Flood(60.0)
-    if code in (100, 131009) and "characters" in details:
-        return port.TooLong()
-    if code in _PASSING or code in _TOKEN:
-        return port.Failed(str(refused), needs_operator=code in _TOKEN)
-    log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
-    return port.Refused(str(refused))
+        raise UnclearResponse(f"status {response.status}, and no answer of WhatsApp's")
+    raise Refusal(result.error, response.status)
 
 
 def make(config: Config) -> WhatsAppPlatform:

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.platforms.whatsapp.context import RecentTexts, with_context
+from tailrace.platforms.whatsapp.meta_errors import Trouble
+
+log = logging.getLogger("tailrace.platforms.whatsapp")
 
 SIGNATURE_HEADER = "x-hub-signature-256"
 # Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
-_UNREADABLE = frozenset({"location", "contacts", "sticker", "unsupported", "order", "system", "reaction"})
+MAX_DETAIL = 160  # characters of a name or an address on a card
+_UNREADABLE = frozenset({"sticker", "unsupported", "order", "system", "reaction"})
 
 
 class _Words(msgspec.Struct):
@@ -42,11 +49,54 @@ class _Interactive(msgspec.Struct):
     list_reply: _Words | None = None
 
 
-class _Message(msgspec.Struct, rename={"sender": "from"}):
+class _Place(msgspec.Struct):
+    latitude: float
+    longitude: float
+    name: str = ""
+    address: str = ""
+
+    @property
+    def words(self) -> str:
+        return _card("location", self.name, self.address, f"{self.latitude}, {self.longitude}")
+
+
+class _CardName(msgspec.Struct):
+    formatted_name: str = ""
+
+
+class _CardEntry(msgspec.Struct):
+    """A telephone number or an address of a contact."""
+
+    phone: str = ""
+    email: str = ""
+
+
+class _ContactCard(msgspec.Struct):
+    name: _CardName = msgspec.field(default_factory=_CardName)
+    phones: list[_CardEntry] = []
+    emails: list[_CardEntry] = []
+
+    @property
+    def words(self) -> str:
+        reached_by = (entry.phone or entry.email for entry in (*self.phones, *self.emails))
+        return _card("contact", self.name.formatted_name, *reached_by)
+
+
+class _Context(msgspec.Struct):
+    """`id` is that of the message that is replied to."""
+
+    id: str = ""
+    forwarded: bool = False
+    frequently_forwarded: bool = False
+
+
+class _Message(msgspec.Struct, rename={"number": "from"}):
     id: str
     type: str
     timestamp: str
-    sender: str = ""
+    number: str = ""  # empty where the person has a username and Meta does not show their number
+    from_user_id: str = ""
+    group_id: str = ""
     text: _Words | None = None
     image: _Media | None = None
     document: _Media | None = None
@@ -54,25 +104,22 @@ class _Message(msgspec.Struct, rename={"sender": "from"}):
     video: _Media | None = None
     button: _Words | None = None
     interactive: _Interactive | None = None
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """An error as Meta has it, in a response or in a status."""
-
-    code: int = 0
-    message: str = ""
-    title: str = ""
-    error_data: Mapping[str, str] = {}
+    location: _Place | None = None
+    contacts: list[_ContactCard] = []
+    context: _Context = msgspec.field(default_factory=_Context)
 
     @property
-    def details(self) -> str:
-        return self.error_data.get("details", "") or self.message or self.title
+    def sender(self) -> str:
+        """The number where Meta tells it: it is what `allow` has, and what the conversation had before a username."""
+        return self.number or self.from_user_id
 
 
 class _Status(msgspec.Struct):
     id: str
     status: str
     recipient_id: str = ""
+    recipient_user_id: str = ""
+    biz_opaque_callback_data: str = ""  # the key that the message was sent with
     errors: list[Trouble] = []
 
 
@@ -82,6 +129,7 @@ class _Profile(msgspec.Struct):
 
 class _Contact(msgspec.Struct):
     wa_id: str = ""
+    user_id: str = ""
     profile: _Profile = msgspec.field(default_factory=_Profile)
 
 
@@ -92,7 +140,7 @@ class _Metadata(msgspec.Struct):
 class _Value(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     contacts: list[_Contact] = []
-    messages: list[_Message] = []
+    messages: list[msgspec.Raw] = []  # each is read on its own: one that makes no sense takes no other with it
     statuses: list[_Status] = []
 
 
@@ -118,6 +166,7 @@ class Notification(msgspec.Struct):
 
 
 NOTIFICATIONS = msgspec.json.Decoder(Notification)
+_MESSAGES = msgspec.json.Decoder(_Message)
 
 
 def is_signed(body: bytes, header: str, secret: str) -> bool:
@@ -133,19 +182,36 @@ def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple
     for value in notification.values(phone_number_id):
         for status in value.statuses:
             for trouble in status.errors:
-                yield status.recipient_id, trouble
+                yield status.recipient_id or status.recipient_user_id, trouble
 
 
-def received(notification: Notification, phone_number_id: str, now_s: float) -> Iterator[MessageReceived]:
+def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
+    """The messages of ours that WhatsApp has taken: the key of each, and its id."""
+    for value in notification.values(phone_number_id):
+        for status in value.statuses:
+            if status.biz_opaque_callback_data:
+                yield status.biz_opaque_callback_data, status.id
+
+
+def received(
+    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts
+) -> Iterator[MessageReceived]:
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
-        names = {contact.wa_id: contact.profile.name for contact in value.contacts}
-        for message in value.messages:
+        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
+        for message in _readable(value.messages):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
-            text, attachments = _content(message)
-            if not text and not attachments:
+            if message.group_id:
+                log.info("a message in the group %s is passed over: groups are not served", message.group_id)
                 continue
+            said, attachments = _content(message)
+            if not said and not attachments:
+                continue
+            context = message.context
+            quote = recent.quote(context.id) if context.id else None
+            text = with_context(said, quote, forwarded=context.forwarded or context.frequently_forwarded)
+            recent.add(message.id, "a message of their own", said)
             yield MessageReceived(
                 update_id=message.id,
                 # the message's id lets it be marked as read while the answer is made
@@ -153,9 +219,22 @@ def received(notification: Notification, phone_number_id: str, now_s: float) -> 
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(text) >= MAX_TEXT_CHARS,
+                at_limit=len(said) >= MAX_TEXT_CHARS,
                 message_id=message.id,
             )
+
+
+def _readable(messages: Iterable[msgspec.Raw]) -> Iterator[_Message]:
+    for message in messages:
+        try:
+            yield _MESSAGES.decode(message)
+        except msgspec.DecodeError as exc:
+            log.warning("a message could not be read: %s", exc)
+
+
+def _card(kind: str, *details: str) -> str:
+    """A card in words for the model: it is no text that somebody wrote."""
+    return f"[{kind}: {', '.join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))}]"
 
 
 def _is_timely(timestamp: str, now_s: float) -> bool:
@@ -166,6 +245,10 @@ def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
     chosen = message.interactive or _Interactive()
     if words := message.text or message.button or chosen.button_reply or chosen.list_reply:
         return words.body or words.text or words.title, ()
+    if message.location is not None:
+        return message.location.words, ()
+    if message.contacts:
+        return "\n".join(card.words for card in message.contacts), ()
     files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}
     for kind, media in files.items():
         if media is not None:

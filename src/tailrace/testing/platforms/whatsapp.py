@@ -14,6 +14,8 @@ The adapter's `base_url` is `whatsapp.url`; its token, secrets and number are at
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import time
@@ -44,10 +46,12 @@ class Bubble(msgspec.Struct, frozen=True):
 
 
 class Person(msgspec.Struct):
-    """A person with a phone. `window_open`: they wrote within the last 24 hours."""
+    """A person with a phone. `window_open`: they wrote within the last 24 hours. `user_id` is their id for one business
+    (`US.1349…`), by which alone they are known where `number` is empty: they have a username."""
 
     number: str
     name: str
+    user_id: str = ""
     bubbles: list[Bubble] = []  # what the business number has sent
     read: list[str] = []  # ids of their messages that were marked as read, each time it was done
     typing: list[float] = []  # when the indicator was shown
@@ -79,12 +83,20 @@ class FakeWhatsApp(LoopbackFake):
         self._media: dict[str, tuple[bytes, str]] = {}
         self._senders: dict[str, Person] = {}  # of messages, by id
         self._last = 0
+        self._telling: set[asyncio.Task[None]] = set()  # statuses under way to the webhook
+
+    async def close(self) -> None:
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+        await super().close()
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
-    def person(self, number: str, name: str = "Ada") -> Person:
-        self.people[number] = Person(number, name)
-        return self.people[number]
+    def person(self, number: str, name: str = "Ada", *, user_id: str = "") -> Person:
+        """Without a number it is somebody with a username, whom Meta names by the id alone."""
+        self.people[number or user_id] = Person(number, name, user_id)
+        return self.people[number or user_id]
 
     def message(self, person: Person, text: str = "", **fields: Any) -> bytes:
         """The body of the call that tells of a new message; `fields` are more of the message object."""
@@ -94,7 +106,9 @@ class FakeWhatsApp(LoopbackFake):
         self._senders[message_id] = person
         content = {"type": "text", "text": {"body": text}} if text else {}
         written = {"from": person.number, "id": message_id, "timestamp": str(int(self._time_of_day()))}
-        contact = {"wa_id": person.number, "profile": {"name": person.name}}
+        contact: dict[str, Any] = {"wa_id": person.number, "profile": {"name": person.name}}
+        if person.user_id:
+            written["from_user_id"] = contact["user_id"] = person.user_id
         return self.notification({"contacts": [contact], "messages": [{**written, **content, **fields}]})
 
     def media(self, content: bytes, media_type: str, **fields: str) -> dict[str, Any]:
@@ -108,7 +122,14 @@ class FakeWhatsApp(LoopbackFake):
     def not_delivered(self, person: Person, code: int, title: str) -> bytes:
         """The body of the call that tells of a message that was accepted and then not delivered."""
         status = {"id": "wamid.out", "status": "failed", "timestamp": "1", "recipient_id": person.number}
+        status["recipient_user_id"] = person.user_id
         return self.notification({"statuses": [{**status, "errors": [{"code": code, "title": title}]}]})
+
+    def taken(self, person: Person, message_id: str, key: str) -> bytes:
+        """The body of the call that tells of a message that was taken; `key` is the one that it was sent with."""
+        status = {"id": message_id, "status": "sent", "timestamp": str(int(self._time_of_day()))}
+        status |= {"recipient_id": person.number, "recipient_user_id": person.user_id, "biz_opaque_callback_data": key}
+        return self.notification({"statuses": [status]})
 
     def notification(self, value: dict[str, Any]) -> bytes:
         metadata = {"display_phone_number": "15550000", "phone_number_id": self.phone_number_id}
@@ -133,6 +154,11 @@ class FakeWhatsApp(LoopbackFake):
             session.post(self.webhook_url, data=body, headers=headers) as answer,
         ):
             return answer.status
+
+    async def _tell(self, body: bytes) -> None:
+        """A status, once: nobody waits for it, and the webhook may be gone."""
+        with contextlib.suppress(aiohttp.ClientError):
+            await self.call_webhook(body)
 
     # ── the API ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,8 +207,8 @@ class FakeWhatsApp(LoopbackFake):
 
     def _send(self, body: dict[str, Any]) -> web.Response:
         text = body.get("text", {}).get("body", "") if body.get("type") == "text" else ""
-        person = self.people.get(body.get("to", ""))
-        if person is None:
+        person = self.people.get(body.get("to") or body.get("recipient", ""))
+        if person is None or (body.get("to") or person.number) != person.number:
             return _refused(131026, "Message undeliverable")
         if (kind := body.get("type")) in ("image", "document"):
             media = body.get(kind, {})
@@ -196,12 +222,16 @@ class FakeWhatsApp(LoopbackFake):
             return _refused(100, f"Param text['body'] must be at most {MAX_TEXT_CHARS} characters long.")
         if not person.window_open:
             return _refused(131047, "More than 24 hours have passed since the recipient last replied.")
-        if self._pair is not None and self._meter.wait_s(person.number, self._pair, self.now()):
+        if self._pair is not None and self._meter.wait_s(person.number or person.user_id, self._pair, self.now()):
             return _refused(131056, "Too many messages sent to the same recipient in a short period of time.")
         self._last += 1
         bubble = Bubble(f"wamid.out-{self._last}", text, self.now())
         person.bubbles.append(bubble)
-        contacts = [{"input": person.number, "wa_id": person.number}]
+        if self.webhook_url and (key := body.get("biz_opaque_callback_data")):
+            telling = asyncio.ensure_future(self._tell(self.taken(person, bubble.id, key)))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+        contacts = [{"input": body.get("to") or person.user_id, "wa_id": person.number}]
         return web.json_response(
             {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": bubble.id}]}
         )

@@ -1,0 +1,48 @@
+"""What a message refers to, in words for the model: the message that it replies to, or that it is forwarded.
+
+WhatsApp names the message that is replied to by its id alone, so the newest texts are kept, those of both sides. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.planning.presenter import preview_line
+
+MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
+MAX_QUOTE = 200  # characters: the model has the text, and must know only which one is meant
+
+
+class Quote(NamedTuple):
+    author: str
+    text: str
+
+
+class RecentTexts:
+    """The newest texts of every chat, by the ids of their messages. A process knows what it sent or received itself."""
+
+    def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._quotes: OrderedDict[str, Quote] = OrderedDict()
+
+    def add(self, message_id: str, author: str, text: str) -> None:
+        """`author` as the model is told: "you" is the model itself."""
+        self._quotes[message_id] = Quote(author, preview_line(text, MAX_QUOTE))
+        if len(self._quotes) > self._limit:
+            self._quotes.popitem(last=False)
+
+    def quote(self, message_id: str) -> Quote:
+        return self._quotes.get(message_id) or Quote("an earlier message", "")
+
+
+def with_context(text: str, quote: Quote | None, *, forwarded: bool) -> str:
+    """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
+    forwarded: then they are somebody else's."""
+    if forwarded:
+        return f"[forwarded]\n{text}".rstrip()
+    if quote is None or command_in(text) or command_meant(text) or is_yes_or_no(text):
+        return text
+    said = f"\n> {quote.text}" if quote.text else ""
+    return f"[in reply to {quote.author}]{said}\n\n{text}".rstrip()

@@ -1,0 +1,57 @@
+"""Which messages WhatsApp has told the webhook of: the only way to learn what became of a send without a reply (G80).
+
+Each message carries its key, and WhatsApp repeats it in every status of that message. Knows no HTTP. What it heard is
+this process's alone: a status that another process was called with is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+MAX_REMEMBERED = 4096  # messages; the oldest are forgotten first
+SAMPLE = 8  # sends that tell whether statuses come to this process
+
+
+class MessagesTold:
+    """The ids of the messages that WhatsApp has told of, by their keys."""
+
+    def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._ids: OrderedDict[str, str] = OrderedDict()
+        self._awaited: dict[str, asyncio.Event] = {}
+        self._sent: deque[str] = deque(maxlen=SAMPLE)  # keys of the newest messages that were sent for certain
+
+    def sent(self, key: str) -> None:
+        """The message with this key was sent for certain: a status of it is due."""
+        self._sent.append(key)
+
+    @property
+    def reach_us(self) -> bool:
+        """Whether this process has heard of each of the newest messages: only then does it mean something that it hears
+        nothing of one. Where several processes have the webhook, each hears a part."""
+        return bool(self._sent) and all(key in self._ids for key in self._sent)
+
+    def add(self, told: Iterable[tuple[str, str]]) -> None:
+        """`told`: keys, each with the id of its message."""
+        for key, message_id in told:
+            self._ids[key] = message_id
+            self._ids.move_to_end(key)
+            if len(self._ids) > self._limit:
+                self._ids.popitem(last=False)
+            if key in self._awaited:
+                self._awaited[key].set()
+
+    async def id_of(self, key: str, *, within_s: float) -> str | None:
+        """The id of the message with this key, as soon as WhatsApp tells of it; None when it does not in time."""
+        if key not in self._ids:
+            self._awaited[key] = asyncio.Event()
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._awaited[key].wait()
+            except TimeoutError:
+                pass
+            finally:
+                del self._awaited[key]
+        return self._ids.get(key)

@@ -1,0 +1,46 @@
+"""What WhatsApp tells of messages, and waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tailrace.platforms.whatsapp.statuses import SAMPLE, MessagesTold
+from tailrace.testing.clock import driven
+
+
+@driven
+async def test_a_message_is_known_once_it_was_told_of_and_waited_for_until_then() -> None:
+    told = MessagesTold()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(told.id_of("k", within_s=10.0))
+        await asyncio.sleep(9)
+        told.add([("another", "1"), ("k", "2")])
+        assert await waiting == "2"
+    began = asyncio.get_running_loop().time()
+    assert await told.id_of("another", within_s=10.0) == "1"
+    assert asyncio.get_running_loop().time() == began
+    assert await told.id_of("never", within_s=10.0) is None
+    assert asyncio.get_running_loop().time() >= began + 10.0
+
+
+@driven
+async def test_the_oldest_are_forgotten_first() -> None:
+    told = MessagesTold(limit=2)
+    told.add((str(number), f"id-{number}") for number in range(3))
+    assert [await told.id_of(str(number), within_s=0.0) for number in range(3)] == [None, "id-1", "id-2"]
+
+
+def test_statuses_reach_a_process_that_hears_of_each_of_the_newest_messages() -> None:
+    told = MessagesTold()
+    states = [told.reach_us]
+    for key in ("1", "2"):
+        told.sent(key)
+        states.append(told.reach_us)
+        told.add([(key, f"id-{key}")])
+        states.append(told.reach_us)
+    told.sent("told to another process")
+    states.append(told.reach_us)
+    for number in range(SAMPLE):
+        told.sent(f"later-{number}")
+        told.add([(f"later-{number}", "id")])
+    assert [*states, told.reach_us] == [False, False, True, False, True, False, True]
