@@ -14,11 +14,11 @@ import aiohttp
 import msgspec
 
 from tailrace.testing.soak.provider import SoakProvider
-from tailrace.testing.soak.samples import Finding, Sample, findings, sample
+from tailrace.testing.soak.samples import SPARE_DESCRIPTORS, Finding, Sample, findings, sample
 from tailrace.testing.soak.server import SoakServer, soak_server
 from tailrace.testing.soak.visits import Broken, Client, visit
 
-SETTLE_LOOKS: Final = 20  # for descriptors that come back late
+SETTLE_LOOKS: Final = 140  # for descriptors that come back late: idle connections to a model are closed after a minute
 WARM_UP_VISITS: Final = 40
 
 
@@ -73,7 +73,7 @@ class _Soak:
         self._http = aiohttp.ClientSession()
         left = await self.look()
         for _ in range(SETTLE_LOOKS):
-            if left.descriptors <= idle.descriptors:
+            if left.descriptors - idle.descriptors <= SPARE_DESCRIPTORS:
                 break
             await asyncio.sleep(0.5)
             left = await self.look()
