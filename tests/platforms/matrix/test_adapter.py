@@ -162,6 +162,20 @@ async def test_history_is_not_read_and_another_run_misses_nothing(server: Homese
             assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
 
 
+async def test_a_process_that_starts_soon_after_another_does_not_hear_its_commands_again(server: Homeserver) -> None:
+    """Synapse keeps the answer to a first sync for two minutes: a `!new` from before a restart came once more."""
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "!new")
+            await inbox.wait_for(1)
+        async with running(bot_of(server, account)) as later:
+            await ada.write(place.chat, "and now?")
+            [heard] = await later.wait_for(1)
+            assert isinstance(heard, MessageReceived)
+            assert heard.text == "and now?"
+
+
 async def test_a_bot_that_is_invited_again_does_not_hear_its_old_commands_again(server: Homeserver) -> None:
     """A `!yolo` of last year would be carried out by a process that has not heard it yet."""
     async with people(server, "ada", "bot") as (ada, account):
