@@ -86,6 +86,17 @@ async def test_a_message_grows_in_place_with_its_html_and_is_redacted(server: Ho
         await ada.until(lambda: not ada.from_(place.chat, account.user_id))
 
 
+async def test_a_message_ends_the_typing_indicator(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        await platform.perform(place, Typing())
+        await ada.until(lambda: ada.typing_now.get(place.chat) == {account.user_id})
+        began = asyncio.get_running_loop().time()
+        await platform.perform(place, Send("k", "hello"))
+        await ada.until(lambda: not ada.typing_now[place.chat])
+        assert asyncio.get_running_loop().time() - began < 20  # by itself it would end after 25 s
+
+
 async def test_G80_the_same_key_gives_the_same_event_also_to_another_process(server: Homeserver) -> None:
     async with people(server, "ada", "bot") as (ada, account):
         place = await meet(ada, account)

@@ -42,6 +42,7 @@ CAPABILITIES = port.Capabilities(
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 _TYPING_MS = 25_000
+_END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 _REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
@@ -74,6 +75,7 @@ class MatrixPlatform(BasePlatform):
         self._logging_in = asyncio.Lock()
         self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
+        self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         if token:
             self._client.access_token = token
@@ -92,11 +94,23 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             async with asyncio.timeout(UPLOAD_S if isinstance(action, port.Upload) else self._answer_s):
-                return await self._perform(place, action)
+                reply = await self._perform(place, action)
         except PlatformError as exc:
             return port.Failed(str(exc), needs_operator=exc.permanent)
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
+        if isinstance(action, port.Typing):
+            self._typing.add(place.chat)
+        elif isinstance(reply, port.Sent) and place.chat in self._typing:
+            await self._end_typing(place.chat)
+        return reply
+
+    async def _end_typing(self, room: str) -> None:
+        """A message does not end it, as it does elsewhere: the bot would be said to type until the time is over."""
+        self._typing.discard(room)
+        with contextlib.suppress(*NO_ANSWER):
+            async with asyncio.timeout(_END_TYPING_S):
+                await self._client.room_typing(room, typing_state=False)
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
