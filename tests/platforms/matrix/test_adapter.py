@@ -29,6 +29,7 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Upload,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.matrix.adapter import MatrixPlatform
@@ -84,6 +85,20 @@ async def test_a_message_grows_in_place_with_its_html_and_is_redacted(server: Ho
         assert await platform.perform(place, Delete(reply.message_id)) == Accepted()
         assert await platform.perform(place, Delete(reply.message_id)) == Accepted()
         await ada.until(lambda: not ada.from_(place.chat, account.user_id))
+
+
+async def test_a_name_in_an_answer_or_in_its_edits_mentions_nobody(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        name = ada.user_id.removeprefix("@").partition(":")[0]
+        reply = await platform.perform(place, Send("k", f"Dear {name},", final=False))
+        assert isinstance(reply, Sent)
+        await platform.perform(place, Edit(reply.message_id, f"Dear {name}, @room"))
+        await platform.perform(place, Upload("k2", f"{name}.txt", "text/plain", b"x"))
+        await ada.until(lambda: [len(seen.states) for seen in ada.from_(place.chat, account.user_id)] == [2, 1])
+        assert ada.highlights[place.chat] == 0
+        await account.write(place.chat, f"Dear {name}, as a client of old has it")
+        await ada.until(lambda: ada.highlights[place.chat] == 1)
 
 
 async def test_a_message_ends_the_typing_indicator(server: Homeserver) -> None:

@@ -21,7 +21,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.inbound import Rooms
+from tailrace.platforms.matrix.inbound import NO_MENTIONS, Rooms
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
@@ -125,6 +125,7 @@ class MatrixPlatform(BasePlatform):
                 edit: JsonObject = {
                     "msgtype": "m.text",
                     "body": f"* {text}",
+                    **NO_MENTIONS,
                     "m.new_content": _message(text, markup=markup),
                     "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
                 }
@@ -162,6 +163,7 @@ class MatrixPlatform(BasePlatform):
             "filename": file.name,
             "url": answer.content_uri,
             "info": {"mimetype": file.media_type, "size": size},
+            **NO_MENTIONS,
         }
         return await self._put(place, content | _in_thread(place.thread), file.key)
 
@@ -339,7 +341,7 @@ def _timeline(*, first: bool) -> JsonObject:
 
 
 def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:
-    content: JsonObject = {"msgtype": "m.text", "body": text}
+    content: JsonObject = {"msgtype": "m.text", "body": text, **NO_MENTIONS}
     if markup:
         content |= {"format": "org.matrix.custom.html", "formatted_body": matrix_html(text)}
     return content | _in_thread(thread)

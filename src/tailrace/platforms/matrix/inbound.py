@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import nio
 
@@ -17,6 +17,8 @@ log = logging.getLogger("tailrace.platforms.matrix")
 
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
 _COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves: "!stop" is "/stop"
+# Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
+NO_MENTIONS: Final[JsonObject] = {"m.mentions": {}}
 ENCRYPTED = (
     "I cannot read this room: it is encrypted, and that cannot be switched off. Make another room with end-to-end "
     "encryption off, and invite me there."
@@ -66,7 +68,7 @@ class Rooms:
             if any(event.get("type") == "m.room.encrypted" for event in others):
                 self._encrypted.setdefault(room_id, False)
         for room_id in [room_id for room_id, told in self._encrypted.items() if not told]:
-            content = {"msgtype": "m.notice", "body": ENCRYPTED}
+            content = {"msgtype": "m.notice", "body": ENCRYPTED, **NO_MENTIONS}
             transaction = hashlib.sha256(f"encrypted\0{room_id}".encode()).hexdigest()[:32]
             reply = await self._client.room_send(room_id, "m.room.message", content, tx_id=transaction)
             if isinstance(reply, nio.RoomSendError) and reply.status_code == "M_LIMIT_EXCEEDED":
