@@ -271,6 +271,32 @@ async def test_who_is_spoken_to_and_where(server: Homeserver) -> None:
             assert {update.sender.id for update in heard} == {ada.user_id}
 
 
+async def test_the_name_that_clients_show_is_the_bots_too(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        shown = {"displayname": "House Helper"}
+        await account.ask("PUT", f"client/v3/profile/{account.user_id}/displayname", shown)
+        await ada.ask("PUT", f"client/v3/profile/{ada.user_id}/displayname", {"displayname": "Ada \x1b[2JL."})
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        async with running(bot_of(server, account)) as inbox:
+            pill = {"m.mentions": {"user_ids": [account.user_id]}}
+            await ada.write(room, "House Helper: !stop", **pill)
+            await ada.write(room, "House Helper what is 2+2?", **pill)
+            await ada.write(room, "house helper, are you there?")
+            await ada.write(room, "House Helper is a good name")
+            await ada.write(room, "!weather Bern")
+            heard = [update for update in await inbox.wait_for(5) if isinstance(update, MessageReceived)]
+            assert [(update.text, update.addressed) for update in heard] == [
+                ("/stop", True),
+                ("what is 2+2?", True),
+                ("are you there?", True),
+                ("House Helper is a good name", False),
+                ("!weather Bern", False),
+            ]
+            assert {update.sender.name for update in heard} == {"Ada [2JL."}
+
+
 async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: Homeserver) -> None:
     async with people(server, "ada", "bob", "bot") as (ada, bob, account):
         room = await ada.room(account.user_id, bob.user_id)

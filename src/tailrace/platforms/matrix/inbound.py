@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
@@ -12,11 +11,11 @@ import nio
 
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender, Update
 from tailrace.messages import JsonObject
+from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
 
 log = logging.getLogger("tailrace.platforms.matrix")
 
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
-_COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves: "!stop" is "/stop"
 # Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
 NO_MENTIONS: Final[JsonObject] = {"m.mentions": {}}
 ENCRYPTED = (
@@ -34,7 +33,6 @@ class Rooms:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it."""
         self._client = client
         self._user_id = user_id
-        self._name = user_id.removeprefix("@").partition(":")[0]
         self._allow = allow
         self._sent = sent
         self._invited: set[str] = set()
@@ -108,10 +106,13 @@ class Rooms:
         relation = relation if isinstance(relation, dict) else {}
         if relation.get("rel_type") == "m.replace":
             return None
-        text = _without_quote(str(content.get("body") or ""), relation)
         room = self._client.rooms.get(room_id)
         private = room is None or room.member_count <= 2
-        attachment = _attachment(content)
+        names, mentioned = BotNames(self._user_id, _shown_name(room, self._user_id)), self._is_mentioned(content)
+        written = _without_quote(str(content.get("body") or ""), relation)
+        text = with_slash(names.without_name(written, mentioned=mentioned))
+        addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        attachment, sender = _attachment(content), str(event.get("sender"))
         return MessageReceived(
             update_id=str(event.get("event_id")),
             place=Place(
@@ -120,30 +121,30 @@ class Rooms:
                 thread=str(relation.get("event_id", "")) if relation.get("rel_type") == "m.thread" else "",
                 kind="private" if private else "group",
             ),
-            sender=Sender(str(event.get("sender")), str(event.get("sender"))),
-            text="" if attachment and not _is_caption(content) else _COMMAND.sub("/", self._without_mention(text)),
+            sender=Sender(sender, _shown_name(room, sender)),
+            text="" if attachment and not _is_caption(content) else text,
             attachments=(attachment,) if attachment else (),
-            addressed=private or self._addressed(text, content, relation),
+            addressed=private or addressed,
             message_id=str(event.get("event_id")),
         )
 
-    def _addressed(self, text: str, content: JsonObject, relation: JsonObject) -> bool:
+    def _is_mentioned(self, content: JsonObject) -> bool:
         mentions = content.get("m.mentions")
         users = mentions.get("user_ids") if isinstance(mentions, dict) else None
-        if isinstance(users, list) and self._user_id in users:
-            return True
-        replied = relation.get("m.in_reply_to")
-        if isinstance(replied, dict) and not relation.get("is_falling_back") and replied.get("event_id") in self._sent:
-            return True
-        words = text.lower()
-        return self._user_id.lower() in words or words.startswith((f"{self._name.lower()}:", "/", "!"))
+        return isinstance(users, list) and self._user_id in users
 
-    def _without_mention(self, text: str) -> str:
-        for name in (self._user_id, self._name):
-            for ending in (":", ",", " "):
-                if f"{text} ".lower().startswith(f"{name}{ending}".lower()):
-                    return text[len(name) + len(ending) :].lstrip()
-        return text
+    def _is_reply_to_us(self, relation: JsonObject) -> bool:
+        replied = relation.get("m.in_reply_to")
+        if not isinstance(replied, dict) or relation.get("is_falling_back"):
+            return False
+        return replied.get("event_id") in self._sent
+
+
+def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
+    """The name that clients show for a user of the room; empty where there is none."""
+    member = room.users.get(user_id) if room is not None else None
+    name = str(member.display_name or "") if member is not None else ""
+    return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
 
 
 def _is_entry(event: JsonObject, user_id: str) -> bool:
