@@ -297,6 +297,18 @@ async def test_the_name_that_clients_show_is_the_bots_too(server: Homeserver) ->
             assert {update.sender.name for update in heard} == {"Ada [2JL."}
 
 
+async def test_what_is_neither_text_nor_file_is_no_question(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "Ada was here", msgtype="m.location", geo_uri="geo:52.5,13.4")
+            await ada.write(place.chat, "verify me", msgtype="m.key.verification.request", to=account.user_id)
+            await ada.write(place.chat, "waves", msgtype="m.emote")
+            [heard] = await inbox.wait_for(1)
+            assert isinstance(heard, MessageReceived)
+            assert heard.text == "waves"
+
+
 async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: Homeserver) -> None:
     async with people(server, "ada", "bob", "bot") as (ada, bob, account):
         room = await ada.room(account.user_id, bob.user_id)

@@ -15,6 +15,7 @@ from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slas
 
 log = logging.getLogger("tailrace.platforms.matrix")
 
+_TEXTS = ("m.text", "m.emote")
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
 # Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
 NO_MENTIONS: Final[JsonObject] = {"m.mentions": {}}
@@ -100,8 +101,9 @@ class Rooms:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
-        if not isinstance(content, dict) or content.get("msgtype") in (None, "m.notice"):
-            return None  # notices are bots' talk: answering them is how two bots never stop
+        # Notices are bots' talk: answering them is how two bots never stop. Places, verifications and the like say nothing.
+        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
+            return None
         relation = content.get("m.relates_to")
         relation = relation if isinstance(relation, dict) else {}
         if relation.get("rel_type") == "m.replace":
