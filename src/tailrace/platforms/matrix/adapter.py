@@ -219,12 +219,11 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             rooms = Rooms(self._client, str(self._client.user_id or self._user), self._allow, self._sent)
+            await self._who(self._client)
             if not self._since:
                 first = await self._sync(poll_s=0)
                 await rooms.join_invited(first)
                 self._since = first.next_batch
-            else:
-                await self._who(self._client)
             inbox.connected()
             while True:
                 answer = await self._sync(poll_s=POLL_S)
@@ -291,10 +290,15 @@ class MatrixPlatform(BasePlatform):
             raise self._refused(f"the login of {self._user}", answer, advice)
 
     async def _who(self, client: nio.AsyncClient) -> str:
+        """The homeserver's word on it. A token says whose it is: as another user we would take our own messages for
+        questions, and no room would take an answer."""
         answer = await client.whoami()
-        if isinstance(answer, nio.WhoamiResponse):
-            return str(answer.user_id)
-        raise self._refused("to say who we are", answer)
+        if not isinstance(answer, nio.WhoamiResponse):
+            raise self._refused("to say who we are", answer)
+        if not self._password and answer.user_id != self._user:
+            known = f'the homeserver knows us as {answer.user_id}: set user: "{answer.user_id}"'
+            raise PlatformError(f"{known} in place of {self._user}", platform=self.name, permanent=True)
+        return str(answer.user_id)
 
     async def check(self) -> str:
         """By the session that is kept; else, with a password, by one of its own: another login for the same device
@@ -328,7 +332,10 @@ class MatrixPlatform(BasePlatform):
         if code == "M_UNKNOWN_TOKEN" and self._password:
             self._end_session()
         permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
-        reason = f"the homeserver refused {what} ({code or 'no code'}: {answer.message})"
+        reason = f"the homeserver refused {what} ({code}: {answer.message})"
+        if not code or code == "M_UNRECOGNIZED":
+            status = answer.transport_response.status if answer.transport_response is not None else "?"
+            reason = f"what answers at {self._homeserver} (HTTP {status}) does not speak as a homeserver"
         return PlatformError(
             f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )
@@ -365,6 +372,8 @@ def make(config: Config) -> MatrixPlatform:
     settings = config.platforms.matrix
     if settings is None or not settings.homeserver or not settings.user:
         raise ConfigError("needs homeserver and user", key="platforms.matrix")
+    if not settings.token_env and not settings.password_env:
+        raise ConfigError("needs token_env or password_env", key="platforms.matrix")
     token = config.secret(settings.token_env) or ""
     if not token and settings.token_env and not settings.password_env:
         config.require_secret(settings.token_env, "platforms.matrix.token_env")
