@@ -158,15 +158,21 @@ async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None
 # ── rooms and what is said in them ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_J110_an_invitation_by_an_allowed_user_is_followed_and_no_other(server: Homeserver) -> None:
+async def test_J110_an_invitation_by_a_user_who_is_served_is_followed_and_no_other(
+    server: Homeserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the config, or by a pairing code: the inbox says it."""
     async with people(server, "ada", "eve", "bot") as (ada, eve, account):
         early = await ada.room(account.user_id)
-        async with running(bot_of(server, account, allow=(ada.user_id,))):
-            await eve.room(account.user_id)
+        async with running(bot_of(server, account, allow=())) as inbox:
+            inbox.strangers.add(eve.user_id)
+            refused = await eve.room(account.user_id)
             late = await ada.room(account.user_id)
             await ada.until(lambda: {(early, account.user_id), (late, account.user_id)} <= ada.joined)
             rooms = await account.ask("GET", "client/v3/joined_rooms")
             assert set(rooms["joined_rooms"]) == {early, late}
+    told = f"matrix: {eve.user_id} is not served: the invitation to {refused} is not followed"
+    assert [record.getMessage() for record in caplog.records if "not followed" in record.getMessage()] == [told]
 
 
 async def test_history_is_not_read_and_another_run_misses_nothing(server: Homeserver) -> None:

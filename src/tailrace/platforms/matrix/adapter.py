@@ -65,8 +65,8 @@ class MatrixPlatform(BasePlatform):
         answer_s: float = ANSWER_S,
         kept: SessionFile | None = None,
     ) -> None:
-        """`allow` names the users whose invitations the bot follows; "*" is all users. `kept` has the session of an
-        earlier login by password."""
+        """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
+        `kept` has the session of an earlier login by password."""
         self._kept = kept
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
@@ -222,12 +222,12 @@ class MatrixPlatform(BasePlatform):
             await self._who(self._client)
             if not self._since:
                 first = await self._sync(poll_s=0)
-                await rooms.join_invited(first)
+                await rooms.join_invited(first, inbox.serves)
                 self._since = first.next_batch
             inbox.connected()
             while True:
                 answer = await self._sync(poll_s=POLL_S)
-                await rooms.join_invited(answer)
+                await rooms.join_invited(answer, inbox.serves)
                 await rooms.tell_encrypted(answer)
                 for update in rooms.updates(answer):
                     await inbox.put(update)

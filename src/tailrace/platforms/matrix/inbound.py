@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 import nio
@@ -26,7 +26,7 @@ ENCRYPTED = (
 
 
 class Rooms:
-    """The rooms that the bot is in. It joins a room when an allowed user invites it."""
+    """The rooms that the bot is in. It joins a room when a user invites it who is served."""
 
     def __init__(
         self, client: nio.AsyncClient, user_id: str, allow: frozenset[str], sent: MutableMapping[str, bool]
@@ -39,18 +39,16 @@ class Rooms:
         self._invited: set[str] = set()
         self._encrypted: dict[str, bool] = {}  # rooms in which we were written to in vain; whether they were told
 
-    async def join_invited(self, answer: nio.SyncResponse) -> None:
-        """An invitation is told once; one that could not be followed yet is tried again with the next news."""
+    async def join_invited(self, answer: nio.SyncResponse, serves: Callable[[Sender], Awaitable[bool]]) -> None:
+        """Follows whom `allow` names and who was paired. An invitation is told once; one that could not be followed yet
+        is tried again with the next news."""
         for room_id, invite in answer.rooms.invite.items():
-            inviters = {
-                event.sender
-                for event in invite.invite_state
-                if isinstance(event, nio.InviteMemberEvent)
-                and event.state_key == self._user_id
-                and event.membership == "invite"
-            }
-            if "*" in self._allow or inviters & self._allow:
+            inviters = _inviters(invite, self._user_id)
+            if "*" in self._allow or any([user in self._allow or await serves(Sender(user)) for user in inviters]):
                 self._invited.add(room_id)
+                continue
+            who = ", ".join(inviters) or "somebody"
+            log.warning("matrix: %s is not served: the invitation to %s is not followed", who, room_id)
         for room_id in sorted(self._invited):
             joined = await self._client.join(room_id)
             if isinstance(joined, nio.JoinError) and joined.status_code == "M_LIMIT_EXCEEDED":
@@ -147,6 +145,11 @@ def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
     member = room.users.get(user_id) if room is not None else None
     name = str(member.display_name or "") if member is not None else ""
     return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
+
+
+def _inviters(invite: nio.InviteInfo, user_id: str) -> list[str]:
+    members = [event for event in invite.invite_state if isinstance(event, nio.InviteMemberEvent)]
+    return sorted({event.sender for event in members if event.state_key == user_id and event.membership == "invite"})
 
 
 def _is_entry(event: JsonObject, user_id: str) -> bool:
