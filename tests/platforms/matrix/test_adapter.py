@@ -143,6 +143,18 @@ async def test_replies_that_are_certain(server: Homeserver) -> None:
         await stranger.close()
 
 
+async def test_why_a_room_takes_nothing_from_a_muted_bot_is_in_the_log(
+    server: Homeserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        levels = f"client/v3/rooms/{place.chat}/state/m.room.power_levels"
+        await ada.ask("PUT", levels, await ada.ask("GET", levels) | {"events_default": 50})
+        assert await platform.perform(place, Send("k", "hello")) == Gone("chat")
+    [told] = [record.getMessage() for record in caplog.records if record.name == "tailrace.platforms.matrix"]
+    assert told.startswith("matrix: a room takes nothing from us: You don't have permission to post that to the room.")
+
+
 async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None:
     async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
         place = await meet(ada, account)

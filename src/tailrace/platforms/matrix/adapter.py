@@ -44,6 +44,7 @@ POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing
 _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
+log = logging.getLogger("tailrace.platforms.matrix")
 logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 _REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
 
@@ -184,7 +185,8 @@ class MatrixPlatform(BasePlatform):
                 return port.TooLong()
             case "M_NOT_FOUND":
                 return port.Gone("message")
-            case "M_FORBIDDEN":
+            case "M_FORBIDDEN":  # put out, or muted: the reply does not say which, the operator should know
+                log.warning("matrix: a room takes nothing from us: %s", answer.message)
                 return port.Gone("chat")
             case "M_UNKNOWN_TOKEN" if self._password:
                 self._end_session()
