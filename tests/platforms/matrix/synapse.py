@@ -117,7 +117,9 @@ class Person:
     def __init__(self, server: Homeserver, session: aiohttp.ClientSession, user_id: str, token: str) -> None:
         self.user_id, self.token = user_id, token
         self.rooms: dict[str, dict[str, Seen]] = {}
-        self.typing: set[str] = set()
+        self.typing: set[str] = set()  # who has typed in any room
+        self.typing_now: dict[str, set[str]] = {}  # by room
+        self.highlights: dict[str, int] = {}  # messages that mention this person and are not read, by room
         self.joined: set[tuple[str, str]] = set()  # rooms and who came in
         self._server, self._session = server, session
         self._since = ""
@@ -186,7 +188,10 @@ class Person:
                     self.joined.add((room, event["state_key"]))
         for event in news.get("ephemeral", {}).get("events", []):
             if event["type"] == "m.typing":
-                self.typing |= set(event["content"]["user_ids"])
+                self.typing_now[room] = set(event["content"]["user_ids"])
+                self.typing |= self.typing_now[room]
+        if "unread_notifications" in news:
+            self.highlights[room] = news["unread_notifications"]["highlight_count"]
 
 
 @asynccontextmanager

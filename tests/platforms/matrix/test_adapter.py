@@ -29,6 +29,7 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Upload,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.matrix.adapter import MatrixPlatform
@@ -86,6 +87,31 @@ async def test_a_message_grows_in_place_with_its_html_and_is_redacted(server: Ho
         await ada.until(lambda: not ada.from_(place.chat, account.user_id))
 
 
+async def test_a_name_in_an_answer_or_in_its_edits_mentions_nobody(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        name = ada.user_id.removeprefix("@").partition(":")[0]
+        reply = await platform.perform(place, Send("k", f"Dear {name},", final=False))
+        assert isinstance(reply, Sent)
+        await platform.perform(place, Edit(reply.message_id, f"Dear {name}, @room"))
+        await platform.perform(place, Upload("k2", f"{name}.txt", "text/plain", b"x"))
+        await ada.until(lambda: [len(seen.states) for seen in ada.from_(place.chat, account.user_id)] == [2, 1])
+        assert ada.highlights[place.chat] == 0
+        await account.write(place.chat, f"Dear {name}, as a client of old has it")
+        await ada.until(lambda: ada.highlights[place.chat] == 1)
+
+
+async def test_a_message_ends_the_typing_indicator(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        await platform.perform(place, Typing())
+        await ada.until(lambda: ada.typing_now.get(place.chat) == {account.user_id})
+        began = asyncio.get_running_loop().time()
+        await platform.perform(place, Send("k", "hello"))
+        await ada.until(lambda: not ada.typing_now[place.chat])
+        assert asyncio.get_running_loop().time() - began < 20  # by itself it would end after 25 s
+
+
 async def test_G80_the_same_key_gives_the_same_event_also_to_another_process(server: Homeserver) -> None:
     async with people(server, "ada", "bot") as (ada, account):
         place = await meet(ada, account)
@@ -117,6 +143,18 @@ async def test_replies_that_are_certain(server: Homeserver) -> None:
         await stranger.close()
 
 
+async def test_why_a_room_takes_nothing_from_a_muted_bot_is_in_the_log(
+    server: Homeserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        levels = f"client/v3/rooms/{place.chat}/state/m.room.power_levels"
+        await ada.ask("PUT", levels, await ada.ask("GET", levels) | {"events_default": 50})
+        assert await platform.perform(place, Send("k", "hello")) == Gone("chat")
+    [told] = [record.getMessage() for record in caplog.records if record.name == "tailrace.platforms.matrix"]
+    assert told.startswith("matrix: a room takes nothing from us: You don't have permission to post that to the room.")
+
+
 async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None:
     async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
         place = await meet(ada, account)
@@ -132,15 +170,21 @@ async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None
 # ── rooms and what is said in them ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_J110_an_invitation_by_an_allowed_user_is_followed_and_no_other(server: Homeserver) -> None:
+async def test_J110_an_invitation_by_a_user_who_is_served_is_followed_and_no_other(
+    server: Homeserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the config, or by a pairing code: the inbox says it."""
     async with people(server, "ada", "eve", "bot") as (ada, eve, account):
         early = await ada.room(account.user_id)
-        async with running(bot_of(server, account, allow=(ada.user_id,))):
-            await eve.room(account.user_id)
+        async with running(bot_of(server, account, allow=())) as inbox:
+            inbox.strangers.add(eve.user_id)
+            refused = await eve.room(account.user_id)
             late = await ada.room(account.user_id)
             await ada.until(lambda: {(early, account.user_id), (late, account.user_id)} <= ada.joined)
             rooms = await account.ask("GET", "client/v3/joined_rooms")
             assert set(rooms["joined_rooms"]) == {early, late}
+    told = f"matrix: {eve.user_id} is not served: the invitation to {refused} is not followed"
+    assert [record.getMessage() for record in caplog.records if "not followed" in record.getMessage()] == [told]
 
 
 async def test_history_is_not_read_and_another_run_misses_nothing(server: Homeserver) -> None:
@@ -160,6 +204,69 @@ async def test_history_is_not_read_and_another_run_misses_nothing(server: Homese
             await later.wait_for(1)
             heard = [*inbox.updates, *later.updates]
             assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
+
+
+async def test_a_process_that_starts_soon_after_another_does_not_hear_its_commands_again(server: Homeserver) -> None:
+    """Synapse keeps the answer to a first sync for two minutes: a `!new` from before a restart came once more."""
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "!new")
+            await inbox.wait_for(1)
+        async with running(bot_of(server, account)) as later:
+            await ada.write(place.chat, "and now?")
+            [heard] = await later.wait_for(1)
+            assert isinstance(heard, MessageReceived)
+            assert heard.text == "and now?"
+
+
+async def test_what_was_written_while_no_process_listened_is_heard_once(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        place = await meet(ada, account)
+        await ada.ask("POST", f"client/v3/rooms/{place.chat}/invite", {"user_id": bob.user_id})
+        await ada.write(place.chat, "long ago")
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "one")
+            await inbox.wait_for(1)
+        await ada.write(place.chat, "two")
+        async with running(bot_of(server, account), inbox):
+            await inbox.wait_for(2)
+        async with running(bot_of(server, account), inbox):
+            await ada.write(place.chat, "three")
+            heard = [update for update in await inbox.wait_for(3) if isinstance(update, MessageReceived)]
+        assert [(update.text, update.place.kind) for update in heard] == [
+            ("one", "group"),
+            ("two", "group"),
+            ("three", "group"),
+        ]
+
+
+async def test_what_is_old_when_a_process_starts_is_not_heard(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            pass
+        await ada.write(place.chat, "too old")
+        later = MatrixPlatform(server.url, account.user_id, token=account.token, answer_s=30.0, late_s=-3600.0)
+        async with running(later, inbox):
+            await ada.write(place.chat, "new")
+            [heard] = await inbox.wait_for(1)
+            assert isinstance(heard, MessageReceived)
+            assert heard.text == "new"
+
+
+async def test_a_position_that_the_homeserver_does_not_know_is_left(
+    server: Homeserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        inbox = CollectingInbox()
+        inbox.kept = "of another homeserver"
+        async with running(bot_of(server, account), inbox):
+            assert inbox.kept.startswith("s")
+            await ada.write(place.chat, "hello")
+            assert len(await inbox.wait_for(1)) == 1
+    assert "what was written while nobody listened is not known: matrix: Invalid stream token" in caplog.text
 
 
 async def test_a_bot_that_is_invited_again_does_not_hear_its_old_commands_again(server: Homeserver) -> None:
@@ -229,6 +336,44 @@ async def test_who_is_spoken_to_and_where(server: Homeserver) -> None:
             assert [update.place.kind for update in heard[:2]] == ["private", "group"]
             assert own not in [update.update_id for update in heard]
             assert {update.sender.id for update in heard} == {ada.user_id}
+
+
+async def test_the_name_that_clients_show_is_the_bots_too(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        shown = {"displayname": "House Helper"}
+        await account.ask("PUT", f"client/v3/profile/{account.user_id}/displayname", shown)
+        await ada.ask("PUT", f"client/v3/profile/{ada.user_id}/displayname", {"displayname": "Ada \x1b[2JL."})
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        async with running(bot_of(server, account)) as inbox:
+            pill = {"m.mentions": {"user_ids": [account.user_id]}}
+            await ada.write(room, "House Helper: !stop", **pill)
+            await ada.write(room, "House Helper what is 2+2?", **pill)
+            await ada.write(room, "house helper, are you there?")
+            await ada.write(room, "House Helper is a good name")
+            await ada.write(room, "!weather Bern")
+            heard = [update for update in await inbox.wait_for(5) if isinstance(update, MessageReceived)]
+            assert [(update.text, update.addressed) for update in heard] == [
+                ("/stop", True),
+                ("what is 2+2?", True),
+                ("are you there?", True),
+                ("House Helper is a good name", False),
+                ("!weather Bern", False),
+            ]
+            assert {update.sender.name for update in heard} == {"Ada [2JL."}
+
+
+async def test_what_is_neither_text_nor_file_is_no_question(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "Ada was here", msgtype="m.location", geo_uri="geo:52.5,13.4")
+            await ada.write(place.chat, "verify me", msgtype="m.key.verification.request", to=account.user_id)
+            await ada.write(place.chat, "waves", msgtype="m.emote")
+            [heard] = await inbox.wait_for(1)
+            assert isinstance(heard, MessageReceived)
+            assert heard.text == "waves"
 
 
 async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: Homeserver) -> None:

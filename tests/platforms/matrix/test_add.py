@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cli.commands.test_setup import environment
 from cli.screen.vt import VirtualTerminal
-from platforms.matrix.synapse import Homeserver, people
+from platforms.matrix.synapse import Homeserver, password_of, people
 from tailrace.config.load import load
+from tailrace.platforms.matrix.session import SessionFile
 
 
 async def test_a_person_invites_the_bot_and_is_paired_by_a_code(server: Homeserver, tmp_path: Path) -> None:
@@ -27,3 +28,29 @@ async def test_a_person_invites_the_bot_and_is_paired_by_a_code(server: Homeserv
     assert config.platforms.matrix is not None
     assert config.platforms.matrix.allow == (ada.user_id,)
     assert (config.platforms.matrix.token_env, config.platforms.matrix.password_env) == ("MATRIX_TOKEN", None)
+
+
+async def test_the_session_of_a_password_is_kept_for_the_gateway_and_nowhere_else(
+    server: Homeserver, tmp_path: Path
+) -> None:
+    """Homeservers allow few logins; and an access token is left in no temporary directory."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    temporary.mkdir()
+    async with people(server, "ada", "bot") as (ada, account):
+        password = password_of(account.user_id)
+        keys = ("--set", f"homeserver={server.url}", "--set", f"user={account.user_id}")
+        command = [sys.executable, "-m", "tailrace", "add", "matrix", *keys]
+        env = environment(home, TMPDIR=str(temporary))
+        async with VirtualTerminal(command, env, columns=200) as terminal:
+            await terminal.until("MATRIX_PASSWORD (it is not shown):")
+            terminal.enter(password)
+            await terminal.until("and it serves you")
+            [code] = re.findall(r"and write (\d{6}) there", terminal.text)
+            room = await ada.room(account.user_id)
+            await ada.until(lambda: (room, account.user_id) in ada.joined)
+            await ada.write(room, code)
+            assert await terminal.exit_code() == 0
+    session = SessionFile(home, server.url, account.user_id).of(password)
+    assert session is not None
+    assert session.user_id == account.user_id
+    assert list(temporary.iterdir()) == []

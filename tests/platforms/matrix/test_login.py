@@ -196,6 +196,54 @@ def test_a_token_that_is_not_exported_is_named(tmp_path: Path) -> None:
         make(load({}, tmp_path))
 
 
+@pytest.mark.parametrize("user", ["@Bot:localhost", "@other:localhost", "bot"])
+async def test_a_token_of_another_user_is_told_before_anything_is_done(user: str) -> None:
+    async with accounts() as (known, url):
+        known.sessions["D"] = "token"
+        platform = MatrixPlatform(url, user, token="token")
+        told = f'the homeserver knows us as {BOT}: set user: "{BOT}" in place of {user}'
+        for tried in (platform.check(), platform.run(CollectingInbox())):
+            with pytest.raises(PlatformError) as refused:
+                await tried
+            assert str(refused.value) == f"matrix: {told}"
+            assert refused.value.permanent
+        await platform.close()
+
+
+async def doctor_on(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> list[str]:
+    """What it finds broken on Matrix."""
+    for name, value in {"TAILRACE_HOME": str(tmp_path), **env}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "config.yaml").write_text(f"platforms: {{matrix: {{{settings}}}}}\n", encoding="utf-8")
+    return [each.what async for each in findings() if "matrix" in each.what and each.state == "broken"]
+
+
+async def test_doctor_names_neither_a_token_nor_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = f'enabled: true, allow: ["*"], homeserver: "http://127.0.0.1:1", user: "{BOT}"'
+    found = await doctor_on(settings, tmp_path, monkeypatch)
+    assert found == ["platforms.matrix: needs token_env or password_env"]
+
+
+async def test_doctor_misses_no_password_where_there_is_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with accounts() as (known, url):
+        known.sessions["D"] = "token"
+        secrets = "token_env: MATRIX_TOKEN, password_env: MATRIX_PASSWORD"
+        settings = f'enabled: true, allow: ["*"], homeserver: "{url}", user: "{BOT}", {secrets}'
+        assert await doctor_on(settings, tmp_path, monkeypatch, MATRIX_TOKEN="token") == []
+
+
+async def test_an_address_without_a_homeserver_is_told() -> None:
+    async with TestServer(web.Application()) as server:
+        url = str(server.make_url("")).rstrip("/")
+        platform = MatrixPlatform(url, BOT, token="token")
+        with pytest.raises(PlatformError) as refused:
+            await platform.check()
+        await platform.close()
+    assert str(refused.value) == f"matrix: what answers at {url} (HTTP 404) does not speak as a homeserver"
+
+
 async def test_a_login_too_many_is_told_with_what_helps() -> None:
     async def refuse(_request: web.Request) -> web.Response:
         return web.json_response({"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many", "retry_after_ms": 9}, status=429)

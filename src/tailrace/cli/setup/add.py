@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
 from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
@@ -190,7 +192,8 @@ class _Addition:
             (Path(directory) / "config.yaml").write_text(text, encoding="utf-8")
             known = read_env_file(self._home / FILE_NAME)
             try:
-                return load({**known, **os.environ, **self._secrets}, Path(directory))
+                config = load({**known, **os.environ, **self._secrets}, Path(directory))
+                return replace(config, home=self._home.absolute())  # what a platform keeps stays, and is used later
             except ConfigError as exc:  # in a file that nobody has written
                 raise ConfigError(exc.message, key=exc.key) from exc
 
@@ -263,6 +266,12 @@ class _PairingInbox:
         return self.paired.done() and self.paired.result().sender == sender
 
     def connected(self) -> None:
+        pass
+
+    async def position(self) -> str:
+        return ""
+
+    async def keep_position(self, position: str) -> None:
         pass
 
 

@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import io
 import logging
+import secrets
+import time
 from collections import OrderedDict
 from typing import Any
 
@@ -20,7 +22,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.inbound import Rooms
+from tailrace.platforms.matrix.inbound import NO_MENTIONS, Rooms
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
@@ -41,9 +43,16 @@ CAPABILITIES = port.Capabilities(
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 _TYPING_MS = 25_000
+_END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
+log = logging.getLogger("tailrace.platforms.matrix")
 logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
+LATE_S = 3600.0
 _REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
+
+
+class _UnknownPosition(PlatformError):
+    """The homeserver does not know up to where we have heard: it was set up anew."""
 
 
 class MatrixPlatform(BasePlatform):
@@ -61,18 +70,21 @@ class MatrixPlatform(BasePlatform):
         token: str = "",
         allow: tuple[str, ...] = (),
         answer_s: float = ANSWER_S,
+        late_s: float = LATE_S,
         kept: SessionFile | None = None,
     ) -> None:
-        """`allow` names the users whose invitations the bot follows; "*" is all users. `kept` has the session of an
-        earlier login by password."""
+        """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
+        `kept` has the session of an earlier login by password. What is older than `late_s` is not answered by a process
+        that starts."""
         self._kept = kept
-        self._answer_s = answer_s
+        self._answer_s, self._late_s = answer_s, late_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
         self._allow = frozenset(allow)
         self._client = self._new_client(DEVICE)
         self._logging_in = asyncio.Lock()
         self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
+        self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         if token:
             self._client.access_token = token
@@ -91,11 +103,23 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             async with asyncio.timeout(UPLOAD_S if isinstance(action, port.Upload) else self._answer_s):
-                return await self._perform(place, action)
+                reply = await self._perform(place, action)
         except PlatformError as exc:
             return port.Failed(str(exc), needs_operator=exc.permanent)
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
+        if isinstance(action, port.Typing):
+            self._typing.add(place.chat)
+        elif isinstance(reply, port.Sent) and place.chat in self._typing:
+            await self._end_typing(place.chat)
+        return reply
+
+    async def _end_typing(self, room: str) -> None:
+        """A message does not end it, as it does elsewhere: the bot would be said to type until the time is over."""
+        self._typing.discard(room)
+        with contextlib.suppress(*NO_ANSWER):
+            async with asyncio.timeout(_END_TYPING_S):
+                await self._client.room_typing(room, typing_state=False)
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
@@ -110,6 +134,7 @@ class MatrixPlatform(BasePlatform):
                 edit: JsonObject = {
                     "msgtype": "m.text",
                     "body": f"* {text}",
+                    **NO_MENTIONS,
                     "m.new_content": _message(text, markup=markup),
                     "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
                 }
@@ -147,6 +172,7 @@ class MatrixPlatform(BasePlatform):
             "filename": file.name,
             "url": answer.content_uri,
             "info": {"mimetype": file.media_type, "size": size},
+            **NO_MENTIONS,
         }
         return await self._put(place, content | _in_thread(place.thread), file.key)
 
@@ -167,7 +193,8 @@ class MatrixPlatform(BasePlatform):
                 return port.TooLong()
             case "M_NOT_FOUND":
                 return port.Gone("message")
-            case "M_FORBIDDEN":
+            case "M_FORBIDDEN":  # put out, or muted: the reply does not say which, the operator should know
+                log.warning("matrix: a room takes nothing from us: %s", answer.message)
                 return port.Gone("chat")
             case "M_UNKNOWN_TOKEN" if self._password:
                 self._end_session()
@@ -196,37 +223,60 @@ class MatrixPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        """History from before the start is not read: the first sync only says where now is. Another run goes on from
-        what the one before it has taken."""
+        """The first sync of a process says which rooms there are and where now is. What was written since the inbox's
+        position follows; history from before the first start is not read."""
         self._login_refusal, self.stops_when_refused = "", False
         try:
             await self._log_in()
             rooms = Rooms(self._client, str(self._client.user_id or self._user), self._allow, self._sent)
+            await self._who(self._client)
             if not self._since:
                 first = await self._sync(poll_s=0)
-                await rooms.join_invited(first)
+                await rooms.join_invited(first, inbox.serves)
                 self._since = first.next_batch
-            else:
-                await self._who(self._client)
+            await self._catch_up(rooms, inbox)
             inbox.connected()
             while True:
-                answer = await self._sync(poll_s=POLL_S)
-                await rooms.join_invited(answer)
-                await rooms.tell_encrypted(answer)
-                for update in rooms.updates(answer):
-                    await inbox.put(update)
-                self._since = answer.next_batch
+                await self._take(await self._sync(poll_s=POLL_S), rooms, inbox)
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
 
+    async def _catch_up(self, rooms: Rooms, inbox: port.Inbox) -> None:
+        """Hears what was written while no process listened."""
+        if not (position := await inbox.position()):
+            await inbox.keep_position(self._since)
+            return
+        now, self._since = self._since, position
+        try:
+            missed = await self._sync(poll_s=0)
+        except _UnknownPosition as exc:
+            log.warning("matrix: what was written while nobody listened is not known: %s", exc)
+            self._since = now
+            await inbox.keep_position(now)
+            return
+        await self._take(missed, rooms, inbox, after_s=time.time() - self._late_s)
+
+    async def _take(self, answer: nio.SyncResponse, rooms: Rooms, inbox: port.Inbox, *, after_s: float = 0.0) -> None:
+        await rooms.join_invited(answer, inbox.serves)
+        await rooms.tell_encrypted(answer)
+        updates = list(rooms.updates(answer, after_s))
+        for update in updates:
+            await inbox.put(update)
+        self._since = answer.next_batch
+        if updates:
+            await inbox.keep_position(self._since)
+
     async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
-        window = {"room": {"timeline": {"limit": 50 if self._since else 1}, "state": {"lazy_load_members": True}}}
+        window = {"room": {"timeline": _timeline(first=not self._since), "state": {"lazy_load_members": True}}}
         async with asyncio.timeout(poll_s + self._answer_s):
             answer = await self._client.sync(
                 timeout=int(poll_s * 1000), since=self._since or None, sync_filter=window, set_presence="online"
             )
         if isinstance(answer, nio.SyncResponse):
             return answer
+        response = answer.transport_response
+        if self._since and response is not None and response.status == 400:
+            raise _UnknownPosition(str(answer.message), platform=self.name)
         raise self._refused("to sync", answer)
 
     async def _log_in(self) -> None:
@@ -274,10 +324,15 @@ class MatrixPlatform(BasePlatform):
             raise self._refused(f"the login of {self._user}", answer, advice)
 
     async def _who(self, client: nio.AsyncClient) -> str:
+        """The homeserver's word on it. A token says whose it is: as another user we would take our own messages for
+        questions, and no room would take an answer."""
         answer = await client.whoami()
-        if isinstance(answer, nio.WhoamiResponse):
-            return str(answer.user_id)
-        raise self._refused("to say who we are", answer)
+        if not isinstance(answer, nio.WhoamiResponse):
+            raise self._refused("to say who we are", answer)
+        if not self._password and answer.user_id != self._user:
+            known = f'the homeserver knows us as {answer.user_id}: set user: "{answer.user_id}"'
+            raise PlatformError(f"{known} in place of {self._user}", platform=self.name, permanent=True)
+        return str(answer.user_id)
 
     async def check(self) -> str:
         """By the session that is kept; else, with a password, by one of its own: another login for the same device
@@ -311,14 +366,23 @@ class MatrixPlatform(BasePlatform):
         if code == "M_UNKNOWN_TOKEN" and self._password:
             self._end_session()
         permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
-        reason = f"the homeserver refused {what} ({code or 'no code'}: {answer.message})"
+        reason = f"the homeserver refused {what} ({code}: {answer.message})"
+        if not code or code == "M_UNRECOGNIZED":
+            status = answer.transport_response.status if answer.transport_response is not None else "?"
+            reason = f"what answers at {self._homeserver} (HTTP {status}) does not speak as a homeserver"
         return PlatformError(
             f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )
 
 
+def _timeline(*, first: bool) -> JsonObject:
+    """The filter of a sync. The first one is unlike any before it: Synapse answers an equal one of the last two minutes
+    from a cache, which says that now is then, and the commands since then would be carried out again."""
+    return {"limit": 1, "not_types": [f"tailrace.{secrets.token_hex(8)}"]} if first else {"limit": 50}
+
+
 def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:
-    content: JsonObject = {"msgtype": "m.text", "body": text}
+    content: JsonObject = {"msgtype": "m.text", "body": text, **NO_MENTIONS}
     if markup:
         content |= {"format": "org.matrix.custom.html", "formatted_body": matrix_html(text)}
     return content | _in_thread(thread)
@@ -342,6 +406,8 @@ def make(config: Config) -> MatrixPlatform:
     settings = config.platforms.matrix
     if settings is None or not settings.homeserver or not settings.user:
         raise ConfigError("needs homeserver and user", key="platforms.matrix")
+    if not settings.token_env and not settings.password_env:
+        raise ConfigError("needs token_env or password_env", key="platforms.matrix")
     token = config.secret(settings.token_env) or ""
     if not token and settings.token_env and not settings.password_env:
         config.require_secret(settings.token_env, "platforms.matrix.token_env")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-from collections.abc import Iterator, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any, Final
 
 import nio
 
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender, Update
 from tailrace.messages import JsonObject
+from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
 
 log = logging.getLogger("tailrace.platforms.matrix")
 
+_TEXTS = ("m.text", "m.emote")
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
-_COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves: "!stop" is "/stop"
+# Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
+NO_MENTIONS: Final[JsonObject] = {"m.mentions": {}}
 ENCRYPTED = (
     "I cannot read this room: it is encrypted, and that cannot be switched off. Make another room with end-to-end "
     "encryption off, and invite me there."
@@ -24,7 +26,7 @@ ENCRYPTED = (
 
 
 class Rooms:
-    """The rooms that the bot is in. It joins a room when an allowed user invites it."""
+    """The rooms that the bot is in. It joins a room when a user invites it who is served."""
 
     def __init__(
         self, client: nio.AsyncClient, user_id: str, allow: frozenset[str], sent: MutableMapping[str, bool]
@@ -32,24 +34,21 @@ class Rooms:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it."""
         self._client = client
         self._user_id = user_id
-        self._name = user_id.removeprefix("@").partition(":")[0]
         self._allow = allow
         self._sent = sent
         self._invited: set[str] = set()
         self._encrypted: dict[str, bool] = {}  # rooms in which we were written to in vain; whether they were told
 
-    async def join_invited(self, answer: nio.SyncResponse) -> None:
-        """An invitation is told once; one that could not be followed yet is tried again with the next news."""
+    async def join_invited(self, answer: nio.SyncResponse, serves: Callable[[Sender], Awaitable[bool]]) -> None:
+        """Follows whom `allow` names and who was paired. An invitation is told once; one that could not be followed yet
+        is tried again with the next news."""
         for room_id, invite in answer.rooms.invite.items():
-            inviters = {
-                event.sender
-                for event in invite.invite_state
-                if isinstance(event, nio.InviteMemberEvent)
-                and event.state_key == self._user_id
-                and event.membership == "invite"
-            }
-            if "*" in self._allow or inviters & self._allow:
+            inviters = _inviters(invite, self._user_id)
+            if "*" in self._allow or any([user in self._allow or await serves(Sender(user)) for user in inviters]):
                 self._invited.add(room_id)
+                continue
+            who = ", ".join(inviters) or "somebody"
+            log.warning("matrix: %s is not served: the invitation to %s is not followed", who, room_id)
         for room_id in sorted(self._invited):
             joined = await self._client.join(room_id)
             if isinstance(joined, nio.JoinError) and joined.status_code == "M_LIMIT_EXCEEDED":
@@ -66,7 +65,7 @@ class Rooms:
             if any(event.get("type") == "m.room.encrypted" for event in others):
                 self._encrypted.setdefault(room_id, False)
         for room_id in [room_id for room_id, told in self._encrypted.items() if not told]:
-            content = {"msgtype": "m.notice", "body": ENCRYPTED}
+            content = {"msgtype": "m.notice", "body": ENCRYPTED, **NO_MENTIONS}
             transaction = hashlib.sha256(f"encrypted\0{room_id}".encode()).hexdigest()[:32]
             reply = await self._client.room_send(room_id, "m.room.message", content, tx_id=transaction)
             if isinstance(reply, nio.RoomSendError) and reply.status_code == "M_LIMIT_EXCEEDED":
@@ -74,10 +73,14 @@ class Rooms:
             self._encrypted[room_id] = True
             log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
 
-    def updates(self, answer: nio.SyncResponse) -> Iterator[Update]:
+    def updates(self, answer: nio.SyncResponse, after_s: float = 0.0) -> Iterator[Update]:
+        """`after_s`: what was written before that time, in seconds since the epoch, is no update."""
         for room_id, room in answer.rooms.join.items():
             for event in self._since_invitation([event.source for event in room.timeline.events]):
                 self._note_redaction(event)
+                written_ms = event.get("origin_server_ts")
+                if isinstance(written_ms, int) and written_ms < after_s * 1000:
+                    continue
                 if update := self._update(room_id, event):
                     yield update
 
@@ -100,16 +103,20 @@ class Rooms:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
-        if not isinstance(content, dict) or content.get("msgtype") in (None, "m.notice"):
-            return None  # notices are bots' talk: answering them is how two bots never stop
+        # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
+        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
+            return None
         relation = content.get("m.relates_to")
         relation = relation if isinstance(relation, dict) else {}
         if relation.get("rel_type") == "m.replace":
             return None
-        text = _without_quote(str(content.get("body") or ""), relation)
         room = self._client.rooms.get(room_id)
         private = room is None or room.member_count <= 2
-        attachment = _attachment(content)
+        names, mentioned = BotNames(self._user_id, _shown_name(room, self._user_id)), self._is_mentioned(content)
+        written = _without_quote(str(content.get("body") or ""), relation)
+        text = with_slash(names.without_name(written, mentioned=mentioned))
+        addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        attachment, sender = _attachment(content), str(event.get("sender"))
         return MessageReceived(
             update_id=str(event.get("event_id")),
             place=Place(
@@ -118,30 +125,35 @@ class Rooms:
                 thread=str(relation.get("event_id", "")) if relation.get("rel_type") == "m.thread" else "",
                 kind="private" if private else "group",
             ),
-            sender=Sender(str(event.get("sender")), str(event.get("sender"))),
-            text="" if attachment and not _is_caption(content) else _COMMAND.sub("/", self._without_mention(text)),
+            sender=Sender(sender, _shown_name(room, sender)),
+            text="" if attachment and not _is_caption(content) else text,
             attachments=(attachment,) if attachment else (),
-            addressed=private or self._addressed(text, content, relation),
+            addressed=private or addressed,
             message_id=str(event.get("event_id")),
         )
 
-    def _addressed(self, text: str, content: JsonObject, relation: JsonObject) -> bool:
+    def _is_mentioned(self, content: JsonObject) -> bool:
         mentions = content.get("m.mentions")
         users = mentions.get("user_ids") if isinstance(mentions, dict) else None
-        if isinstance(users, list) and self._user_id in users:
-            return True
-        replied = relation.get("m.in_reply_to")
-        if isinstance(replied, dict) and not relation.get("is_falling_back") and replied.get("event_id") in self._sent:
-            return True
-        words = text.lower()
-        return self._user_id.lower() in words or words.startswith((f"{self._name.lower()}:", "/", "!"))
+        return isinstance(users, list) and self._user_id in users
 
-    def _without_mention(self, text: str) -> str:
-        for name in (self._user_id, self._name):
-            for ending in (":", ",", " "):
-                if f"{text} ".lower().startswith(f"{name}{ending}".lower()):
-                    return text[len(name) + len(ending) :].lstrip()
-        return text
+    def _is_reply_to_us(self, relation: JsonObject) -> bool:
+        replied = relation.get("m.in_reply_to")
+        if not isinstance(replied, dict) or relation.get("is_falling_back"):
+            return False
+        return replied.get("event_id") in self._sent
+
+
+def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
+    """The name that clients show for a user of the room; empty where there is none."""
+    member = room.users.get(user_id) if room is not None else None
+    name = str(member.display_name or "") if member is not None else ""
+    return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
+
+
+def _inviters(invite: nio.InviteInfo, user_id: str) -> list[str]:
+    members = [event for event in invite.invite_state if isinstance(event, nio.InviteMemberEvent)]
+    return sorted({event.sender for event in members if event.state_key == user_id and event.membership == "invite"})
 
 
 def _is_entry(event: JsonObject, user_id: str) -> bool:

@@ -1,0 +1,46 @@
+"""Whom a Matrix message speaks to, and what it says without the bot's name. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from tailrace.delivery.inbound import command_in, command_meant
+
+_MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off
+
+
+class BotNames:
+    """What people call the bot in one room: its id, the first part of it, and the name that clients show."""
+
+    def __init__(self, user_id: str, shown: str = "") -> None:
+        local = user_id.removeprefix("@").partition(":")[0]
+        self._user_id = user_id.lower()
+        self._called = tuple(f"{user_id}{ending}".lower() for ending in (":", ",", " "))
+        self._called += tuple(f"@{local}{ending}".lower() for ending in (": ", ",", " "))  # not another server's
+        names = [name.lower() for name in (local, shown) if name]
+        self._called += tuple(f"{name}{ending}" for name in names for ending in (":", ","))
+        self._mentioned = tuple(f"{name} " for name in names)
+
+    def without_name(self, text: str, *, mentioned: bool) -> str:
+        """The text after a name that it begins with. A name without a colon or a comma may be a word of the sentence,
+        unless the client says that the bot is `mentioned`."""
+        start = f"{text} ".lower()
+        for name in self._called + (self._mentioned if mentioned else ()):
+            if start.startswith(name):
+                return text[len(name) :].lstrip()
+        return text
+
+    def named_in(self, text: str) -> bool:
+        """Whether the text begins with a name, or has the id in it."""
+        return self.without_name(text, mentioned=False) != text or self._user_id in text.lower()
+
+
+def with_slash(text: str) -> str:
+    """A command as it is written elsewhere: "!Stop" and "//stop" as "/stop". What is no command of ours, nor mistypes
+    one, stays as it is: another bot's, or a sentence."""
+    typed = _MARK.sub("/", text.strip(), count=1) if _MARK.match(text.strip()) else text.strip()
+    return typed if is_command(typed) or command_meant(typed) else text
+
+
+def is_command(text: str) -> bool:
+    return command_in(text) is not None

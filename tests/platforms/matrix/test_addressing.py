@@ -1,0 +1,60 @@
+"""Names and commands as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.platforms.matrix.addressing import BotNames, with_slash
+
+NAMES = BotNames("@tailrace:example.org", "House Helper")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("!stop", "/stop"),
+        ("!Stop", "/Stop"),
+        ("!STOP", "/STOP"),
+        ("  !stop ", "/stop"),
+        ("//stop", "/stop"),
+        ("/stop", "/stop"),
+        ("!approve session", "/approve session"),
+        ("!aprove", "/aprove"),
+        ("!weather Bern", "!weather Bern"),
+        ("!important: read this", "!important: read this"),
+        ("!!! wow", "!!! wow"),
+        ("/shrug", "/shrug"),
+        ("// a comment", "// a comment"),
+        (" a question ", " a question "),
+    ],
+)
+def test_a_command_has_its_slash_and_nothing_else_changes(typed: str, read: str) -> None:
+    assert with_slash(typed) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "named"),
+    [
+        ("tailrace: hello", "hello", True),
+        ("Tailrace, hello", "hello", True),
+        ("@tailrace hello", "hello", True),
+        ("@tailrace", "", True),
+        ("@tailrace:example.org: hello", "hello", True),
+        ("@tailrace:example.org hello", "hello", True),
+        ("House Helper: hello", "hello", True),
+        ("tailrace is a word", "tailrace is a word", False),
+        ("@tailrace:other.org: hello", "@tailrace:other.org: hello", False),
+        ("@tailrace: hello", "hello", True),
+        ("@tailracer hello", "@tailracer hello", False),
+        ("ask @tailrace:example.org", "ask @tailrace:example.org", True),
+        ("hello", "hello", False),
+    ],
+)
+def test_a_name_is_taken_off_and_a_word_is_not(text: str, rest: str, named: bool) -> None:
+    assert NAMES.without_name(text, mentioned=False) == rest
+    assert NAMES.named_in(text) is named
+
+
+def test_a_mention_that_the_client_tells_needs_no_colon() -> None:
+    assert NAMES.without_name("House Helper hello", mentioned=True) == "hello"
+    assert NAMES.without_name("hello", mentioned=True) == "hello"
