@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -311,6 +312,35 @@ async def test_a_connection_that_ends_is_resumed_and_what_was_said_meanwhile_arr
             await inbox.wait_connected(2)
             assert [update.text for update in updates if isinstance(update, MessageReceived)] == ["one", "two"]
             assert (discord.resumes, len(discord.identified)) == (1, 1)
+
+
+async def test_an_event_that_cannot_be_read_is_left_out_and_what_follows_is_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        endless = {"question": {"text": "Tea?"}, "answers": [], "expiry": None, "allow_multiselect": False}
+        async with listening(discord) as (_, inbox):
+            await discord.write(ada, "vote", fields={"poll": endless})  # discord.py computes with its end
+            await discord.write(ada, "hello")
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, discord.resumes) == ("hello", 0)
+    assert "an event could not be read and is left out: MESSAGE_CREATE (TypeError)" in caplog.text
+
+
+async def test_the_log_says_that_a_connection_was_lost(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tailrace.platforms.discord")
+    async with FakeDiscord() as discord, listening(discord) as (_, inbox):
+        discord.drop_connections()
+        await inbox.wait_connected(2)
+        await discord.invalidate_sessions()
+        await inbox.wait_connected(3)
+    lines = [record.message for record in caplog.records if record.name == "tailrace.platforms.discord"]
+    assert lines == [
+        "discord: the connection was lost; its session is resumed",
+        "discord: the session was ended; another one begins",
+    ]
 
 
 async def test_a_session_that_cannot_be_resumed_is_begun_anew() -> None:
