@@ -224,7 +224,7 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
             heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
             assert [(update.text, update.addressed, update.place) for update in heard] == [
                 ("just talking", False, GENERAL),
-                ("hey , help", True, GENERAL),
+                ("hey @tailrace, help", True, GENERAL),
                 ("", True, GENERAL),
                 ("and then?", True, GENERAL),
                 ("here", True, THREAD),

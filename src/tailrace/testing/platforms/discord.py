@@ -12,6 +12,7 @@ The bot's `base_url` is `discord.url`, its `gateway_url` `discord.gateway_url`, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +34,14 @@ from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43
+BOT_ROLE_ID = 44  # the role that Discord makes for a bot, of the same name
 BUDGET = Budget(5, 5.0)  # of one route in one channel
 _MESSAGE_CONTENT = 1 << 15  # the intent
 _CONTENT_ENABLED = 1 << 19  # an application's flag: the intent is enabled, for a bot in few servers
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
+_USER = re.compile(r"<@!?(\d+)>")
+_BOT_ROLE = {"id": str(BOT_ROLE_ID), "name": "tailrace", "permissions": "0", "position": 1, "color": 0, "flags": 0}
+_BOT_ROLE |= {"hoist": False, "managed": True, "mentionable": True, "tags": {"bot_id": str(BOT_ID)}}
 _APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
 _APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
@@ -108,8 +113,9 @@ class FakeDiscord(LoopbackFake):
         message = DiscordMessage(self._next_id(), user or channel.user, [ShownState(text, at=self.now())])
         channel.messages.append(message)
         described = channel.message_json(message) | self._where(channel)
-        if f"<@{BOT_ID}>" in text:
-            described["mentions"] = [user_json(BOT_ID) | {"member": _MEMBER}]
+        prose = re.sub(r"`[^`]*`", "", text)  # a mention in code is none
+        described["mentions"] = [user_json(int(name)) | {"member": _MEMBER} for name in _USER.findall(prose)]
+        described["mention_roles"] = [str(BOT_ROLE_ID)] if f"<@&{BOT_ROLE_ID}>" in prose else []
         if reply_to is not None:
             described |= {
                 "type": 19,
@@ -358,7 +364,7 @@ class FakeDiscord(LoopbackFake):
             "id": str(GUILD_ID),
             "name": "Guild",
             "owner_id": "1",
-            "roles": [],
+            "roles": [_BOT_ROLE],
             "members": [],
             "member_count": 1,
             "channels": [channel.as_json() for channel in shown if not channel.parent],
