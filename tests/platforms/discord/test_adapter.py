@@ -85,10 +85,22 @@ async def test_without_markup_the_marks_are_escaped() -> None:
 
 
 @driven
-async def test_a_table_that_would_make_the_text_too_long_is_sent_as_it_stands() -> None:
+async def test_a_table_that_needs_more_than_a_message_asks_for_smaller_parts() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        discord.channel(5)
+        rows = "\n".join(f"| {number} | no | some words |" for number in range(75))
+        text = f"| number | it is supported | notes |\n|---|---|---|\n{rows}"
+        assert len(text) < 2000
+        assert await platform.perform(GENERAL, Send("k", text)) == TooLong()
+        assert await platform.perform(GENERAL, Edit("101", text)) == TooLong()
+        assert discord.calls == []
+
+
+@driven
+async def test_a_small_table_with_a_huge_cell_is_sent_as_it_stands() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
         general = discord.channel(5)
-        rows = "\n".join("| 1 | 2 |" for _ in range(150))
+        rows = "\n".join("| 1 | 2 |" for _ in range(50))
         text = f"| {'b' * 300} | a |\n|---|---|\n{rows}"
         assert isinstance(await platform.perform(GENERAL, Send("k", text)), Sent)
         assert general.texts == [text]
@@ -319,7 +331,12 @@ async def test_an_event_that_cannot_be_read_is_left_out_and_what_follows_is_hear
 ) -> None:
     async with FakeDiscord() as discord:
         ada = discord.direct(70, 7)
-        endless = {"question": {"text": "Tea?"}, "answers": [], "expiry": None, "allow_multiselect": False}
+        endless: dict[str, object] = {
+            "question": {"text": "Tea?"},
+            "answers": [],
+            "expiry": None,
+            "allow_multiselect": False,
+        }
         async with listening(discord) as (_, inbox):
             await discord.write(ada, "vote", fields={"poll": endless})  # discord.py computes with its end
             await discord.write(ada, "hello")

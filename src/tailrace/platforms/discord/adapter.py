@@ -17,7 +17,8 @@ import discord
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import discord_literal, discord_markdown
+from tailrace.delivery.text.markup import discord_literal
+from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
@@ -42,6 +43,7 @@ CAPABILITIES = port.Capabilities(
     typing_s=9.0,  # Discord shows it for ten
 )
 _MESSAGE_CONTENT = 1 << 18 | 1 << 19  # an application's flags: the intent is enabled, for a large or a small bot
+_SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tables need
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
@@ -77,16 +79,13 @@ class DiscordPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = f"/channels/{place.thread or place.chat}"
         match action:
-            case port.Send():
-                body = _message(action) | _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
-                return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+            case port.Send() | port.Edit():
+                shown = _shown(action.text, markup=action.markup)
+                return port.TooLong() if shown is None else await self._show(place, channel, action, shown)
             case port.Upload():
                 body = _nonce(action.key) | {"attachments": [{"id": 0, "filename": action.name}]}
                 file = (action.name, action.media_type, action.data)
                 return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
-            case port.Edit():
-                path = f"{channel}/messages/{action.message_id}"
-                return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
             case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
                 reply = reply_to(await self._rest.request("DELETE", path), place)
@@ -95,6 +94,16 @@ class DiscordPlatform(BasePlatform):
                 return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
             case _:
                 return port.Refused(f"Discord has no {type(action).__name__}")
+
+    async def _show(
+        self, place: port.Place, channel: str, action: port.Send | port.Edit, content: str
+    ) -> port.AnyReply:
+        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": _NO_MENTIONS}
+        if isinstance(action, port.Edit):
+            path = f"{channel}/messages/{action.message_id}"
+            return reply_to(await self._rest.request("PATCH", path, body), place)
+        body |= _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
+        return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
@@ -206,18 +215,13 @@ def _nonce(key: str) -> dict[str, Any]:
     return {"nonce": hashlib.sha256(key.encode()).hexdigest()[:_NONCE_CHARS], "enforce_nonce": True}
 
 
-def _message(action: port.Send | port.Edit) -> dict[str, Any]:
-    return {
-        "content": _shown(action.text, markup=action.markup),
-        "components": _rows(action.buttons),
-        "allowed_mentions": _NO_MENTIONS,
-    }
-
-
-def _shown(text: str, *, markup: bool) -> str:
-    """The text as Discord wants it; as it is where that would make it too long."""
-    shown = discord_markdown(text) if markup else discord_literal(text)
-    return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
+def _shown(text: str, *, markup: bool) -> str | None:
+    """The text as Discord wants it; None where that is too long for one message and smaller parts may be shorter. A
+    text that is small already is sent as it is."""
+    shown = discord_text(text) if markup else discord_literal(text)
+    if units(shown, "utf16") <= MESSAGE_LIMIT:
+        return shown
+    return None if units(text, "utf16") > _SMALL_TEXT else text
 
 
 def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
