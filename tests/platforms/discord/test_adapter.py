@@ -394,6 +394,26 @@ async def test_a_wrong_token_and_a_missing_intent_are_permanent_and_the_token_is
         await platform.close()
 
 
+async def test_a_bot_that_is_in_no_server_is_told_with_its_invitation() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        discord.in_server = False
+        told = await platform.check()
+        assert told == (
+            "logged in as tailrace, which is in no server yet: invite it with "
+            "https://discord.com/oauth2/authorize?client_id=43&scope=bot+applications.commands&permissions=274878008320"
+        )
+        discord.fail("guilds", Fault(502, b"<html>"))
+        assert await platform.check() == "logged in as tailrace"
+
+
+async def test_an_address_without_discords_api_is_named() -> None:
+    async with FakeDiscord() as discord:
+        platform = DiscordPlatform(discord.token, base_url=f"{discord.url}/api/v9")
+        with pytest.raises(PlatformError, match="no REST API of Discord"):
+            await platform.check()
+        await platform.close()
+
+
 async def test_a_gateway_that_cannot_be_reached_is_said() -> None:
     async with FakeDiscord() as gone:
         address = gone.gateway_url

@@ -22,10 +22,11 @@ from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
+from tailrace.platforms.discord.account import describe_account
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, no_connection, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
 
@@ -42,7 +43,6 @@ CAPABILITIES = port.Capabilities(
     windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
 )
-_MESSAGE_CONTENT = 1 << 18 | 1 << 19  # an application's flags: the intent is enabled, for a large or a small bot
 _SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tables need
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
@@ -193,19 +193,7 @@ class DiscordPlatform(BasePlatform):
             log.warning("the list of commands could not be set: HTTP %d", answer.status)
 
     async def check(self) -> str:
-        try:
-            answer = await self._rest.request("GET", "/users/@me")
-            application = await self._rest.request("GET", "/oauth2/applications/@me")
-        except NO_ANSWER as exc:
-            raise PlatformError(no_connection(exc), platform=self.name) from exc
-        if answer.status == 401:
-            raise PlatformError("the token was refused", platform=self.name, permanent=True)
-        if not answer.ok or (account := answer.decoded) is None:
-            raise PlatformError(f"Discord answered {answer.status}", platform=self.name)
-        flags = application.decoded.flags if application.ok and application.decoded is not None else None
-        if flags is not None and not flags & _MESSAGE_CONTENT:
-            raise PlatformError(gateway.NO_MESSAGE_CONTENT, platform=self.name, permanent=True)
-        return f"logged in as {account.username}"
+        return await describe_account(self._rest)
 
     async def close(self) -> None:
         await self._rest.close()

@@ -71,6 +71,7 @@ class FakeDiscord(LoopbackFake):
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
+        self.in_server = True
         self._buckets = Buckets(budget) if budget is not None else None
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
@@ -182,6 +183,7 @@ class FakeDiscord(LoopbackFake):
                 "/oauth2/applications/@me",
                 self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1), "flags": self._flags}),
             ),
+            web.get("/users/@me/guilds", self._handler("guilds", lambda *_: self._guilds())),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
@@ -357,6 +359,9 @@ class FakeDiscord(LoopbackFake):
             "resume_gateway_url": self.gateway_url,
             "application": {"id": str(APPLICATION_ID), "flags": self._flags},
         }
+
+    def _guilds(self) -> list[dict[str, Any]]:
+        return [{"id": str(GUILD_ID), "name": "Guild"}] if self.in_server else []
 
     def _guild(self) -> dict[str, Any]:
         shown = [channel for channel in self.channels.values() if not channel.user]
