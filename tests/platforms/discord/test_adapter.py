@@ -286,6 +286,35 @@ async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
             assert discord.interaction_answers[used]["data"] == {"content": told, "flags": 64}
 
 
+async def test_a_button_that_a_stranger_presses_tells_them_so() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (platform, inbox):
+            inbox.strangers.add("9")
+            await platform.perform(GENERAL, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+            pressed = await discord.press(general, general.answers[0], "Yes", user=9)
+            await discord.until(lambda: pressed in discord.interaction_answers)
+            told = "I do not know you yet, and have done nothing."
+            assert discord.interaction_answers[pressed] == {"type": 4, "data": {"content": told, "flags": 64}}
+
+
+async def test_a_client_is_told_what_may_follow_each_command() -> None:
+    async with FakeDiscord() as discord, listening(discord):
+        offered = {
+            command["name"]: [(option["name"], [choice["value"] for choice in option["choices"]])]
+            for command in discord.commands
+            for option in command["options"]
+        }
+        assert offered == {
+            "model": [("model", [])],
+            "verbose": [("switch", ["on", "off"])],
+            "yolo": [("switch", ["on", "off"])],
+            "approve": [("scope", ["session", "always"])],
+            "deny": [("reason", [])],
+        }
+        assert all(1 <= len(option["description"]) <= 100 for one in discord.commands for option in one["options"])
+
+
 async def test_files_arrive_and_are_fetched_up_to_a_size_without_the_token() -> None:
     async with FakeDiscord() as discord:
         ada = discord.direct(70, 7)

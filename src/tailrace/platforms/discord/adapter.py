@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -49,7 +49,14 @@ _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
 _ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
-_STRANGER = "I do not know you yet, and have done nothing."  # to a command; they alone see it
+_ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: name, description, values
+    "model": ("model", "<provider>/<model>; without it, the model is shown", ()),
+    "verbose": ("switch", "Without it, it is switched over", ("on", "off")),
+    "yolo": ("switch", "Without it, it is switched over", ("on", "off")),
+    "approve": ("scope", "Without it, this once", ("session", "always")),
+    "deny": ("reason", "Why not; the model reads it", ()),
+}
+_STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
@@ -160,9 +167,9 @@ class DiscordPlatform(BasePlatform):
             return
         await inbox.put(update)
         answer: dict[str, Any] = {"type": _UPDATE_LATER}
-        if interaction.type == discord.InteractionType.application_command:
-            content = "👍" if await inbox.serves(update.sender) else _STRANGER
-            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
+        served = await inbox.serves(update.sender)
+        if interaction.type == discord.InteractionType.application_command or not served:
+            answer = {"type": _ANSWER, "data": {"content": "👍" if served else _STRANGER, "flags": _EPHEMERAL}}
         try:
             told = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
@@ -182,9 +189,8 @@ class DiscordPlatform(BasePlatform):
         return PlatformError(reason, platform=self.name, permanent=permanent)
 
     async def _announce_commands(self, application_id: int | None) -> None:
-        argument = {"type": _STRING, "name": "text", "description": "What to do", "required": False}
         body = [
-            {"name": name, "description": description, "options": [argument] if takes_text else []}
+            {"name": name, "description": description, "options": [_argument(name)] if takes_text else []}
             for name, description, takes_text in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
@@ -197,6 +203,13 @@ class DiscordPlatform(BasePlatform):
 
     async def close(self) -> None:
         await self._rest.close()
+
+
+def _argument(command: str) -> dict[str, Any]:
+    """What a client shows beside the command: the argument's name, what it is, and the values where they are few."""
+    name, description, values = _ARGUMENTS.get(command, ("text", "What to do", ()))
+    choices = [{"name": value, "value": value} for value in values]
+    return {"type": _STRING, "name": name, "description": description, "required": False, "choices": choices}
 
 
 def _nonce(key: str) -> dict[str, Any]:
