@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tailrace.config.load import load
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -30,8 +32,8 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
 )
-from tailrace.errors import PlatformError
-from tailrace.platforms.discord.adapter import DiscordPlatform
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.discord.adapter import DiscordPlatform, make
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.discord import FakeDiscord, flood, refusal
@@ -443,15 +445,30 @@ async def test_an_address_without_discords_api_is_named() -> None:
         await platform.close()
 
 
-async def test_a_gateway_that_cannot_be_reached_is_said() -> None:
+async def test_a_gateway_that_cannot_be_reached_is_said_by_the_check_too() -> None:
     async with FakeDiscord() as gone:
         address = gone.gateway_url
     async with FakeDiscord() as discord:
-        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=address)
-        with pytest.raises(PlatformError, match="no connection") as refused:
-            await platform.run(CollectingInbox())
-        assert not refused.value.permanent
+        elsewhere = f"{discord.gateway_url}/none"
+        for wrong, words in ((address, "no connection"), (elsewhere, f"no gateway of Discord at {elsewhere} .404")):
+            platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=wrong)
+            with pytest.raises(PlatformError, match=words) as refused:
+                await platform.run(CollectingInbox())
+            assert not refused.value.permanent
+            with pytest.raises(PlatformError, match=words):
+                await platform.check()
+            await platform.close()
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        assert await platform.check() == "logged in as tailrace"
         await platform.close()
+
+
+@pytest.mark.parametrize("token", ["Bot MTk4", "MTk4\nNjIy", "MTk4\x00"])
+def test_a_token_that_cannot_be_one_is_told_and_not_shown(token: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("platforms: {discord: {enabled: true}}")
+    with pytest.raises(ConfigError, match="DISCORD_BOT_TOKEN has a blank or a line end") as refused:
+        make(load({"DISCORD_BOT_TOKEN": token}, tmp_path))
+    assert "MTk4" not in str(refused.value)
 
 
 async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -> None:

@@ -199,7 +199,13 @@ class DiscordPlatform(BasePlatform):
             log.warning("the list of commands could not be set: HTTP %d", answer.status)
 
     async def check(self) -> str:
-        return await describe_account(self._rest)
+        account = await describe_account(self._rest)
+        if self._gateway_url is not None:
+            try:
+                await gateway.reach_gateway(self._gateway_url)
+            except gateway.CONNECTION_ERRORS as exc:
+                raise self._error(exc) from exc
+        return account
 
     async def close(self) -> None:
         await self._rest.close()
@@ -238,8 +244,7 @@ def make(config: Config) -> DiscordPlatform:
     settings = config.platforms.discord
     if settings is None:
         raise ConfigError("is missing", key="platforms.discord")
-    return DiscordPlatform(
-        config.require_secret(settings.token_env, "platforms.discord.token_env"),
-        base_url=settings.base_url,
-        gateway_url=settings.gateway_url,
-    )
+    token = config.require_secret(settings.token_env, "platforms.discord.token_env")
+    if not token.isprintable() or " " in token:
+        raise ConfigError(f"the token in {settings.token_env} has a blank or a line end in it", key="platforms.discord")
+    return DiscordPlatform(token, base_url=settings.base_url, gateway_url=settings.gateway_url)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import discord
 import msgspec
 import yarl
@@ -124,6 +125,13 @@ def _skipping_errors(event: str, parse: Callable[[Any], None]) -> Callable[[Any]
     return parse_or_skip
 
 
+async def reach_gateway(address: str) -> None:
+    """Opens a connection and ends it. Raises what aiohttp raises."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CONNECT_S)) as session:
+        socket = await session.ws_connect(address)
+        await socket.close()
+
+
 NO_MESSAGE_CONTENT = "the message content intent is not enabled for this bot (Developer Portal → Bot)"
 # a refused login and a closed connection are `ClientException`s
 CONNECTION_ERRORS = (*NO_ANSWER, discord.HTTPException, discord.GatewayNotFound, discord.ClientException)
@@ -140,5 +148,10 @@ def explain(error: Exception) -> tuple[str, bool]:
             return f"the gateway refused us ({code})", True
         case discord.HTTPException():
             return f"Discord answered {error.status}", False
+        case aiohttp.WSServerHandshakeError():
+            return (
+                f"there is no gateway of Discord at {error.request_info.url.with_query(None)} ({error.status})",
+                False,
+            )
         case _:
             return no_connection(error), False
