@@ -171,6 +171,21 @@ def test_replies(place: Place, fault: Fault, reply: AnyReply) -> None:
     assert ask() == reply
 
 
+@pytest.mark.parametrize(("code", "words"), [(50001, "Missing Access"), (50007, "Cannot send messages to this user")])
+def test_the_log_says_where_nothing_can_be_written_and_why(
+    code: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with FakeDiscord() as discord, bot(discord) as platform:
+            discord.direct(70, 7)
+            discord.fail("send", refusal(403, code, words))
+            return await platform.perform(ADA, SEND)
+
+    assert ask() == Gone("chat")
+    assert f"discord:70: nothing can be written there: {words} ({code})" in caplog.text
+
+
 @driven
 async def test_what_is_not_there_or_not_possible_is_said() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
