@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.attempt_text import AttemptText
 from tailrace.events import (
+    ENDED_BY_PROVIDER,
     AnswerKept,
     AnyEvent,
     ApprovalAnswered,
@@ -95,9 +96,8 @@ INTERRUPTED = "The user interrupted this call; it may or may not have taken effe
 NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 _INCOMPLETE = {
     "cut": "the stream broke off",
-    "length": "the answer reached the model's token limit",
-    "filter": "the provider's content filter ended the answer",
     "limit": "a budget of the turn was used up",
+    **ENDED_BY_PROVIDER,
 }
 
 
