@@ -20,6 +20,7 @@ def test_what_both_read_alike_stays_as_it_is() -> None:
     [
         pytest.param("if a || b || c", r"if a \|\| b \|\| c", id="spoilers"),
         pytest.param("`a || b` || `c", r"`a || b` \|\| `c", id="spoilers-around-code"),
+        pytest.param("so ```x``` and ```` y ``` ````", "so ``x`` and `` y ``` ``", id="many-backticks-in-a-line"),
         pytest.param(r"a \|\| b", r"a \|\| b", id="escaped-already"),
         pytest.param(">>> print(1)\nnext", "> print(1)\nnext", id="a-quote-of-all-that-follows"),
         pytest.param("> > twice\n>> twice", "> twice\n> twice", id="nested-quotes"),

@@ -45,8 +45,9 @@ def _fence_line(line: str, *, opens: bool) -> str:
 
 
 def _prose(line: str) -> str:
-    """The line with what Discord takes for a spoiler escaped, but for code and addresses."""
-    if "||" not in line:
+    """The line with what Discord takes for a spoiler escaped, but for code and addresses. Code within a line has two
+    backticks at most: three are a block to Discord."""
+    if "||" not in line and "```" not in line:
         return line
     parts = _TICKS.split(line)  # text, backticks, text, …
     ends: dict[str, deque[int]] = defaultdict(deque)
@@ -56,7 +57,7 @@ def _prose(line: str) -> str:
     while at < len(parts):
         end = _code_end(at, ends[parts[at]]) if at % 2 else None
         if end is not None:
-            shown += parts[at : end + 1]
+            shown += [parts[at][:2], *parts[at + 1 : end], parts[end][:2]]
         else:
             shown.append(parts[at] if at % 2 else _SPOILER.sub(_escaped, parts[at]))
         at = at + 1 if end is None else end + 1
