@@ -31,6 +31,7 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Update,
 )
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.discord.adapter import DiscordPlatform, make
@@ -259,6 +260,16 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
                 ("here", True, THREAD),
                 ("/stop", True, GENERAL),
             ]
+
+
+async def test_a_message_from_a_server_that_was_not_announced_is_no_direct_message() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (_, inbox):
+            await discord.write(general, "just talking", user=7, fields={"guild_id": "9001"})
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.addressed, update.place) == (False, GENERAL)
 
 
 async def test_J110_bots_webhooks_and_the_servers_own_messages_are_nobody() -> None:
@@ -501,6 +512,50 @@ async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -
             [update] = await later.wait_for(1)
             assert isinstance(update, MessageReceived)
             assert (update.text, discord.resumes) == ("hello", 1)
+
+
+async def test_G85_a_resumed_session_knows_channels_and_threads_as_before() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        thread = discord.thread(51, general)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        inbox = CollectingInbox()
+        inbox.closed = True
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(_ends(platform, inbox))
+            await inbox.wait_connected()
+            await discord.write(thread, "<@42> hello", user=7)
+            await run
+        async with running(platform) as later:
+            await discord.write(general, "just talking", user=7)
+            heard = [update for update in await later.wait_for(2) if isinstance(update, MessageReceived)]
+            assert discord.resumes == 1
+            assert [(update.text, update.addressed, update.place) for update in heard] == [
+                ("hello", True, THREAD),
+                ("just talking", False, GENERAL),
+            ]
+
+
+async def test_G88_an_event_in_whose_handling_the_run_was_cancelled_is_heard_again() -> None:
+    class Slow(CollectingInbox):
+        async def put(self, update: Update) -> None:
+            await super().put(update)
+            await asyncio.Event().wait()
+
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        slow = Slow()
+        run = asyncio.ensure_future(platform.run(slow))
+        await slow.wait_connected()
+        await discord.write(ada, "one")
+        await discord.write(ada, "two")
+        await slow.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        async with running(platform) as later:
+            heard = await later.wait_for(2)
+            assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
 
 
 async def _ends(platform: DiscordPlatform, inbox: CollectingInbox) -> str:

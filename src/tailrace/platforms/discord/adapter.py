@@ -73,6 +73,7 @@ class DiscordPlatform(BasePlatform):
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._session = gateway.GatewaySession()
+        self._client: gateway.GatewayClient | None = None
         self._announced = False
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,11 +121,11 @@ class DiscordPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        client = gateway.GatewayClient(self._rest.base_url, self._gateway_url)
         try:
-            await client.login(self._token)
+            client = await self._logged_in()
             if not self._announced:
                 await self._announce_commands(client.application_id)
+            client.events = asyncio.Queue()  # what an earlier run has left is heard again
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._handle_events(client, inbox))
@@ -135,16 +136,28 @@ class DiscordPlatform(BasePlatform):
             if lost is None or others is not None:
                 raise
             raise self._error(first_error(lost)) from group
-        finally:
-            await client.close()
+
+    async def _logged_in(self) -> gateway.GatewayClient:
+        """One client for all connections: a resumed session does not say again which servers and channels there are,
+        and without them a message in a channel looks like a direct one."""
+        if self._client is None:
+            client = gateway.GatewayClient(self._rest.base_url, self._gateway_url)
+            try:
+                await client.login(self._token)
+            except BaseException:
+                await client.close()
+                raise
+            self._client = client
+        return self._client
 
     async def _handle_events(self, client: gateway.GatewayClient, inbox: port.Inbox) -> None:
+        """An event that was not handled to its end is heard again by the next run, with those behind it."""
         while True:
             event, number = await client.events.get()
             try:
                 await self._handle_event(event, client, inbox)
-            except TailraceError:
-                self._session.sequence = number - 1  # another run resumes before it, and hears it again
+            except (TailraceError, asyncio.CancelledError):
+                self._session.sequence = number - 1
                 raise
 
     async def _handle_event(
@@ -208,6 +221,8 @@ class DiscordPlatform(BasePlatform):
         return account
 
     async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
         await self._rest.close()
 
 

@@ -33,7 +33,8 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         text = "/help"  # a mention alone asks whether the bot is there
     if not (text or attachments):
         return None
-    private = message.guild is None
+    # A server that is not known (yet) has no `guild`.
+    private = message.guild is None and getattr(message.channel, "guild_id", None) is None
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, private=private),
