@@ -180,12 +180,6 @@ class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
-ENDED_BY_PROVIDER = {  # why an answer is incomplete that ends in mid-sentence and does not say so itself
-    "length": "the answer reached the model's token limit",
-    "filter": "the provider's content filter ended the answer",
-}
-
-
 class RunFinished(Event):
     """Last of every log. `output` is what a non-streaming call would have returned. `spent` is the usage by model; the
     journal adds it from the entries before. It is unset where nothing was used."""

@@ -14,7 +14,6 @@ import msgspec
 
 from tailrace.attempt_text import AttemptText
 from tailrace.events import (
-    ENDED_BY_PROVIDER,
     AnswerKept,
     AnyEvent,
     ApprovalAnswered,
@@ -45,7 +44,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
-from tailrace.messages import READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
+from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 

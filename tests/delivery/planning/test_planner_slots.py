@@ -25,7 +25,6 @@ from tailrace.delivery.port import (
     Window,
 )
 from tailrace.events import (
-    ENDED_BY_PROVIDER,
     AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
@@ -41,7 +40,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.platforms.base import Fault, LostReply
 

@@ -15,7 +15,6 @@ from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
 from tailrace.events import (
-    ENDED_BY_PROVIDER,
     ApprovalSoFar,
     Decision,
     GatewayNotice,
@@ -23,7 +22,7 @@ from tailrace.events import (
     RunFinished,
     ToolSoFar,
 )
-from tailrace.messages import ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
 
