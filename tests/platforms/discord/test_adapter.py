@@ -451,6 +451,18 @@ async def test_a_wrong_token_and_a_missing_intent_are_permanent_and_the_token_is
         await platform.close()
 
 
+async def test_a_bot_that_the_gateway_refused_goes_back_there_only_once_that_can_help() -> None:
+    async with FakeDiscord() as discord:
+        discord.content_intent = False
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        for _ in range(3):
+            assert "message content intent" in await _ends(platform, CollectingInbox())
+        assert len(discord.identified) == 1, "Discord resets the token of a bot that does that too often"
+        discord.content_intent = True
+        async with running(platform):
+            assert len(discord.identified) == 2
+
+
 async def test_a_bot_that_is_in_no_server_is_told_with_its_invitation() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
         discord.in_server = False

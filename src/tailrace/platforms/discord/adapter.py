@@ -75,6 +75,7 @@ class DiscordPlatform(BasePlatform):
         self._session = gateway.GatewaySession()
         self._client: gateway.GatewayClient | None = None
         self._announced = False
+        self._refused = False  # the gateway wants something changed first
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +122,9 @@ class DiscordPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
+        if self._refused:  # Discord resets the token of a bot that logs in at the gateway 1000 times a day
+            await describe_account(self._rest)
+            self._refused = False
         try:
             client = await self._logged_in()
             if not self._announced:
@@ -199,6 +203,7 @@ class DiscordPlatform(BasePlatform):
         if isinstance(error, TailraceError):
             return PlatformError(str(error), platform=self.name)
         reason, permanent = gateway.explain(error)
+        self._refused = permanent
         return PlatformError(reason, platform=self.name, permanent=permanent)
 
     async def _announce_commands(self, application_id: int | None) -> None:
