@@ -226,8 +226,9 @@ class DiscordPlatform(BasePlatform):
         return account
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
         await self._rest.close()
 
 
