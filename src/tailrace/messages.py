@@ -387,6 +387,11 @@ AnyDelta: TypeAlias = (
 # ── the answer ───────────────────────────────────────────────────────────────────────────────────────────────
 
 Stop = Literal["end", "length", "tools", "filter", "pause", "unknown"]
+# Why an answer is incomplete that ends in mid-sentence and does not say so itself.
+ENDED_BY_PROVIDER: dict[str, str] = {
+    "length": "the answer reached the model's token limit",
+    "filter": "the provider's content filter ended the answer",
+}
 
 
 class Completion(Value):

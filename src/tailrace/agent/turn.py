@@ -44,7 +44,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
-from tailrace.messages import READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
+from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,9 +95,8 @@ INTERRUPTED = "The user interrupted this call; it may or may not have taken effe
 NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 _INCOMPLETE = {
     "cut": "the stream broke off",
-    "length": "the answer reached the model's token limit",
-    "filter": "the provider's content filter ended the answer",
     "limit": "a budget of the turn was used up",
+    **ENDED_BY_PROVIDER,
 }
 
 

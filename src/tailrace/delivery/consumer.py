@@ -238,12 +238,12 @@ class GatewayStreamConsumer:
         """Why something of the answer is not in the chat; empty where all of it is."""
         state = self._driver.planner.state
         if state.over:
-            log.warning("%s: the chat of run %s is gone", state.place.platform, self.spec.run_id)
+            log.warning("%s: the chat of run %s is gone", state.place.key, self.spec.run_id)
             return "the chat is gone"
         if not state.unshown:
             return ""
         reasons = "; ".join(sorted(set(state.unshown.values())))
-        log.error("%s: a part of run %s could not be shown: %s", state.place.platform, self.spec.run_id, reasons)
+        log.error("%s: a part of run %s could not be shown: %s", state.place.key, self.spec.run_id, reasons)
         return f"a part could not be shown: {reasons}"
 
     async def _follow(self, after: int) -> None:

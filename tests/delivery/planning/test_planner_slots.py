@@ -40,7 +40,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.platforms.base import Fault, LostReply
 
@@ -49,6 +49,7 @@ TEXT = "".join(WORDS)
 DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", windows=(Window(1, 1.0),), typing_s=5.0)
 WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
 NATIVE = Capabilities(mode="stream", edits=True, limit=12_000, windows=(Window(100, 60.0),))
+LIMIT = RunFailure("incomplete", ENDED_BY_PROVIDER["length"])
 REPLACED = stop_failure(stop_signal(by="telegram:7", newer=True))
 
 
@@ -242,6 +243,7 @@ def test_an_approval_is_asked_without_streaming_too() -> None:
         (RunFinished("failed", "", error=RunFailure("error", "no key")), ("⚠️ no key",)),
         (RunFinished("failed", "half", error=RunFailure("error", "cut")), ("half", "⚠️ cut")),
         (RunFinished("incomplete", "half", error=RunFailure("incomplete", "cut")), ("half",)),
+        (RunFinished("incomplete", "half", error=LIMIT), ("half", "⚠️ the answer reached the model's token limit")),
         (RunFinished("stopped", "half"), ("half",)),
         (RunFinished("stopped"), ()),
         (RunFinished("stopped", "half", error=REPLACED), ("half\n\n⏹ Interrupted by a newer message.",)),

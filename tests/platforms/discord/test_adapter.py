@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tailrace.config.load import load
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -28,9 +31,10 @@ from tailrace.delivery.port import (
     Sent,
     TooLong,
     Typing,
+    Update,
 )
-from tailrace.errors import PlatformError
-from tailrace.platforms.discord.adapter import DiscordPlatform
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.discord.adapter import DiscordPlatform, make
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.discord import FakeDiscord, flood, refusal
@@ -84,10 +88,22 @@ async def test_without_markup_the_marks_are_escaped() -> None:
 
 
 @driven
-async def test_a_table_that_would_make_the_text_too_long_is_sent_as_it_stands() -> None:
+async def test_a_table_that_needs_more_than_a_message_asks_for_smaller_parts() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        discord.channel(5)
+        rows = "\n".join(f"| {number} | no | some words |" for number in range(75))
+        text = f"| number | it is supported | notes |\n|---|---|---|\n{rows}"
+        assert len(text) < 2000
+        assert await platform.perform(GENERAL, Send("k", text)) == TooLong()
+        assert await platform.perform(GENERAL, Edit("101", text)) == TooLong()
+        assert discord.calls == []
+
+
+@driven
+async def test_a_small_table_with_a_huge_cell_is_sent_as_it_stands() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
         general = discord.channel(5)
-        rows = "\n".join("| 1 | 2 |" for _ in range(150))
+        rows = "\n".join("| 1 | 2 |" for _ in range(50))
         text = f"| {'b' * 300} | a |\n|---|---|\n{rows}"
         assert isinstance(await platform.perform(GENERAL, Send("k", text)), Sent)
         assert general.texts == [text]
@@ -154,6 +170,21 @@ def test_replies(place: Place, fault: Fault, reply: AnyReply) -> None:
             return await platform.perform(place, SEND)
 
     assert ask() == reply
+
+
+@pytest.mark.parametrize(("code", "words"), [(50001, "Missing Access"), (50007, "Cannot send messages to this user")])
+def test_the_log_says_where_nothing_can_be_written_and_why(
+    code: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with FakeDiscord() as discord, bot(discord) as platform:
+            discord.direct(70, 7)
+            discord.fail("send", refusal(403, code, words))
+            return await platform.perform(ADA, SEND)
+
+    assert ask() == Gone("chat")
+    assert f"discord:70: nothing can be written there: {words} ({code})" in caplog.text
 
 
 @driven
@@ -223,12 +254,22 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
             heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
             assert [(update.text, update.addressed, update.place) for update in heard] == [
                 ("just talking", False, GENERAL),
-                ("hey , help", True, GENERAL),
+                ("hey @tailrace, help", True, GENERAL),
                 ("", True, GENERAL),
                 ("and then?", True, GENERAL),
                 ("here", True, THREAD),
                 ("/stop", True, GENERAL),
             ]
+
+
+async def test_a_message_from_a_server_that_was_not_announced_is_no_direct_message() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (_, inbox):
+            await discord.write(general, "just talking", user=7, fields={"guild_id": "9001"})
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.addressed, update.place) == (False, GENERAL)
 
 
 async def test_J110_bots_webhooks_and_the_servers_own_messages_are_nobody() -> None:
@@ -273,6 +314,35 @@ async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
             assert discord.interaction_answers[used]["data"] == {"content": told, "flags": 64}
 
 
+async def test_a_button_that_a_stranger_presses_tells_them_so() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (platform, inbox):
+            inbox.strangers.add("9")
+            await platform.perform(GENERAL, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+            pressed = await discord.press(general, general.answers[0], "Yes", user=9)
+            await discord.until(lambda: pressed in discord.interaction_answers)
+            told = "I do not know you yet, and have done nothing."
+            assert discord.interaction_answers[pressed] == {"type": 4, "data": {"content": told, "flags": 64}}
+
+
+async def test_a_client_is_told_what_may_follow_each_command() -> None:
+    async with FakeDiscord() as discord, listening(discord):
+        offered = {
+            command["name"]: [(option["name"], [choice["value"] for choice in option["choices"]])]
+            for command in discord.commands
+            for option in command["options"]
+        }
+        assert offered == {
+            "model": [("model", [])],
+            "verbose": [("switch", ["on", "off"])],
+            "yolo": [("switch", ["on", "off"])],
+            "approve": [("scope", ["session", "always"])],
+            "deny": [("reason", [])],
+        }
+        assert all(1 <= len(option["description"]) <= 100 for one in discord.commands for option in one["options"])
+
+
 async def test_files_arrive_and_are_fetched_up_to_a_size_without_the_token() -> None:
     async with FakeDiscord() as discord:
         ada = discord.direct(70, 7)
@@ -313,6 +383,40 @@ async def test_a_connection_that_ends_is_resumed_and_what_was_said_meanwhile_arr
             assert (discord.resumes, len(discord.identified)) == (1, 1)
 
 
+async def test_an_event_that_cannot_be_read_is_left_out_and_what_follows_is_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        endless: dict[str, object] = {
+            "question": {"text": "Tea?"},
+            "answers": [],
+            "expiry": None,
+            "allow_multiselect": False,
+        }
+        async with listening(discord) as (_, inbox):
+            await discord.write(ada, "vote", fields={"poll": endless})  # discord.py computes with its end
+            await discord.write(ada, "hello")
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, discord.resumes) == ("hello", 0)
+    assert "an event could not be read and is left out: MESSAGE_CREATE (TypeError)" in caplog.text
+
+
+async def test_the_log_says_that_a_connection_was_lost(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tailrace.platforms.discord")
+    async with FakeDiscord() as discord, listening(discord) as (_, inbox):
+        discord.drop_connections()
+        await inbox.wait_connected(2)
+        await discord.invalidate_sessions()
+        await inbox.wait_connected(3)
+    lines = [record.message for record in caplog.records if record.name == "tailrace.platforms.discord"]
+    assert lines == [
+        "discord: the connection was lost; its session is resumed",
+        "discord: the session was ended; another one begins",
+    ]
+
+
 async def test_a_session_that_cannot_be_resumed_is_begun_anew() -> None:
     async with FakeDiscord() as discord:
         ada = discord.direct(70, 7)
@@ -347,15 +451,62 @@ async def test_a_wrong_token_and_a_missing_intent_are_permanent_and_the_token_is
         await platform.close()
 
 
-async def test_a_gateway_that_cannot_be_reached_is_said() -> None:
+async def test_a_bot_that_the_gateway_refused_goes_back_there_only_once_that_can_help() -> None:
+    async with FakeDiscord() as discord:
+        discord.content_intent = False
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        for _ in range(3):
+            assert "message content intent" in await _ends(platform, CollectingInbox())
+        assert len(discord.identified) == 1, "Discord resets the token of a bot that does that too often"
+        discord.content_intent = True
+        async with running(platform):
+            assert len(discord.identified) == 2
+
+
+async def test_a_bot_that_is_in_no_server_is_told_with_its_invitation() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        discord.in_server = False
+        told = await platform.check()
+        assert told == (
+            "logged in as tailrace, which is in no server yet: invite it with "
+            "https://discord.com/oauth2/authorize?client_id=43&scope=bot+applications.commands&permissions=274878008320"
+        )
+        discord.fail("guilds", Fault(502, b"<html>"))
+        assert await platform.check() == "logged in as tailrace"
+
+
+async def test_an_address_without_discords_api_is_named() -> None:
+    async with FakeDiscord() as discord:
+        platform = DiscordPlatform(discord.token, base_url=f"{discord.url}/api/v9")
+        with pytest.raises(PlatformError, match="no REST API of Discord"):
+            await platform.check()
+        await platform.close()
+
+
+async def test_a_gateway_that_cannot_be_reached_is_said_by_the_check_too() -> None:
     async with FakeDiscord() as gone:
         address = gone.gateway_url
     async with FakeDiscord() as discord:
-        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=address)
-        with pytest.raises(PlatformError, match="no connection") as refused:
-            await platform.run(CollectingInbox())
-        assert not refused.value.permanent
+        elsewhere = f"{discord.gateway_url}/none"
+        for wrong, words in ((address, "no connection"), (elsewhere, f"no gateway of Discord at {elsewhere} .404")):
+            platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=wrong)
+            with pytest.raises(PlatformError, match=words) as refused:
+                await platform.run(CollectingInbox())
+            assert not refused.value.permanent
+            with pytest.raises(PlatformError, match=words):
+                await platform.check()
+            await platform.close()
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        assert await platform.check() == "logged in as tailrace"
         await platform.close()
+
+
+@pytest.mark.parametrize("token", ["Bot MTk4", "MTk4\nNjIy", "MTk4\x00"])
+def test_a_token_that_cannot_be_one_is_told_and_not_shown(token: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("platforms: {discord: {enabled: true}}")
+    with pytest.raises(ConfigError, match="DISCORD_BOT_TOKEN has a blank or a line end") as refused:
+        make(load({"DISCORD_BOT_TOKEN": token}, tmp_path))
+    assert "MTk4" not in str(refused.value)
 
 
 async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -> None:
@@ -373,6 +524,50 @@ async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -
             [update] = await later.wait_for(1)
             assert isinstance(update, MessageReceived)
             assert (update.text, discord.resumes) == ("hello", 1)
+
+
+async def test_G85_a_resumed_session_knows_channels_and_threads_as_before() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        thread = discord.thread(51, general)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        inbox = CollectingInbox()
+        inbox.closed = True
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(_ends(platform, inbox))
+            await inbox.wait_connected()
+            await discord.write(thread, "<@42> hello", user=7)
+            await run
+        async with running(platform) as later:
+            await discord.write(general, "just talking", user=7)
+            heard = [update for update in await later.wait_for(2) if isinstance(update, MessageReceived)]
+            assert discord.resumes == 1
+            assert [(update.text, update.addressed, update.place) for update in heard] == [
+                ("hello", True, THREAD),
+                ("just talking", False, GENERAL),
+            ]
+
+
+async def test_G88_an_event_in_whose_handling_the_run_was_cancelled_is_heard_again() -> None:
+    class Slow(CollectingInbox):
+        async def put(self, update: Update) -> None:
+            await super().put(update)
+            await asyncio.Event().wait()
+
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        slow = Slow()
+        run = asyncio.ensure_future(platform.run(slow))
+        await slow.wait_connected()
+        await discord.write(ada, "one")
+        await discord.write(ada, "two")
+        await slow.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        async with running(platform) as later:
+            heard = await later.wait_for(2)
+            assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
 
 
 async def _ends(platform: DiscordPlatform, inbox: CollectingInbox) -> str:

@@ -57,6 +57,20 @@ async def test_one_message_grows_by_edits_within_discords_budget() -> None:
 
 
 @driven
+async def test_a_table_that_needs_more_than_a_message_is_columns_in_two() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        rows = [f"| {number} | no | some words of it |" for number in range(60)]
+        table = "\n".join(["| number | it is supported | notes |", "|---|---|---|", *rows])
+        await show(platform, GENERAL, table, pace_s=0.3)
+        assert len(general.texts) == 2
+        for text in general.texts:
+            assert text.startswith("```\nnumber  it is supported  notes\n")
+        shown = "\n".join(general.texts)
+        assert [shown.count(f"\n{number} ") for number in range(60)] == [1] * 60
+
+
+@driven
 async def test_a_tool_stands_between_what_was_said_before_and_after_it() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
         general = discord.channel(5)

@@ -434,6 +434,7 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
                 Attachment("t", "a.py", "text/x-python"),
                 Attachment("b", "a.bin", "application/octet-stream"),
                 Attachment("gone", "b.txt", "text/plain"),
+                Attachment("t", "big.txt", "text/plain", 300_000),
             ],
         )
         await asyncio.sleep(20)
@@ -441,6 +442,7 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
         assert base64.b64encode(b"\x89PNG").decode() in said
         assert "x = 1" in said
         assert "only images and text files" in said
+        assert "big.txt (text/plain); a text of more than 256 KiB is not read" in said
         assert "could not be read" in said
         assert here.chat.texts == ("Seen.",)
 

@@ -80,7 +80,11 @@ PLATFORMS: Mapping[str, PlatformQuestions] = {
         Telegram, {"token_env": "TELEGRAM_BOT_TOKEN"}, {}, "@BotFather gives a token for /newbot"
     ),
     "discord": PlatformQuestions(
-        Discord, {"token_env": "DISCORD_BOT_TOKEN"}, {}, "the developer portal: your application, Bot, Reset Token"
+        Discord,
+        {"token_env": "DISCORD_BOT_TOKEN"},
+        {},
+        "the developer portal: your application, Bot, Reset Token",
+        pairing="send {code} to {bot} in a direct message, or mention it with the code in a server",
     ),
     "slack": PlatformQuestions(
         Slack,

@@ -14,8 +14,15 @@ import msgspec
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
-from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
-from tailrace.messages import ToolFile
+from tailrace.events import (
+    ApprovalSoFar,
+    Decision,
+    GatewayNotice,
+    LongToolHint,
+    RunFinished,
+    ToolSoFar,
+)
+from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
 
@@ -179,12 +186,17 @@ class Presenter:
         match finished.status:
             case "failed":
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
-            case "incomplete" if not shown:
+            case "incomplete" if not shown or _ended_by_provider(finished):
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ The answer was cut off."
             case "completed" if not shown:
                 return "The model gave no answer."
             case _:
                 return None
+
+
+def _ended_by_provider(finished: RunFinished) -> bool:
+    """The text stops in mid-sentence and does not say why, as one does that was cut or has used up a budget."""
+    return finished.error is not None and finished.error.message in ENDED_BY_PROVIDER.values()
 
 
 def _arguments(args: Mapping[str, Any]) -> str:

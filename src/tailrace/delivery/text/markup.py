@@ -72,7 +72,7 @@ def discord_markdown(text: str) -> str:
     lines, shown, at = md.lines_of(text), [], 0
     for token in parser().parse(text):
         start, end = token.map or (0, 0)
-        if token.type == "table_open" and lines[start].lstrip().startswith("|"):
+        if token.type == "table_open" and (token.level == 0 or lines[start].lstrip().startswith("|")):
             shown += [*lines[at:start], *_fenced_table(lines[start:end])]
             at = end
         elif token.type == "heading_open" and (deep := _DEEP_HEADING.match(lines[start])):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -17,14 +17,16 @@ import discord
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import discord_literal, discord_markdown
+from tailrace.delivery.text.markup import discord_literal
+from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
+from tailrace.platforms.discord.account import describe_account
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, no_connection, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
 
@@ -41,13 +43,20 @@ CAPABILITIES = port.Capabilities(
     windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
 )
-_MESSAGE_CONTENT = 1 << 18 | 1 << 19  # an application's flags: the intent is enabled, for a large or a small bot
+_SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tables need
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
 _ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
-_STRANGER = "I do not know you yet, and have done nothing."  # to a command; they alone see it
+_ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: name, description, values
+    "model": ("model", "<provider>/<model>; without it, the model is shown", ()),
+    "verbose": ("switch", "Without it, it is switched over", ("on", "off")),
+    "yolo": ("switch", "Without it, it is switched over", ("on", "off")),
+    "approve": ("scope", "Without it, this once", ("session", "always")),
+    "deny": ("reason", "Why not; the model reads it", ()),
+}
+_STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
@@ -64,7 +73,9 @@ class DiscordPlatform(BasePlatform):
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._session = gateway.GatewaySession()
+        self._client: gateway.GatewayClient | None = None
         self._announced = False
+        self._refused = False  # the gateway wants something changed first
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -77,16 +88,13 @@ class DiscordPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = f"/channels/{place.thread or place.chat}"
         match action:
-            case port.Send():
-                body = _message(action) | _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
-                return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+            case port.Send() | port.Edit():
+                shown = _shown(action.text, markup=action.markup)
+                return port.TooLong() if shown is None else await self._show(place, channel, action, shown)
             case port.Upload():
                 body = _nonce(action.key) | {"attachments": [{"id": 0, "filename": action.name}]}
                 file = (action.name, action.media_type, action.data)
                 return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
-            case port.Edit():
-                path = f"{channel}/messages/{action.message_id}"
-                return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
             case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
                 reply = reply_to(await self._rest.request("DELETE", path), place)
@@ -96,6 +104,16 @@ class DiscordPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Discord has no {type(action).__name__}")
 
+    async def _show(
+        self, place: port.Place, channel: str, action: port.Send | port.Edit, content: str
+    ) -> port.AnyReply:
+        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": _NO_MENTIONS}
+        if isinstance(action, port.Edit):
+            path = f"{channel}/messages/{action.message_id}"
+            return reply_to(await self._rest.request("PATCH", path, body), place)
+        body |= _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
+        return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         async with aiohttp.ClientSession(timeout=self._rest.timeout) as session:  # that host must not see the token
@@ -104,11 +122,14 @@ class DiscordPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        client = gateway.GatewayClient(self._rest.base_url, self._gateway_url)
+        if self._refused:  # Discord resets the token of a bot that logs in at the gateway 1000 times a day
+            await describe_account(self._rest)
+            self._refused = False
         try:
-            await client.login(self._token)
+            client = await self._logged_in()
             if not self._announced:
                 await self._announce_commands(client.application_id)
+            client.events = asyncio.Queue()  # what an earlier run has left is heard again
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._handle_events(client, inbox))
@@ -119,16 +140,28 @@ class DiscordPlatform(BasePlatform):
             if lost is None or others is not None:
                 raise
             raise self._error(first_error(lost)) from group
-        finally:
-            await client.close()
+
+    async def _logged_in(self) -> gateway.GatewayClient:
+        """One client for all connections: a resumed session does not say again which servers and channels there are,
+        and without them a message in a channel looks like a direct one."""
+        if self._client is None:
+            client = gateway.GatewayClient(self._rest.base_url, self._gateway_url)
+            try:
+                await client.login(self._token)
+            except BaseException:
+                await client.close()
+                raise
+            self._client = client
+        return self._client
 
     async def _handle_events(self, client: gateway.GatewayClient, inbox: port.Inbox) -> None:
+        """An event that was not handled to its end is heard again by the next run, with those behind it."""
         while True:
             event, number = await client.events.get()
             try:
                 await self._handle_event(event, client, inbox)
-            except TailraceError:
-                self._session.sequence = number - 1  # another run resumes before it, and hears it again
+            except (TailraceError, asyncio.CancelledError):
+                self._session.sequence = number - 1
                 raise
 
     async def _handle_event(
@@ -151,9 +184,9 @@ class DiscordPlatform(BasePlatform):
             return
         await inbox.put(update)
         answer: dict[str, Any] = {"type": _UPDATE_LATER}
-        if interaction.type == discord.InteractionType.application_command:
-            content = "👍" if await inbox.serves(update.sender) else _STRANGER
-            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
+        served = await inbox.serves(update.sender)
+        if interaction.type == discord.InteractionType.application_command or not served:
+            answer = {"type": _ANSWER, "data": {"content": "👍" if served else _STRANGER, "flags": _EPHEMERAL}}
         try:
             told = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
@@ -170,12 +203,12 @@ class DiscordPlatform(BasePlatform):
         if isinstance(error, TailraceError):
             return PlatformError(str(error), platform=self.name)
         reason, permanent = gateway.explain(error)
+        self._refused = permanent
         return PlatformError(reason, platform=self.name, permanent=permanent)
 
     async def _announce_commands(self, application_id: int | None) -> None:
-        argument = {"type": _STRING, "name": "text", "description": "What to do", "required": False}
         body = [
-            {"name": name, "description": description, "options": [argument] if takes_text else []}
+            {"name": name, "description": description, "options": [_argument(name)] if takes_text else []}
             for name, description, takes_text in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
@@ -184,40 +217,39 @@ class DiscordPlatform(BasePlatform):
             log.warning("the list of commands could not be set: HTTP %d", answer.status)
 
     async def check(self) -> str:
-        try:
-            answer = await self._rest.request("GET", "/users/@me")
-            application = await self._rest.request("GET", "/oauth2/applications/@me")
-        except NO_ANSWER as exc:
-            raise PlatformError(no_connection(exc), platform=self.name) from exc
-        if answer.status == 401:
-            raise PlatformError("the token was refused", platform=self.name, permanent=True)
-        if not answer.ok or (account := answer.decoded) is None:
-            raise PlatformError(f"Discord answered {answer.status}", platform=self.name)
-        flags = application.decoded.flags if application.ok and application.decoded is not None else None
-        if flags is not None and not flags & _MESSAGE_CONTENT:
-            raise PlatformError(gateway.NO_MESSAGE_CONTENT, platform=self.name, permanent=True)
-        return f"logged in as {account.username}"
+        account = await describe_account(self._rest)
+        if self._gateway_url is not None:
+            try:
+                await gateway.reach_gateway(self._gateway_url)
+            except gateway.CONNECTION_ERRORS as exc:
+                raise self._error(exc) from exc
+        return account
 
     async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
         await self._rest.close()
+
+
+def _argument(command: str) -> dict[str, Any]:
+    """What a client shows beside the command: the argument's name, what it is, and the values where they are few."""
+    name, description, values = _ARGUMENTS.get(command, ("text", "What to do", ()))
+    choices = [{"name": value, "value": value} for value in values]
+    return {"type": _STRING, "name": name, "description": description, "required": False, "choices": choices}
 
 
 def _nonce(key: str) -> dict[str, Any]:
     return {"nonce": hashlib.sha256(key.encode()).hexdigest()[:_NONCE_CHARS], "enforce_nonce": True}
 
 
-def _message(action: port.Send | port.Edit) -> dict[str, Any]:
-    return {
-        "content": _shown(action.text, markup=action.markup),
-        "components": _rows(action.buttons),
-        "allowed_mentions": _NO_MENTIONS,
-    }
-
-
-def _shown(text: str, *, markup: bool) -> str:
-    """The text as Discord wants it; as it is where that would make it too long."""
-    shown = discord_markdown(text) if markup else discord_literal(text)
-    return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
+def _shown(text: str, *, markup: bool) -> str | None:
+    """The text as Discord wants it; None where that is too long for one message and smaller parts may be shorter. A
+    text that is small already is sent as it is."""
+    shown = discord_text(text) if markup else discord_literal(text)
+    if units(shown, "utf16") <= MESSAGE_LIMIT:
+        return shown
+    return None if units(text, "utf16") > _SMALL_TEXT else text
 
 
 def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
@@ -233,8 +265,7 @@ def make(config: Config) -> DiscordPlatform:
     settings = config.platforms.discord
     if settings is None:
         raise ConfigError("is missing", key="platforms.discord")
-    return DiscordPlatform(
-        config.require_secret(settings.token_env, "platforms.discord.token_env"),
-        base_url=settings.base_url,
-        gateway_url=settings.gateway_url,
-    )
+    token = config.require_secret(settings.token_env, "platforms.discord.token_env")
+    if not token.isprintable() or " " in token:
+        raise ConfigError(f"the token in {settings.token_env} has a blank or a line end in it", key="platforms.discord")
+    return DiscordPlatform(token, base_url=settings.base_url, gateway_url=settings.gateway_url)

@@ -1,14 +1,18 @@
 """Discord's gateway through discord.py: one web socket that messages and interactions arrive on, in order.
 
 discord.py would start a task for each event and reconnect for ever by itself. Here events wait in one queue, and a
-connection that cannot be had is said; what can be resumed is resumed, so that nothing is missed in between.
+connection that cannot be had is said; what can be resumed is resumed, so that nothing is missed in between. An event
+that discord.py cannot read is skipped: resumed before it, the session would bring it again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import discord
 import msgspec
 import yarl
@@ -16,6 +20,8 @@ from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection
+
+log = logging.getLogger("tailrace.platforms.discord")
 
 CONNECT_S = 60.0  # for a connection and the server's greeting
 
@@ -60,6 +66,8 @@ class GatewayClient(discord.Client):
             member_cache_flags=discord.MemberCacheFlags.none(),
         )
         self.http = self._connection.http = _Requests(base_url)
+        parsers = self._connection.parsers
+        parsers.update({event: _skipping_errors(event, parse) for event, parse in parsers.items() if event != "READY"})
         self.events: asyncio.Queue[tuple[GatewayEvent, int]] = asyncio.Queue()
         self._gateway_url = gateway_url
 
@@ -84,7 +92,10 @@ class GatewayClient(discord.Client):
                     session.session_id, session.sequence = socket.session_id, socket.sequence
                     session.address = str(socket.gateway)
             except ReconnectWebSocket as lost:
-                if not lost.resume:
+                if lost.resume:
+                    log.info("discord: the connection was lost; its session is resumed")
+                else:
+                    log.info("discord: the session was ended; another one begins")
                     session.session_id = session.sequence = session.address = None
             finally:
                 await socket.close(code=4000 if session.session_id else 1000)  # 1000 would end the session
@@ -100,6 +111,25 @@ class GatewayClient(discord.Client):
             resume=session.session_id is not None,
         )
         return self.ws
+
+
+def _skipping_errors(event: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The parser of an event; what it cannot read is logged, without a word of its content."""
+
+    def parse_or_skip(data: Any) -> None:
+        try:
+            parse(data)
+        except Exception as exc:  # noqa: BLE001 - whatever discord.py stumbles over
+            log.warning("discord: an event could not be read and is left out: %s (%s)", event, type(exc).__name__)
+
+    return parse_or_skip
+
+
+async def reach_gateway(address: str) -> None:
+    """Opens a connection and ends it. Raises what aiohttp raises."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CONNECT_S)) as session:
+        socket = await session.ws_connect(address)
+        await socket.close()
 
 
 NO_MESSAGE_CONTENT = "the message content intent is not enabled for this bot (Developer Portal → Bot)"
@@ -118,5 +148,10 @@ def explain(error: Exception) -> tuple[str, bool]:
             return f"the gateway refused us ({code})", True
         case discord.HTTPException():
             return f"Discord answered {error.status}", False
+        case aiohttp.WSServerHandshakeError():
+            return (
+                f"there is no gateway of Discord at {error.request_info.url.with_query(None)} ({error.status})",
+                False,
+            )
         case _:
             return no_connection(error), False

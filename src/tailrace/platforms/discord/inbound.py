@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import discord
 
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.platforms.discord.message_text import MessageText
 
 MESSAGE_LIMIT = 2000
 _THREADS = (
@@ -23,21 +23,25 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         return None
     if message.type not in (discord.MessageType.default, discord.MessageType.reply):
         return None
+    said = MessageText(message, me)
     attachments = tuple(
         Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
-        for file in message.attachments
+        for file in said.files
     )
-    if not (message.content or attachments):
+    text = said.text_with_quotes
+    if said.calls_bot and message.content and not (text or attachments):
+        text = "/help"  # a mention alone asks whether the bot is there
+    if not (text or attachments):
         return None
-    named, text = _without_mention(message.content, me.id)
-    private = message.guild is None
+    # A server that is not known (yet) has no `guild`.
+    private = message.guild is None and getattr(message.channel, "guild_id", None) is None
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, private=private),
         sender=_sender(message.author),
         text=text,
         attachments=attachments,
-        addressed=private or named or _replies_to(message, me.id) or text.startswith("/"),
+        addressed=private or said.calls_bot or said.replies_to_bot or text.startswith("/"),
         at_limit=len(message.content) >= MESSAGE_LIMIT,
         message_id=str(message.id),
     )
@@ -72,13 +76,3 @@ def place_of(channel: Any, *, private: bool) -> Place:
 
 def _sender(user: discord.User | discord.Member) -> Sender:
     return Sender(str(user.id), user.display_name)
-
-
-def _without_mention(text: str, me: int) -> tuple[bool, str]:
-    bare, count = re.subn(rf"<@!?{me}>", "", text)
-    return count > 0, bare.strip() if count else text
-
-
-def _replies_to(message: discord.Message, me: int) -> bool:
-    replied = message.reference.resolved if message.reference is not None else None
-    return isinstance(replied, discord.Message) and replied.author.id == me

@@ -6,6 +6,7 @@ so a 429 is an answer (`Flood`), and the headers of every other answer say how l
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,8 @@ import msgspec
 
 from tailrace.delivery import port
 from tailrace.platforms.runtime.base import UPLOAD_S
+
+log = logging.getLogger("tailrace.platforms.discord")
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
@@ -132,13 +135,13 @@ def sent(answer: RestResponse, place: port.Place) -> port.AnyReply:
 def _refusal(error: RestBody, status: int, place: port.Place) -> port.AnyReply:
     if error.code == UNKNOWN_MESSAGE:
         return port.Gone("message")
-    if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:
-        return port.Gone("thread" if place.thread else "chat")
-    if error.code in _CHAT_CODES:
-        return port.Gone("chat")
+    told = f"{error.message or 'no reason given'} ({error.code or status})"
+    if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES | _CHAT_CODES:
+        log.warning("%s: nothing can be written there: %s", place.key, told)
+        return port.Gone("thread" if place.thread and error.code not in _CHAT_CODES else "chat")
     if error.code == _INVALID_BODY and _TOO_LONG in str(error.errors.get("content")):
         return port.TooLong()
-    return port.Refused(f"{error.message or 'no reason given'} ({error.code or status})")
+    return port.Refused(told)
 
 
 def _seconds(text: str | None) -> float | None:

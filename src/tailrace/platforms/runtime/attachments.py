@@ -67,6 +67,8 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
         data = await platform.fetch(attachment, max_bytes=MAX_IMAGE_BYTES)
         return Image(data=base64.b64encode(data).decode(), media_type=kind)
     small = attachment.size_bytes is None or attachment.size_bytes <= MAX_TEXT_BYTES
+    if kind.startswith(_TEXTS) and not small:
+        return _unread(attachment, f"; a text of more than {MAX_TEXT_BYTES >> 10} KiB is not read")
     if small and (kind.startswith(_TEXTS) or kind in ("", "application/octet-stream")):
         data = await platform.fetch(attachment, max_bytes=MAX_TEXT_BYTES)
         try:

@@ -12,6 +12,7 @@ The bot's `base_url` is `discord.url`, its `gateway_url` `discord.gateway_url`, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +34,14 @@ from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43
+BOT_ROLE_ID = 44  # the role that Discord makes for a bot, of the same name
 BUDGET = Budget(5, 5.0)  # of one route in one channel
 _MESSAGE_CONTENT = 1 << 15  # the intent
 _CONTENT_ENABLED = 1 << 19  # an application's flag: the intent is enabled, for a bot in few servers
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
+_USER = re.compile(r"<@!?(\d+)>")
+_BOT_ROLE = {"id": str(BOT_ROLE_ID), "name": "tailrace", "permissions": "0", "position": 1, "color": 0, "flags": 0}
+_BOT_ROLE |= {"hoist": False, "managed": True, "mentionable": True, "tags": {"bot_id": str(BOT_ID)}}
 _APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
 _APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
@@ -66,6 +71,7 @@ class FakeDiscord(LoopbackFake):
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
+        self.in_server = True
         self._buckets = Buckets(budget) if budget is not None else None
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
@@ -108,8 +114,9 @@ class FakeDiscord(LoopbackFake):
         message = DiscordMessage(self._next_id(), user or channel.user, [ShownState(text, at=self.now())])
         channel.messages.append(message)
         described = channel.message_json(message) | self._where(channel)
-        if f"<@{BOT_ID}>" in text:
-            described["mentions"] = [user_json(BOT_ID) | {"member": _MEMBER}]
+        prose = re.sub(r"`[^`]*`", "", text)  # a mention in code is none
+        described["mentions"] = [user_json(int(name)) | {"member": _MEMBER} for name in _USER.findall(prose)]
+        described["mention_roles"] = [str(BOT_ROLE_ID)] if f"<@&{BOT_ROLE_ID}>" in prose else []
         if reply_to is not None:
             described |= {
                 "type": 19,
@@ -176,6 +183,7 @@ class FakeDiscord(LoopbackFake):
                 "/oauth2/applications/@me",
                 self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1), "flags": self._flags}),
             ),
+            web.get("/users/@me/guilds", self._handler("guilds", lambda *_: self._guilds())),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
@@ -352,13 +360,16 @@ class FakeDiscord(LoopbackFake):
             "application": {"id": str(APPLICATION_ID), "flags": self._flags},
         }
 
+    def _guilds(self) -> list[dict[str, Any]]:
+        return [{"id": str(GUILD_ID), "name": "Guild"}] if self.in_server else []
+
     def _guild(self) -> dict[str, Any]:
         shown = [channel for channel in self.channels.values() if not channel.user]
         return {
             "id": str(GUILD_ID),
             "name": "Guild",
             "owner_id": "1",
-            "roles": [],
+            "roles": [_BOT_ROLE],
             "members": [],
             "member_count": 1,
             "channels": [channel.as_json() for channel in shown if not channel.parent],

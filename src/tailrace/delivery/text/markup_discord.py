@@ -1,0 +1,75 @@
+"""Markdown as Discord reads it, which is not CommonMark: other code blocks, other quotes, and spoilers.
+
+Pure: text in, text out, linear. Takes any text, balanced or not, and never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+
+from tailrace.delivery.text.markup import discord_markdown
+from tailrace.delivery.text.parser import FENCE, fence_after
+
+_TICKS = re.compile(r"(`+)")
+_SPOILER = re.compile(r"(?P<address>https?://[^\s<]+)|(?<!\\)\|{2,}")
+_NESTED_QUOTE = re.compile(r" {0,3}>(?: ?>)+ ?")
+_LANGUAGE = re.compile(r"[A-Za-z0-9_+\-.#]+")
+_ZERO_WIDTH_SPACE = "\u200b"
+
+
+def discord_text(text: str) -> str:
+    """The text so that Discord shows what the model meant.
+
+    A code block ends for Discord at the first three backticks, wherever they stand, and begins with no others: those
+    within it are parted by a space without width. `||` would hide what follows it, and `>>>` quote all that follows.
+    """
+    fence, shown = "", []
+    for line in discord_markdown(text).split("\n"):
+        before, fence = fence, fence_after(line, fence)
+        if before and fence:
+            shown.append(line.replace("```", f"``{_ZERO_WIDTH_SPACE}`"))
+        elif before or fence:
+            shown.append(_fence_line(line, opens=bool(fence)))
+        else:
+            shown.append(_prose(_NESTED_QUOTE.sub("> ", line, count=1) if _NESTED_QUOTE.match(line) else line))
+    return "\n".join(shown)
+
+
+def _fence_line(line: str, *, opens: bool) -> str:
+    """Of the info string Discord knows the language alone, and would show the rest as code."""
+    found = FENCE.fullmatch(line)
+    indent = line[: -len(line.lstrip())]
+    language = _LANGUAGE.match(found["info"].strip()) if opens and found is not None else None
+    return f"{indent}```{language[0] if language else ''}"
+
+
+def _prose(line: str) -> str:
+    """The line with what Discord takes for a spoiler escaped, but for code and addresses. Code within a line has two
+    backticks at most: three are a block to Discord."""
+    if "||" not in line and "```" not in line:
+        return line
+    parts = _TICKS.split(line)  # text, backticks, text, …
+    ends: dict[str, deque[int]] = defaultdict(deque)
+    for at in range(1, len(parts), 2):
+        ends[parts[at]].append(at)
+    shown, at = [], 0
+    while at < len(parts):
+        end = _code_end(at, ends[parts[at]]) if at % 2 else None
+        if end is not None:
+            shown += [parts[at][:2], *parts[at + 1 : end], parts[end][:2]]
+        else:
+            shown.append(parts[at] if at % 2 else _SPOILER.sub(_escaped, parts[at]))
+        at = at + 1 if end is None else end + 1
+    return "".join(shown)
+
+
+def _code_end(start: int, ends: deque[int]) -> int | None:
+    """Where the code ends that begins at `start`; None where it never does. `ends`: the backticks of that number."""
+    while ends and ends[0] <= start:
+        ends.popleft()
+    return ends[0] if ends else None
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if found["address"] else "\\|" * len(found[0])

@@ -1,0 +1,80 @@
+"""What a person's message says, in words for the model: names in place of numbers, and what it replies to or forwards.
+
+Pure: no I/O. Knows nothing of updates and places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import discord
+
+_REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
+
+
+class MessageText:
+    """`text` is without the mention of the bot where that only calls it; `calls_bot` says that there is one."""
+
+    def __init__(self, message: discord.Message, me: discord.ClientUser) -> None:
+        self._message = message
+        own_role = message.guild.self_role if message.guild is not None else None
+        self._names = _names_in(message)
+        mentions = [f"<@{me.id}>", f"<@!{me.id}>"] if f"@{me.id}" in self._names else []
+        if own_role is not None and own_role in message.role_mentions:
+            mentions.append(f"<@&{own_role.id}>")
+        self.calls_bot = bool(mentions)
+        self.text = self._readable(_uncalled(message.content, mentions) if mentions else message.content)
+        replied = message.reference.resolved if message.reference is not None else None
+        self._replied = replied if isinstance(replied, discord.Message) else None
+        self.replies_to_bot = self._replied is not None and self._replied.author.id == me.id
+
+    @property
+    def text_with_quotes(self) -> str:
+        """With the message of somebody else that it replies to, and those that it forwards: the model has not seen
+        them. A command stays a command."""
+        if self.text.startswith("/"):
+            return self.text
+        forwarded = [_quote("Forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
+        quotes = [*(_quote(_author(other), other.content) for other in self._quoted), *forwarded]
+        return "\n\n".join(part for part in (*quotes, self.text) if part)
+
+    @property
+    def files(self) -> list[discord.Attachment]:
+        """The files of what is quoted, then its own."""
+        others: Iterable[discord.Message | discord.MessageSnapshot] = (
+            *self._quoted,
+            *self._message.message_snapshots,
+        )
+        return [file for other in others for file in other.attachments] + self._message.attachments
+
+    @property
+    def _quoted(self) -> list[discord.Message]:
+        return [self._replied] if self._replied is not None and not self.replies_to_bot else []
+
+    def _readable(self, text: str) -> str:
+        def name(found: re.Match[str]) -> str:
+            return found["emoji"] or self._names.get(f"{found['kind'].replace('!', '')}{found['id']}", found[0])
+
+        return _REFERENCE.sub(name, text)
+
+
+def _names_in(message: discord.Message) -> Mapping[str, str]:
+    """What clients show for each person, role and channel that the message mentions. A mention in code is none."""
+    names = {f"@{user.id}": f"@{user.display_name}" for user in message.mentions}
+    names |= {f"@&{role.id}": f"@{role.name}" for role in message.role_mentions}
+    return names | {f"#{channel.id}": f"#{channel.name}" for channel in message.channel_mentions}
+
+
+def _uncalled(text: str, mentions: Iterable[str]) -> str:
+    """The text without the mentions at its ends: within a sentence they are words of it."""
+    mention = "|".join(map(re.escape, mentions))
+    return re.sub(rf"^(?:\s*(?:{mention})[\s,:]*)+|(?:\s*(?:{mention})\s*)+$", "", text).strip()
+
+
+def _author(message: discord.Message) -> str:
+    return message.author.display_name
+
+
+def _quote(of: str, text: str) -> str:
+    return "\n".join([f"> {of}:", *(f"> {line}" for line in text.splitlines())]) if text else ""

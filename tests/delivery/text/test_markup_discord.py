@@ -1,0 +1,44 @@
+"""Markdown as Discord reads it: what means something else there is written so that it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.delivery.text.markup_discord import discord_text
+
+ALIKE = "# Title\n**bold** _it_ `a || b` ``c ` || d``\n- one\n> said\n```py\na || b\n```\nhttps://e.org/?a||b"
+
+
+def test_what_both_read_alike_stays_as_it_is() -> None:
+    assert discord_text(ALIKE) == ALIKE
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("if a || b || c", r"if a \|\| b \|\| c", id="spoilers"),
+        pytest.param("`a || b` || `c", r"`a || b` \|\| `c", id="spoilers-around-code"),
+        pytest.param("so ```x``` and ```` y ``` ````", "so ``x`` and `` y ``` ``", id="many-backticks-in-a-line"),
+        pytest.param(r"a \|\| b", r"a \|\| b", id="escaped-already"),
+        pytest.param(">>> print(1)\nnext", "> print(1)\nnext", id="a-quote-of-all-that-follows"),
+        pytest.param("> > twice\n>> twice", "> twice\n> twice", id="nested-quotes"),
+        pytest.param("~~~python\nx = 1\n~~~\ny", "```python\nx = 1\n```\ny", id="tildes"),
+        pytest.param("````md\n```py\nx\n```\n````", "```md\n``\u200b`py\nx\n``\u200b`\n```", id="four-backticks"),
+        pytest.param("```py\ns = '```'\n```\ny", "```py\ns = '``\u200b`'\n```\ny", id="backticks-in-code"),
+        pytest.param('```py title="a.py"\nx\n```', "```py\nx\n```", id="more-than-a-language"),
+        pytest.param("```{.py}\nx\n```", "```\nx\n```", id="no-language"),
+        pytest.param("a | b\n--|--\n1 | 2", "```\na  b\n-  -\n1  2\n```", id="a-table-without-outer-bars"),
+        pytest.param("| a |\n|---|\n| x\\|\\|y |", "```\na\n----\nx||y\n```", id="bars-in-a-table"),
+    ],
+)
+def test_what_discord_reads_otherwise_is_shown_as_it_was_meant(text: str, shown: str) -> None:
+    assert discord_text(text) == shown
+
+
+@given(text=st.text(alphabet="`|~>ab \n", max_size=60))
+def test_nothing_that_a_model_writes_makes_it_fail_and_prose_keeps_its_words(text: str) -> None:
+    discord_text(text)
+    prose = "\n".join(f"w{line}" for line in text.split("\n"))
+    assert discord_text(prose).count("a") == prose.count("a")

@@ -1,0 +1,85 @@
+"""What a message on Discord says to the model: names, quotes and forwarded messages, through discord.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.delivery.port import MessageReceived
+from tailrace.platforms.discord.adapter import DiscordPlatform
+from tailrace.testing.platforms.collecting_inbox import running
+from tailrace.testing.platforms.discord import BOT_ROLE_ID, FakeDiscord
+from tailrace.testing.platforms.discord_channels import DiscordChannel, DiscordMessage
+from tailrace.testing.platforms.history import ShownState
+
+ADA, BOB = 7, 8
+RANDOM = 900_000_000_000_000_055
+
+
+async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields: Any) -> MessageReceived:
+    """What arrives when Ada writes this in a channel, perhaps as a reply to what somebody has written there."""
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        discord.channel(RANDOM, "random")
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        earlier = DiscordMessage(90, author, [ShownState(replies_to)]) if replies_to else None
+        async with running(platform) as inbox:
+            await discord.write(general, text, user=ADA, reply_to=earlier, fields=fields)
+            [update] = await inbox.wait_for(1)
+    assert isinstance(update, MessageReceived)
+    return update
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("<@42> hello", "hello", id="at-the-start"),
+        pytest.param("<@42>, <@!42>: hello", "hello", id="twice"),
+        pytest.param("hello <@42>", "hello", id="at-the-end"),
+        pytest.param("hey <@42>, are you there?", "hey @tailrace, are you there?", id="within"),
+        pytest.param(f"<@42> ask <@{BOB}>", "ask @user8", id="a-person"),
+        pytest.param(f"<@42> see <#{RANDOM}>", "see #random", id="a-channel"),
+        pytest.param("<@42> see <#900000000000000056>", "see <#900000000000000056>", id="no-such-channel"),
+        pytest.param("<@42> <a:party:900000000000000001> time", ":party: time", id="an-emoji"),
+        pytest.param(f"<@&{BOT_ROLE_ID}> hello", "hello", id="the-bots-role"),
+        pytest.param("<@42>", "/help", id="a-mention-alone"),
+    ],
+)
+async def test_the_model_reads_names_and_not_the_call(text: str, said: str) -> None:
+    update = await heard(text)
+    assert (update.text, update.addressed) == (said, True)
+
+
+async def test_a_mention_in_code_calls_nobody() -> None:
+    update = await heard("`<@42>` is its id")
+    assert (update.text, update.addressed) == ("`<@42>` is its id", False)
+
+
+async def test_a_reply_brings_the_message_that_it_is_about() -> None:
+    update = await heard("<@42> is that so?", replies_to="Water\nis dry.")
+    assert update.text == "> user8:\n> Water\n> is dry.\n\nis that so?"
+    alone = await heard("<@42>", replies_to="Water is dry.")
+    assert alone.text == "> user8:\n> Water is dry."
+
+
+async def test_a_reply_to_the_bot_is_not_quoted_and_a_command_stays_one() -> None:
+    assert (await heard("why?", replies_to="Water is wet.", author=42)).text == "why?"
+    assert (await heard("<@42> /stop", replies_to="Water is dry.")).text == "/stop"
+
+
+async def test_a_reply_to_a_picture_brings_the_picture() -> None:
+    described = DiscordChannel(5).message_json(DiscordMessage(90, BOB, [ShownState("")]))
+    cat = {"id": "1", "filename": "cat.png", "size": 5, "url": "http://x/cat.png", "proxy_url": "http://x/cat.png"}
+    reference = {"message_id": "90", "channel_id": "5"}
+    picture = described | {"attachments": [cat | {"content_type": "image/png"}]}
+    update = await heard("<@42> what is it?", type=19, message_reference=reference, referenced_message=picture)
+    assert (update.text, [file.name for file in update.attachments]) == ("what is it?", ["cat.png"])
+
+
+async def test_a_forwarded_message_arrives() -> None:
+    snapshot = {"content": "Meet at six.", "type": 0, "timestamp": "2026-01-01T00:00:00+00:00", "flags": 0}
+    snapshot |= {"edited_timestamp": None, "attachments": [], "embeds": [], "mentions": [], "mention_roles": []}
+    reference = {"type": 1, "message_id": "90", "channel_id": "5"}
+    update = await heard("", message_reference=reference, message_snapshots=[{"message": snapshot}])
+    assert update.text == "> Forwarded:\n> Meet at six."
