@@ -68,6 +68,10 @@ async def test_a_reply_to_the_bot_is_not_quoted_and_a_command_stays_one() -> Non
     assert (await heard("<@42> /stop", replies_to="Water is dry.")).text == "/stop"
 
 
+async def test_a_yes_stays_a_plain_answer_whatever_it_replies_to() -> None:
+    assert (await heard("<@42> yes", replies_to="May it?")).text == "yes"
+
+
 async def test_a_reply_to_a_picture_brings_the_picture() -> None:
     described = DiscordChannel(5).message_json(DiscordMessage(90, BOB, [ShownState("")]))
     cat = {"id": "1", "filename": "cat.png", "size": 5, "url": "http://x/cat.png", "proxy_url": "http://x/cat.png"}

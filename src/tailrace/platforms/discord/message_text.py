@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import discord
 
+from tailrace.delivery.inbound import is_yes_or_no
+
 _REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
 
 
@@ -32,8 +34,8 @@ class MessageText:
     @property
     def text_with_quotes(self) -> str:
         """With the message of somebody else that it replies to, and those that it forwards: the model has not seen
-        them. A command stays a command."""
-        if self.text.startswith("/"):
+        them. A command stays a command, and a yes or no an answer to the bot's question."""
+        if self.text.startswith("/") or is_yes_or_no(self.text):
             return self.text
         forwarded = [_quote("Forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
         quotes = [*(_quote(_author(other), other.content) for other in self._quoted), *forwarded]
