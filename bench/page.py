@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ PREPARE = """(async () => {
 })()"""
 
 
-async def measure(devtools: str, home: Path) -> dict[str, Any]:
+async def measure(devtools: str, home: Path, texts: Mapping[str, str] = TEXTS) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     async with running_server(home) as server, browsing(devtools) as browser:
-        for name, text in TEXTS.items():
+        for name, text in texts.items():
             tab = await browser.tab(server.url + "/")
             arguments = json.dumps([text[:CHARACTERS], TOKENS_PER_S, CHARACTERS_PER_TOKEN, SECONDS])
             await tab.call("Performance.enable", timeDomain="threadTicks")  # processor time, not the clock
