@@ -122,17 +122,27 @@ async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -
 
 
 @driven
-async def test_a_number_is_a_question_and_an_event_without_a_text_is_named_in_the_log(
+async def test_an_event_without_a_question_is_told_where_it_was_fired_and_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path, reply("The answer.")) as (home, provider):
+        await home.fire("tailrace_message", {"txt": "hello", "user": "eve"})
         await home.fire("tailrace_message", {"txt": "hello", "user": "ada"})
+        await home.fire("tailrace_message", {"text": " ", "user": "ada", "conversation_id": "kitchen"})
         await home.fire("tailrace_message", {"text": 42, "user": "ada"})
-        await home.until(lambda: home.fired)
+        await home.until(lambda: any(fired.type == "tailrace_response" for fired in home.fired))
         [request] = provider.requests
         assert b'"42"' in request.body
+        notices = [fired.data for fired in home.fired if fired.type == "tailrace_notice"]
+        assert [(told["kind"], told["conversation_id"], told["plain"]) for told in notices] == [
+            ("failure", "ada", "⚠️ This tailrace_message cannot be answered: it has no text."),
+            ("failure", "kitchen", "⚠️ This tailrace_message cannot be answered: its text is empty."),
+        ]
+        assert len(home.messages) == 3
     assert [record.message for record in caplog.records if "understood" in record.message] == [
-        "an event tailrace_message was not understood: Object missing required field `text` - at `$.data`"
+        "an event tailrace_message was not understood: it has no `text`",
+        "an event tailrace_message was not understood: it has no `text`",
+        "an event tailrace_message was not understood: its `text` is empty",
     ]
 
 

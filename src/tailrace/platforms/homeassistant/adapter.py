@@ -17,11 +17,10 @@ import asyncio
 import hashlib
 import logging
 import re
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -29,20 +28,25 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.homeassistant.inbound import (
+    MESSAGE_EVENT,
+    Parsed,
+    Unreadable,
+    parse_message_event,
+    parse_sentence_event,
+)
 from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
 log = logging.getLogger("tailrace.platforms.homeassistant")
 
-MESSAGE_EVENT = "tailrace_message"
 RESPONSE_EVENT = "tailrace_response"
 NOTICE_EVENT = "tailrace_notice"
 STARTED_EVENT = "homeassistant_started"  # fired when the state becomes `RUNNING`
 RUNNING = "RUNNING"
 MAX_TOLD = 1024  # notifications whose event is remembered
 SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
-DEFAULT_CHAT = "home"
 TITLE = "Tailrace"
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
@@ -50,53 +54,12 @@ CAPABILITIES = port.Capabilities(
     limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
-EventReader = Callable[[msgspec.Raw], port.MessageReceived | None]
+EventReader: TypeAlias = Callable[[msgspec.Raw], Parsed | None]
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
-
-
-class _Data(msgspec.Struct):
-    text: str | int | float  # YAML makes a number of `text: 42`
-    user: str = ""
-    conversation_id: str | None = None
-
-
-class _Context(msgspec.Struct):
-    id: str = ""
-    user_id: str | None = None
-
-
-class _MessageEvent(msgspec.Struct):
-    """An event of ours."""
-
-    data: _Data
-    time_fired: str = ""
-    context: _Context = msgspec.field(default_factory=_Context)
 
 
 class _Config(msgspec.Struct):
     state: str = RUNNING
-
-
-class _Input(msgspec.Struct):
-    """Who speaks is in the context of the sentence; the trigger itself has none."""
-
-    conversation_id: str | None = None
-    context: _Context = msgspec.field(default_factory=_Context)
-
-
-class _Sentence(msgspec.Struct):
-    slots: dict[str, Any] = {}
-    user_input: _Input = msgspec.field(default_factory=_Input)
-
-
-class _Variables(msgspec.Struct):
-    trigger: _Sentence
-
-
-class _SentenceEvent(msgspec.Struct):
-    """A sentence that Assist has heard."""
-
-    variables: _Variables
 
 
 class HomeAssistantPlatform(BasePlatform):
@@ -184,7 +147,7 @@ class HomeAssistantPlatform(BasePlatform):
         readers: dict[int, EventReader] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
-            tasks.create_task(_put_updates(arrived, readers, inbox))
+            tasks.create_task(self._put_updates(arrived, readers, inbox))
             try:
                 async for event in events:
                     arrived.put_nowait(event)
@@ -194,13 +157,37 @@ class HomeAssistantPlatform(BasePlatform):
             arrived.put_nowait(None)
         raise lost
 
+    async def _put_updates(
+        self, arrived: asyncio.Queue[SocketMessage | None], readers: Mapping[int, EventReader], inbox: port.Inbox
+    ) -> None:
+        while (event := await arrived.get()) is not None:
+            if (read := readers.get(event.id)) is None:
+                continue
+            try:
+                update = read(event.event)
+            except msgspec.DecodeError as exc:
+                log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
+                continue
+            if isinstance(update, Unreadable):
+                await self._tell_unreadable(update, inbox)
+            elif update is not None:
+                await inbox.put(update)
+
+    async def _tell_unreadable(self, update: Unreadable, inbox: port.Inbox) -> None:
+        """Whoever fired the event looks for an answer in Home Assistant, not in a log."""
+        log.warning("an event %s was not understood: %s", MESSAGE_EVENT, update.problem)
+        received = update.received
+        if await inbox.serves(received.sender):
+            text = f"⚠️ This `{MESSAGE_EVENT}` cannot be answered: {update.problem}."
+            await self.perform(received.place, port.Send(f"unreadable.{received.update_id}", text, purpose="failure"))
+
     async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
         try:
             await self._until_running(socket, readers)
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
             sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
-            readers |= {messages: _parse_message_event, sentences: _parse_sentence_event}
+            readers |= {messages: parse_message_event, sentences: parse_sentence_event}
             self._check_subscribed(MESSAGE_EVENT, await socket.result(messages))
             self._socket = socket
             inbox.connected()
@@ -242,45 +229,6 @@ def _refusal(result: SocketMessage) -> port.AnyReply | None:
         return None
     reason = f"{result.error.message} ({result.error.code})"
     return port.Failed(reason) if result.error.code in _PASSING else port.Refused(reason)
-
-
-async def _put_updates(
-    arrived: asyncio.Queue[SocketMessage | None],
-    readers: Mapping[int, EventReader],
-    inbox: port.Inbox,
-) -> None:
-    while (event := await arrived.get()) is not None:
-        if (read := readers.get(event.id)) is None:
-            continue
-        try:
-            update = read(event.event)
-        except msgspec.DecodeError as exc:
-            log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
-            continue
-        if update is not None:
-            await inbox.put(update)
-
-
-def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
-    """Without a `user` in the data, the sender is the user of Home Assistant who fired the event."""
-    fired = msgspec.json.decode(content, type=_MessageEvent)
-    sender = fired.data.user or fired.context.user_id or ""
-    update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
-    return _received(update_id, str(fired.data.text), sender, fired.data.conversation_id)
-
-
-def _parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
-    heard = msgspec.json.decode(content, type=_SentenceEvent)
-    sentence = heard.variables.trigger
-    spoken = sentence.user_input
-    update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
-    question = str(sentence.slots.get("question", ""))
-    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id)
-
-
-def _received(update_id: str, text: str, sender: str, conversation: str | None) -> port.MessageReceived:
-    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT)
-    return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
 
 
 def make(config: Config) -> HomeAssistantPlatform:
