@@ -122,6 +122,26 @@ async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -
 
 
 @driven
+async def test_the_beginning_of_an_answer_that_was_stopped_is_shown_and_not_spoken(tmp_path: Path) -> None:
+    """Nothing of it was heard before: a loudspeaker would begin to speak because it was told to stop."""
+    slowly = Scenario(reply=reply("one ", "two ", "three "), pace_s=10.0)
+    async with served(tmp_path, slowly, slowly, reply("The newer one.")) as (home, provider):
+        for number, newer in enumerate(("/stop", "something else")):
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(number)
+            await asyncio.sleep(25)
+            await home.fire("tailrace_message", {"text": newer, "user": "ada"})
+            await home.until(lambda: len(home.fired) == 2 * number + 2)  # noqa: B023 - it is called in this pass alone
+        assert [(fired.type, fired.data.get("kind"), fired.data["text"]) for fired in home.fired] == [
+            ("tailrace_notice", "stopped", "one "),
+            ("tailrace_notice", "notice", "⏹ Stopped."),
+            ("tailrace_notice", "stopped", "one\n\n⏹ Interrupted by a newer message."),
+            ("tailrace_response", None, "The newer one."),
+        ]
+        assert home.messages == [fired.data["text"] for fired in home.fired]
+
+
+@driven
 async def test_an_event_without_a_question_is_told_where_it_was_fired_and_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
