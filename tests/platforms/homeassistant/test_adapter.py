@@ -263,6 +263,38 @@ async def test_a_home_that_is_not_there_is_said() -> None:
 
 
 @driven
+async def test_the_check_finds_a_token_that_may_not_listen_and_shows_no_password() -> None:
+    async with FakeHomeAssistant() as home:
+        with_password = home.url.replace("http://", "http://ada:secret@")
+        assert await HomeAssistantPlatform(with_password, home.token).check() == f"connected to {home.url}"
+        home.refuse("subscribe_events", "unauthorized", "Unauthorized")
+        with pytest.raises(PlatformError, match="not an administrator's") as refused:
+            await HomeAssistantPlatform(home.url, home.token).check()
+        assert refused.value.permanent
+
+
+@driven
+async def test_an_address_with_a_path_and_a_ban_are_told_in_words() -> None:
+    async with FakeHomeAssistant(ban_after=0) as home:
+        with pytest.raises(PlatformError) as refused:
+            await HomeAssistantPlatform(f"{home.url}/map", home.token).check()
+        path = "its address ends with the port, it has no path"
+        assert str(refused.value).endswith(f"no Home Assistant answers at {home.url}/map (status 404); {path}")
+        with pytest.raises(PlatformError) as refused:
+            await HomeAssistantPlatform(home.url, home.token).check()
+        assert str(refused.value).endswith(
+            f"{home.url} refuses this machine (403); is its address in Home Assistant's ip_bans.yaml?"
+        )
+
+
+@driven
+async def test_a_home_without_tls_at_an_https_address_is_told_in_words() -> None:
+    async with FakeHomeAssistant() as home:
+        with pytest.raises(PlatformError, match="does not speak TLS; is its address http:// and not https://"):
+            await HomeAssistantPlatform(home.url.replace("http:", "https:"), home.token).check()
+
+
+@driven
 async def test_commands_at_the_same_time_keep_their_numbers_in_order() -> None:
     async with FakeHomeAssistant() as home, connected(home) as (platform, _):
         places = [Place("homeassistant", str(number)) for number in range(50)]

@@ -35,7 +35,7 @@ from tailrace.platforms.homeassistant.inbound import (
     parse_message_event,
     parse_sentence_event,
 )
-from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected
+from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
@@ -209,13 +209,18 @@ class HomeAssistantPlatform(BasePlatform):
             await started.wait()
 
     def _check_subscribed(self, event: str, answer: SocketMessage) -> None:
-        if not answer.success:
-            reason = f"{event} cannot be subscribed to: {answer.error.message}; is the token an admin's?"
-            raise PlatformError(reason, platform=self.name, permanent=answer.error.code == "unauthorized")
+        if answer.success:
+            return
+        if answer.error.code == "unauthorized":
+            reason = "the token is not an administrator's, and only they may listen to events"
+            raise PlatformError(reason, platform=self.name, permanent=True)
+        raise PlatformError(f"{event} cannot be subscribed to: {answer.error.message}", platform=self.name)
 
     async def check(self) -> str:
-        async with connected(self._url, self._token):
-            return f"connected to {self._url}"
+        async with connected(self._url, self._token) as socket:
+            subscribed = await socket.lone_command("subscribe_events", {"event_type": MESSAGE_EVENT})
+            self._check_subscribed(MESSAGE_EVENT, subscribed)
+            return f"connected to {shown_url(self._url)}"
 
 
 async def _call(socket: Socket, service: str, data: dict[str, Any]) -> SocketMessage:

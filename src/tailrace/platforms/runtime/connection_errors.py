@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+
 import aiohttp
 
 from tailrace.delivery.port import AnyReply, Failed, Unknown
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # by version of OpenSSL
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -19,6 +22,8 @@ def no_connection(error: Exception) -> str:
 def _cause(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, ssl.SSLError) and any(reason in str(error) for reason in _NO_TLS):
+        return "it does not speak TLS; is its address http:// and not https://?"
     return str(getattr(error, "verify_message", "") or error.strerror or error)  # of a certificate; of all others
 
 
