@@ -35,7 +35,11 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
         await home.until(lambda: len(home.fired) == 2)
         assert [fired.data["conversation_id"] for fired in home.fired] == ["kitchen", "home"]
         assert home.messages == ["It is 21 °C.", "Still 21."]
-        assert all(len(shown.states) == 1 for shown in home.notifications.values())
+        states = [shown.states for shown in home.notifications.values()]
+        assert [[state.title for state in shown] for shown in states] == [
+            ["Tailrace · kitchen"],
+            ["Tailrace · how warm is it now"],
+        ]
 
 
 @driven

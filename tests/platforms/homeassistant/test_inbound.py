@@ -19,19 +19,20 @@ def event(data: dict[str, Any]) -> msgspec.Raw:
 
 
 @pytest.mark.parametrize(
-    ("data", "text", "sender", "chat"),
+    ("data", "text", "sender", "chat", "title"),
     [
-        ({"text": "hello", "user": "ada", "conversation_id": "kitchen"}, "hello", "ada", "kitchen"),
-        ({"text": 42, "user": 7, "conversation_id": 3}, "42", "7", "3"),
-        ({"text": 21.5, "user": 0, "conversation_id": 0}, "21.5", "0", "0"),
-        ({"text": "hello", "user": None, "conversation_id": None}, "hello", "u1", "u1"),
-        ({"text": "hello", "user": "", "conversation_id": ""}, "hello", "u1", "u1"),
+        ({"text": "hello", "user": "ada", "conversation_id": "kitchen"}, "hello", "ada", "kitchen", "kitchen"),
+        ({"text": 42, "user": 7, "conversation_id": 3}, "42", "7", "3", "3"),
+        ({"text": 21.5, "user": 0, "conversation_id": 0}, "21.5", "0", "0", "0"),
+        ({"text": "hello", "user": "ada"}, "hello", "ada", "ada", "ada"),
+        ({"text": "hello", "user": None, "conversation_id": None}, "hello", "u1", "u1", ""),
+        ({"text": "hello", "user": "", "conversation_id": ""}, "hello", "u1", "u1", ""),
     ],
 )
 def test_what_yaml_and_templates_make_of_a_text_is_a_text(
-    data: dict[str, Any], text: str, sender: str, chat: str
+    data: dict[str, Any], text: str, sender: str, chat: str, title: str
 ) -> None:
-    place = Place("homeassistant", chat)
+    place = Place("homeassistant", chat, extra={"user": sender, "title": title})
     expected = MessageReceived("c1:now", place, Sender(sender), text, message_id="c1:now")
     assert parse_message_event(event(data)) == expected
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -35,6 +34,7 @@ from tailrace.platforms.homeassistant.inbound import (
     parse_message_event,
     parse_sentence_event,
 )
+from tailrace.platforms.homeassistant.outbound import notification_text, title_of
 from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
@@ -47,7 +47,6 @@ STARTED_EVENT = "homeassistant_started"  # fired when the state becomes `RUNNING
 RUNNING = "RUNNING"
 MAX_TOLD = 1024  # notifications whose event is remembered
 SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
-TITLE = "Tailrace"
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
 CAPABILITIES = port.Capabilities(
@@ -55,7 +54,6 @@ CAPABILITIES = port.Capabilities(
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
 EventReader: TypeAlias = Callable[[msgspec.Raw], Parsed | None]
-_MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 
 
 class _Config(msgspec.Struct):
@@ -102,8 +100,8 @@ class HomeAssistantPlatform(BasePlatform):
         self, socket: Socket, place: port.Place, shown: str, action: port.Send | port.Edit
     ) -> port.AnyReply | None:
         """Shows the notification and tells of it. What was refused, or None where it was done."""
-        text = action.text if action.markup else _MARKS.sub(r"\\\1", action.text)
-        created = await _call(socket, "create", {"notification_id": shown, "title": TITLE, "message": text})
+        text = notification_text(place, action)
+        created = await _call(socket, "create", {"notification_id": shown, "title": title_of(place), "message": text})
         if refused := _refusal(created):
             return refused
         if action.final:

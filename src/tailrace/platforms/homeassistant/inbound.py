@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tailrace.delivery import port
+from tailrace.delivery.planning.presenter import preview_line
 
 MESSAGE_EVENT = "tailrace_message"
 DEFAULT_CHAT = "home"
+MAX_TITLE_CHARS = 60
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -72,7 +74,8 @@ def parse_message_event(content: msgspec.Raw) -> Parsed:
     fired = msgspec.json.decode(content, type=_MessageEvent)
     text, user, conversation = (_text_of(value) for value in msgspec.structs.astuple(fired.data))
     update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
-    received = _received(update_id, text or "", user or fired.context.user_id or "", conversation)
+    sender = user or fired.context.user_id or ""
+    received = _received(update_id, text or "", sender, conversation, title=conversation or user or "")
     if problem := _problem(fired.data, received):
         return Unreadable(received, problem)
     return received
@@ -102,9 +105,11 @@ def parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
     spoken = sentence.user_input
     update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
     question = str(sentence.slots.get("question", ""))
-    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id)
+    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id, title=question)
 
 
-def _received(update_id: str, text: str, sender: str, conversation: str | None) -> port.MessageReceived:
-    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT)
+def _received(update_id: str, text: str, sender: str, conversation: str | None, *, title: str) -> port.MessageReceived:
+    """`title` is what notifications of the answer are named after; ids that nobody has chosen are no names."""
+    known = {"user": sender or DEFAULT_CHAT, "title": preview_line(title, MAX_TITLE_CHARS)}
+    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT, extra=known)
     return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
