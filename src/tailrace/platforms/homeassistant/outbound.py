@@ -10,6 +10,15 @@ from tailrace.platforms.homeassistant.inbound import MESSAGE_EVENT
 
 TITLE = "Tailrace"
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
+# An image, and the HTML that loads something. The front end of Home Assistant shows both without asking, so that a text
+# that a model was tricked into would reach a stranger's server as soon as somebody looks at it. The word joiner, which
+# is not seen, makes a link of the one and a text of the other, also inside of HTML, where no backslash does.
+_LOADED = re.compile(
+    r"!(?=\[)|<(?=(?:audio|embed|iframe|image|img|input|link|object|picture|source|style|svg|track|video)\b)",
+    re.IGNORECASE,
+)
+_WORD_JOINER = "\u2060"
+_LINKED = re.compile(r"\]\s*[(\[:]")  # no image is without one of these; `vec![1, 2]` is none
 
 
 def title_of(place: port.Place) -> str:
@@ -21,7 +30,13 @@ def title_of(place: port.Place) -> str:
 def notification_text(place: port.Place, action: port.Send | port.Edit) -> str:
     if not action.markup:
         return _MARKS.sub(r"\\\1", action.text)
-    return action.text + _how_to_answer(place, action)
+    return _without_images(action.text) + _how_to_answer(place, action)
+
+
+def _without_images(text: str) -> str:
+    if "<" not in text and not _LINKED.search(text):
+        return text
+    return _LOADED.sub(rf"\g<0>{_WORD_JOINER}", text)
 
 
 def _how_to_answer(place: port.Place, action: port.Send | port.Edit) -> str:
