@@ -127,9 +127,11 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
     mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
         ({"url": "no address"}, {"url": "invalid_url"}),
+        ({"url": "http://192.168.1..10:8642"}, {"url": "invalid_url"}),
         ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
         ({"url": home.url}, {"base": "not_tailrace"}),
         ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
+        ({"api_key": f"{KEY}\n{KEY}"}, {"api_key": "invalid_auth"}),
     ]
     for mistake, errors in mistakes:
         assert (await home.http("POST", path, {**given, **mistake}))["errors"] == errors
