@@ -218,6 +218,13 @@ async def a_run_that_ends_without_a_word_is_told_as_an_error(house: House) -> No
     assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
 
 
+async def an_utterance_without_words_is_asked_for_again(house: House) -> None:
+    before = await house.newest_run()
+    heard = await house.say("  ")
+    assert (heard.kind, heard.speech) == ("error", "I heard nothing. Please say it again.")
+    assert (await house.newest_run())["id"] == before["id"]
+
+
 async def a_cancelled_utterance_stops_its_run(house: House) -> None:
     utterance = await house.home.say(house.pipelines["en"], "slowly count")
     await utterance.until(lambda heard: len(heard.deltas) > 3)
@@ -373,6 +380,7 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     approvals_are_asked_and_answered_in_the_chat,
     a_failed_run_is_told_as_an_error,
     a_run_that_ends_without_a_word_is_told_as_an_error,
+    an_utterance_without_words_is_asked_for_again,
     a_cancelled_utterance_stops_its_run,
     an_approval_that_is_given_elsewhere_is_told_later,
     a_withdrawn_attempt_is_taken_back,
