@@ -25,7 +25,6 @@ import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.homeassistant.inbound import (
     MESSAGE_EVENT,
@@ -36,6 +35,7 @@ from tailrace.platforms.homeassistant.inbound import (
 )
 from tailrace.platforms.homeassistant.outbound import notification_text, title_of
 from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
+from tailrace.platforms.homeassistant.spoken import spoken_text
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
@@ -113,7 +113,7 @@ class HomeAssistantPlatform(BasePlatform):
         again, and an event that was spoken is not to be spoken twice."""
         if self._told.get(shown) == action.text:
             return
-        said = plain_text(action.text) if action.markup else action.text
+        said = spoken_text(action.text) if action.markup else action.text
         told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
         event = RESPONSE_EVENT
         if action.purpose != "answer":
