@@ -146,6 +146,32 @@ async def test_the_beginning_of_an_answer_that_was_stopped_is_shown_and_not_spok
 
 
 @driven
+async def test_an_answer_that_ends_while_the_process_does_is_shown(tmp_path: Path) -> None:
+    """No update is read any more by then; `server.drain_s` is half a second here."""
+    async with FakeHomeAssistant() as home:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        slowly = Scenario(reply=reply("one two three"), pace_s=0.02)
+        async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
+            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(0)
+        assert [fired.data["text"] for fired in home.fired] == home.messages == ["one two three"]
+
+
+@driven
+async def test_an_answer_that_the_end_of_the_process_cuts_is_announced(tmp_path: Path) -> None:
+    async with FakeHomeAssistant() as home:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        slowly = Scenario(reply=reply("one two three"), pace_s=30.0)
+        async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
+            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(0)
+        assert [fired.data["kind"] for fired in home.fired] == ["notice"]
+        assert home.messages == ["⏸ Restarting; this goes on afterwards."]
+
+
+@driven
 async def test_an_event_without_a_question_is_told_where_it_was_fired_and_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ nothing is subscribed to or sent before it is running.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections import OrderedDict
@@ -70,18 +71,41 @@ class HomeAssistantPlatform(BasePlatform):
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
+        self._stopped = False  # `run` was cancelled: it is not called again while this process ends
         self._told: OrderedDict[str, str] = OrderedDict()  # by notification: the text whose event was fired last
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
-        if (socket := self._socket) is None:
-            return port.Failed("not connected")
         try:
             async with asyncio.timeout(self._answer_s):
-                return await self._perform(socket, place, action)
-        except (ConnectionLost, TimeoutError) as exc:
-            return port.Unknown(str(exc) or "no answer in time")
+                if self._socket is not None:
+                    return await self._try(self._socket, place, action)
+                return await self._perform_alone(place, action) if self._stopped else port.Failed("not connected")
+        except TimeoutError:
+            return port.Unknown("no answer in time")
+
+    async def _perform_alone(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        """Over a connection of its own: what is still to be shown while the process ends."""
+        try:
+            async with connected(self._url, self._token) as socket, asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(_read_results(socket))
+                try:
+                    if (state := await _state_of(socket)) != RUNNING:
+                        return port.Failed(f"Home Assistant is {state}")
+                    return await self._try(socket, place, action)
+                except ConnectionLost as exc:
+                    return port.Failed(str(exc))
+                finally:
+                    reading.cancel()
+        except PlatformError as exc:
+            return port.Failed(str(exc))
+
+    async def _try(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        try:
+            return await self._perform(socket, place, action)
+        except ConnectionLost as exc:
+            return port.Unknown(str(exc))
 
     async def _perform(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
@@ -130,9 +154,13 @@ class HomeAssistantPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
+        self._stopped = False
         try:
             async with connected(self._url, self._token) as socket:
                 await self._listen(socket, inbox)
+        except asyncio.CancelledError:
+            self._stopped = True
+            raise
         except ExceptionGroup as group:
             raise first_error(group) from group
         finally:
@@ -200,10 +228,8 @@ class HomeAssistantPlatform(BasePlatform):
         number = await socket.write("subscribe_events", {"event_type": STARTED_EVENT})
         readers[number] = lambda _: started.set()
         self._check_subscribed(STARTED_EVENT, await socket.result(number))
-        answer = await socket.command("get_config", {})
-        config = msgspec.json.decode(answer.result, type=_Config) if answer.success else _Config()
-        if config.state != RUNNING:
-            log.info("Home Assistant is %s; waiting until it is running", config.state)
+        if (state := await _state_of(socket)) != RUNNING:
+            log.info("Home Assistant is %s; waiting until it is running", state)
             await started.wait()
 
     def _check_subscribed(self, event: str, answer: SocketMessage) -> None:
@@ -219,6 +245,19 @@ class HomeAssistantPlatform(BasePlatform):
             subscribed = await socket.lone_command("subscribe_events", {"event_type": MESSAGE_EVENT})
             self._check_subscribed(MESSAGE_EVENT, subscribed)
             return f"connected to {shown_url(self._url)}"
+
+
+async def _state_of(socket: Socket) -> str:
+    answer = await socket.command("get_config", {})
+    return msgspec.json.decode(answer.result, type=_Config).state if answer.success else RUNNING
+
+
+async def _read_results(socket: Socket) -> None:
+    """Events are not for a connection that nobody subscribes with."""
+    async with aclosing(socket.events()) as events:
+        with contextlib.suppress(PlatformError):
+            async for _ in events:
+                pass
 
 
 async def _call(socket: Socket, service: str, data: dict[str, Any]) -> SocketMessage:
