@@ -15,7 +15,8 @@ NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 def no_connection(error: Exception) -> str:
     """Where to and why not, in words of the system: what the library says has the address twice, and its own terms."""
     if not isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection: {str(error) or type(error).__name__}"
+        why = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        return f"no connection: {str(error) or why}"
     return f"no connection to {error.host}:{error.port}: {_cause(error.os_error)}"
 
 
