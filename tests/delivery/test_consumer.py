@@ -14,7 +14,7 @@ from tailrace.delivery.ledger import DeliverySpec, Ledger
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
 from tailrace.delivery.text.split import CURSOR
-from tailrace.events import AnyEvent, ApprovalAsked, Delivered, MessageChunk, MessageStop, RunFinished
+from tailrace.events import AnyEvent, ApprovalAsked, Delivered, GatewayNotice, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
@@ -144,6 +144,25 @@ async def test_G77_a_gateway_that_dies_in_mid_stream_is_followed_by_one_that_fin
             await scene.end(lease)
         assert scene.texts == (TEXT,)
         assert len(scene.platform.chat("42").messages) == 1
+
+
+@driven
+async def test_a_process_that_ends_need_not_wait_for_a_run_that_was_set_aside() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        await scene.say(lease, WORDS)
+        needs = [consumer.needs_operator]
+        scene.journal.append(lease, [GatewayNotice("parked", "It died 3 times.")])
+        await asyncio.sleep(10)
+        assert scene.texts[-1] == "It died 3 times."
+        needs.append(consumer.needs_operator)
+        await scene.end(lease)
+        await asyncio.sleep(10)
+        needs.append(consumer.needs_operator)
+    assert needs == [False, True, False], "it went on in the end"
 
 
 @driven

@@ -127,9 +127,11 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
     mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
         ({"url": "no address"}, {"url": "invalid_url"}),
+        ({"url": "http://192.168.1..10:8642"}, {"url": "invalid_url"}),
         ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
         ({"url": home.url}, {"base": "not_tailrace"}),
         ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
+        ({"api_key": f"{KEY}\n{KEY}"}, {"api_key": "invalid_auth"}),
     ]
     for mistake, errors in mistakes:
         assert (await home.http("POST", path, {**given, **mistake}))["errors"] == errors
@@ -214,6 +216,13 @@ async def a_run_that_ends_without_a_word_is_told_as_an_error(house: House) -> No
     heard = await house.say("nothing please")
     assert (await house.newest_run())["status"] == "incomplete"
     assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
+
+
+async def an_utterance_without_words_is_asked_for_again(house: House) -> None:
+    before = await house.newest_run()
+    heard = await house.say("  ")
+    assert (heard.kind, heard.speech) == ("error", "I heard nothing. Please say it again.")
+    assert (await house.newest_run())["id"] == before["id"]
 
 
 async def a_cancelled_utterance_stops_its_run(house: House) -> None:
@@ -371,6 +380,7 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     approvals_are_asked_and_answered_in_the_chat,
     a_failed_run_is_told_as_an_error,
     a_run_that_ends_without_a_word_is_told_as_an_error,
+    an_utterance_without_words_is_asked_for_again,
     a_cancelled_utterance_stops_its_run,
     an_approval_that_is_given_elsewhere_is_told_later,
     a_withdrawn_attempt_is_taken_back,

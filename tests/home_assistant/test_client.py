@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -24,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.http_server import running_server as server
+from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, call, reply
 from tcp_proxy import proxied
 
@@ -91,6 +93,20 @@ async def test_patience_ends_where_the_server_stays_away(tmp_path: Path) -> None
             await anext(client.follow("r", LogView(), patience_s=0.3))
         with pytest.raises(Unreachable):
             await persist(lambda: client.start("Go.", session="", key="k"), patience_s=0.3)
+
+
+@driven
+async def test_whoever_speaks_waits_for_a_server_that_is_away_as_long_as_patience_lasts_and_no_longer() -> None:
+    clock = asyncio.get_running_loop().time
+    begun, tried_at = clock(), list[float]()
+
+    async def away() -> str:
+        tried_at.append(clock() - begun)
+        raise Unreachable("away")
+
+    with pytest.raises(Unreachable):
+        await persist(away, patience_s=5.0)
+    assert tried_at == pytest.approx([0, 0.25, 0.75, 1.75, 3.75, 5.0])
 
 
 @pytest.mark.parametrize(("allowed", "decision"), [(True, "once"), (False, "deny")])

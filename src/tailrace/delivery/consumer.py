@@ -206,8 +206,9 @@ class GatewayStreamConsumer:
 
     @property
     def needs_operator(self) -> bool:
-        """Whether nothing can be shown before a person has done something: set another token, say."""
-        return self._driver.needs_operator
+        """Whether nothing can be shown before a person has done something: set another token, or decided what
+        becomes of a run that was set aside."""
+        return self._driver.needs_operator or self._driver.planner.outline.parked
 
     def suspend(self) -> None:
         """The process is about to end: an incomplete message gets a note about it, and `run` returns."""

@@ -95,7 +95,8 @@ class Button(Value):
 
 CardStatus = Literal["running", "done", "failed"]
 # What a message is for. A platform that passes messages on, to a loudspeaker say, must tell an answer from the rest.
-Purpose = Literal["answer", "tools", "notice", "approval", "pairing", "failure"]
+# `stopped`: the beginning of an answer whose run was stopped, or interrupted by a newer message.
+Purpose = Literal["answer", "stopped", "tools", "notice", "approval", "pairing", "failure"]
 
 
 class Card(Value):

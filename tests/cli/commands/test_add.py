@@ -105,6 +105,9 @@ async def test_an_answer_that_cannot_be_is_asked_for_again(tmp_path: Path) -> No
     [
         ("homeassistant", "url", "127.0.0.1:8123", "http://127.0.0.1:8123"),
         ("homeassistant", "url", "https://home.example.org/", "https://home.example.org/"),
+        ("homeassistant", "url", "http://home.local:8123/lovelace/0?edit=1", "http://home.local:8123"),
+        ("homeassistant", "url", "http://home.local:8123/dashboard-cellar", "http://home.local:8123"),
+        ("homeassistant", "url", "http://proxy.local/house", "http://proxy.local/house"),
         ("homeassistant", "url", "my home", "my home is no http:// or https:// address"),
         ("homeassistant", "url", "ftp://home", "ftp://home is no http:// or https:// address"),
         ("matrix", "homeserver", "matrix.org", "https://matrix.org"),

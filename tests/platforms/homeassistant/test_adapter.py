@@ -133,7 +133,25 @@ async def test_without_a_connection_nothing_is_done() -> None:
         assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
         async with running(platform):
             assert isinstance(await platform.perform(KITCHEN, Send("k", "x")), Sent)
-        assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
+
+
+@driven
+async def test_what_is_left_to_show_when_the_adapter_was_stopped_is_shown() -> None:
+    """Answers may end after the last update was taken, while the process ends."""
+    async with FakeHomeAssistant() as home:
+        platform = HomeAssistantPlatform(home.url, home.token, answer_s=5.0)
+        async with running(platform):
+            pass
+        assert isinstance(await platform.perform(KITCHEN, Send("k", "the answer")), Sent)
+        assert [fired.data["text"] for fired in home.fired] == home.messages == ["the answer"]
+        await home.until(lambda: not home.open_connections)
+        home.lose("before")
+        assert isinstance(await platform.perform(KITCHEN, Send("k2", "another")), Unknown)
+        home.state = "STARTING"
+        assert await platform.perform(KITCHEN, Send("k2", "another")) == Failed("Home Assistant is STARTING")
+    refused = await platform.perform(KITCHEN, Send("k2", "another"))
+    assert isinstance(refused, Failed)
+    assert "connection refused" in refused.reason
 
 
 @driven
@@ -260,6 +278,38 @@ async def test_a_home_that_is_not_there_is_said() -> None:
         assert await HomeAssistantPlatform(url, home.token).check() == f"connected to {url}"
     with pytest.raises(PlatformError, match="no connection"):
         await HomeAssistantPlatform(url, home.token).run(CollectingInbox())
+
+
+@driven
+async def test_the_check_finds_a_token_that_may_not_listen_and_shows_no_password() -> None:
+    async with FakeHomeAssistant() as home:
+        with_password = home.url.replace("http://", "http://ada:secret@")
+        assert await HomeAssistantPlatform(with_password, home.token).check() == f"connected to {home.url}"
+        home.refuse("subscribe_events", "unauthorized", "Unauthorized")
+        with pytest.raises(PlatformError, match="not an administrator's") as refused:
+            await HomeAssistantPlatform(home.url, home.token).check()
+        assert refused.value.permanent
+
+
+@driven
+async def test_an_address_with_a_path_and_a_ban_are_told_in_words() -> None:
+    async with FakeHomeAssistant(ban_after=0) as home:
+        with pytest.raises(PlatformError) as refused:
+            await HomeAssistantPlatform(f"{home.url}/map", home.token).check()
+        path = "its address ends with the port, it has no path"
+        assert str(refused.value).endswith(f"no Home Assistant answers at {home.url}/map (status 404); {path}")
+        with pytest.raises(PlatformError) as refused:
+            await HomeAssistantPlatform(home.url, home.token).check()
+        assert str(refused.value).endswith(
+            f"{home.url} refuses this machine (403); is its address in Home Assistant's ip_bans.yaml?"
+        )
+
+
+@driven
+async def test_a_home_without_tls_at_an_https_address_is_told_in_words() -> None:
+    async with FakeHomeAssistant() as home:
+        with pytest.raises(PlatformError, match="does not speak TLS; is its address http:// and not https://"):
+            await HomeAssistantPlatform(home.url.replace("http:", "https:"), home.token).check()
 
 
 @driven

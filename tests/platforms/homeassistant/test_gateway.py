@@ -35,7 +35,11 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
         await home.until(lambda: len(home.fired) == 2)
         assert [fired.data["conversation_id"] for fired in home.fired] == ["kitchen", "home"]
         assert home.messages == ["It is 21 °C.", "Still 21."]
-        assert all(len(shown.states) == 1 for shown in home.notifications.values())
+        states = [shown.states for shown in home.notifications.values()]
+        assert [[state.title for state in shown] for shown in states] == [
+            ["Tailrace · kitchen"],
+            ["Tailrace · how warm is it now"],
+        ]
 
 
 @driven
@@ -122,17 +126,73 @@ async def test_failures_and_replies_to_commands_are_not_spoken(tmp_path: Path) -
 
 
 @driven
-async def test_a_number_is_a_question_and_an_event_without_a_text_is_named_in_the_log(
+async def test_the_beginning_of_an_answer_that_was_stopped_is_shown_and_not_spoken(tmp_path: Path) -> None:
+    """Nothing of it was heard before: a loudspeaker would begin to speak because it was told to stop."""
+    slowly = Scenario(reply=reply("one ", "two ", "three "), pace_s=10.0)
+    async with served(tmp_path, slowly, slowly, reply("The newer one.")) as (home, provider):
+        for number, newer in enumerate(("/stop", "something else")):
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(number)
+            await asyncio.sleep(25)
+            await home.fire("tailrace_message", {"text": newer, "user": "ada"})
+            await home.until(lambda: len(home.fired) == 2 * number + 2)  # noqa: B023 - it is called in this pass alone
+        assert [(fired.type, fired.data.get("kind"), fired.data["text"]) for fired in home.fired] == [
+            ("tailrace_notice", "stopped", "one "),
+            ("tailrace_notice", "notice", "⏹ Stopped."),
+            ("tailrace_notice", "stopped", "one\n\n⏹ Interrupted by a newer message."),
+            ("tailrace_response", None, "The newer one."),
+        ]
+        assert home.messages == [fired.data["text"] for fired in home.fired]
+
+
+@driven
+async def test_an_answer_that_ends_while_the_process_does_is_shown(tmp_path: Path) -> None:
+    """No update is read any more by then; `server.drain_s` is half a second here."""
+    async with FakeHomeAssistant() as home:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        slowly = Scenario(reply=reply("one two three"), pace_s=0.02)
+        async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
+            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(0)
+        assert [fired.data["text"] for fired in home.fired] == home.messages == ["one two three"]
+
+
+@driven
+async def test_an_answer_that_the_end_of_the_process_cuts_is_announced(tmp_path: Path) -> None:
+    async with FakeHomeAssistant() as home:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        slowly = Scenario(reply=reply("one two three"), pace_s=30.0)
+        async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
+            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(0)
+        assert [fired.data["kind"] for fired in home.fired] == ["notice"]
+        assert home.messages == ["⏸ Restarting; this goes on afterwards."]
+
+
+@driven
+async def test_an_event_without_a_question_is_told_where_it_was_fired_and_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path, reply("The answer.")) as (home, provider):
+        await home.fire("tailrace_message", {"txt": "hello", "user": "eve"})
         await home.fire("tailrace_message", {"txt": "hello", "user": "ada"})
+        await home.fire("tailrace_message", {"text": " ", "user": "ada", "conversation_id": "kitchen"})
         await home.fire("tailrace_message", {"text": 42, "user": "ada"})
-        await home.until(lambda: home.fired)
+        await home.until(lambda: any(fired.type == "tailrace_response" for fired in home.fired))
         [request] = provider.requests
         assert b'"42"' in request.body
+        notices = [fired.data for fired in home.fired if fired.type == "tailrace_notice"]
+        assert [(told["kind"], told["conversation_id"], told["plain"]) for told in notices] == [
+            ("failure", "ada", "⚠️ This tailrace_message cannot be answered: it has no text."),
+            ("failure", "kitchen", "⚠️ This tailrace_message cannot be answered: its text is empty."),
+        ]
+        assert len(home.messages) == 3
     assert [record.message for record in caplog.records if "understood" in record.message] == [
-        "an event tailrace_message was not understood: Object missing required field `text` - at `$.data`"
+        "an event tailrace_message was not understood: it has no `text`",
+        "an event tailrace_message was not understood: it has no `text`",
+        "an event tailrace_message was not understood: its `text` is empty",
     ]
 
 

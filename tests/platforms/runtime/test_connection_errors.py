@@ -31,6 +31,10 @@ async def test_a_refused_connection_is_told_with_its_address_and_no_words_of_a_l
         assert "httpx" not in str(lost.value)
 
 
+def test_a_time_out_is_told_in_words() -> None:
+    assert no_connection(TimeoutError()) == "no connection: no answer in time"
+
+
 def test_a_certificate_that_is_not_trusted_is_told_in_its_own_words() -> None:
     cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
     cause.verify_message = "self-signed certificate"

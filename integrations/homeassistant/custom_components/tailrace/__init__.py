@@ -1,7 +1,7 @@
 """Tailrace as a conversation agent of Home Assistant.
 
-Nothing of Home Assistant is imported before an entry is set up: the modules that need none of it (`client`, `log_view`,
-`sse`, `talks`, `yes_no`) can then be used and tested without it.
+Nothing of Home Assistant is imported before an entry is set up: the modules that need none of it (`client`, `images`,
+`log_view`, `sse`, `talks`, `yes_no`) can then be used and tested without it.
 """
 
 from __future__ import annotations

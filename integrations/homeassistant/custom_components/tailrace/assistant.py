@@ -37,6 +37,7 @@ from .const import (
     DEFAULT_SESSION_MINUTES,
     DOMAIN,
 )
+from .images import without_images
 from .log_view import Ask, Ended, LogView, Say, StartOver, Told
 from .spoken import sentence
 from .talks import OpenQuestion, Talk, Talks, Unheard, talk_key
@@ -249,8 +250,9 @@ class Assistant:
 
     def _show(self, run_id: str, unheard: Unheard, text: str) -> None:
         quoted = "\n".join(f"> {line}" for line in unheard.question.splitlines())
+        shown = without_images(f"{quoted}\n\n{text}")
         persistent_notification.async_create(
-            self._hass, f"{quoted}\n\n{text}", title=self._entry.title, notification_id=f"{DOMAIN}_{run_id}"
+            self._hass, shown, title=self._entry.title, notification_id=f"{DOMAIN}_{run_id}"
         )
 
 

@@ -213,7 +213,7 @@ async def persist(request: Callable[[], Awaitable[str]], *, patience_s: float) -
         try:
             return await request()
         except Unreachable:
-            if clock() - begun > patience_s:
+            if (left_s := begun + patience_s - clock()) <= 0:
                 raise
-        await asyncio.sleep(wait_s)
+        await asyncio.sleep(min(wait_s, left_s))
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

@@ -61,6 +61,7 @@ def _server_url(given: str) -> str | None:
     given = given.strip()
     try:
         url = URL(given if "://" in given else f"http://{given}")
+        (url.host or "").encode("idna")  # as the resolver does: it fails for two dots in a row
     except ValueError:
         return None
     if url.scheme not in ("http", "https") or not url.host or " " in url.host or url.user or url.password:
@@ -113,6 +114,10 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
         if url is None:
             return data, {CONF_URL: "invalid_url"}
         data[CONF_URL] = url
+        if CONF_API_KEY in data:
+            data[CONF_API_KEY] = data[CONF_API_KEY].strip()
+        if not data.get(CONF_API_KEY, "").isprintable():  # a line break can be in no header
+            return data, {CONF_API_KEY: "invalid_auth"}
         try:
             await client_of(self.hass, data).check()
         except KeyRefused:

@@ -109,6 +109,9 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
                 await self._assistant.client.answer(asked.run_id, asked.approval_id, allowed=allowed)
                 talk.open_question = None
                 answer.run_id, view = asked.run_id, LogView(asked.seq)
+            elif not user_input.text.strip():
+                answer.words, answer.failed = [await sentence(self.hass, user_input.language, "heard_nothing")], True
+                return
             else:
                 answer.run_id, view = await self._start(key, talk, user_input), LogView()
         except TailraceError as exc:

@@ -19,6 +19,10 @@ from tailrace.config.sections import (
 )
 
 _HOST = re.compile(r"https?://[^/\s]\S*")
+_HOME_PAGE = re.compile(
+    r"(https?://[^/]+)/(?:api|calendar|config|developer-tools|energy|history|home|logbook|map|media-browser|profile|todo"
+    r"|lovelace[^/?#]*|dashboard-[^/?#]*)(?:[/?#].*)?"
+)
 _TYPED_IN_NUMBERS = re.compile(r"[\s()./+-]")
 _SLACK_TOKENS = {"xoxb-": "the bot token", "xapp-": "the app-level token"}
 
@@ -33,6 +37,13 @@ def _address(typed: str, scheme: str) -> str:
     if not _HOST.fullmatch(address):
         raise OddAnswer(f"{typed} is no http:// or https:// address")
     return address
+
+
+def _home_address(typed: str) -> str:
+    """Without the page that the browser was on when the address was copied."""
+    address = _address(typed, "http")
+    page = _HOME_PAGE.fullmatch(address)
+    return page[1] if page else address
 
 
 def _user(typed: str, platform: str) -> str:
@@ -126,6 +137,6 @@ PLATFORMS: Mapping[str, PlatformQuestions] = {
         {"url": "its address, http://homeassistant.local:8123"},
         "your profile in Home Assistant: Security, Long-lived access tokens",
         pairing='in Developer tools, Events, fire tailrace_message with the data text: "{code}"',
-        tidied={"url": partial(_address, scheme="http")},
+        tidied={"url": _home_address},
     ),
 }

@@ -296,7 +296,10 @@ class Outline:
         self._show_files()
         self._close_questions(finished.error)
         if finished.output:
-            self._bubble().replace(self._presenter.answer(finished))
+            bubble = self._bubble()
+            bubble.replace(self._presenter.answer(finished))
+            if finished.status == "stopped":
+                bubble.purpose = "stopped"
         elif self.answer is not None:
             self.answer.replace("")
         self.finished = finished

@@ -167,7 +167,7 @@ class Planner:
         slots = {slot.key: slot for slot in self.outline.slots}
         reasons = self.state.unshown.items()
         given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
-        missed = [slot for slot in given_up if slot is not None and slot.purpose in ("answer", "approval", "failure")]
+        missed = [slot for slot in given_up if slot is not None and slot.purpose not in ("tools", "notice", "pairing")]
         if missed and UNSHOWN_KEY not in slots:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="failure"))
 

@@ -43,6 +43,7 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
+ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
@@ -155,7 +156,7 @@ class Presenter:
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
-            lines.append(with_mark("Answer /approve, /approve session, /approve always or /deny.", self._mark))
+            lines.append(with_mark(ANSWER_BY_COMMAND, self._mark))
         return "\n".join(lines).rstrip()
 
     def outcome(self, approval: ApprovalSoFar) -> str | None:

@@ -14,89 +14,51 @@ nothing is subscribed to or sent before it is running.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-import re
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected
+from tailrace.platforms.homeassistant.inbound import (
+    MESSAGE_EVENT,
+    Parsed,
+    Unreadable,
+    parse_message_event,
+    parse_sentence_event,
+)
+from tailrace.platforms.homeassistant.outbound import notification_text, title_of
+from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
+from tailrace.platforms.homeassistant.spoken import spoken_text
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
 log = logging.getLogger("tailrace.platforms.homeassistant")
 
-MESSAGE_EVENT = "tailrace_message"
 RESPONSE_EVENT = "tailrace_response"
 NOTICE_EVENT = "tailrace_notice"
 STARTED_EVENT = "homeassistant_started"  # fired when the state becomes `RUNNING`
 RUNNING = "RUNNING"
 MAX_TOLD = 1024  # notifications whose event is remembered
 SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
-DEFAULT_CHAT = "home"
-TITLE = "Tailrace"
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
 CAPABILITIES = port.Capabilities(
     limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
-EventReader = Callable[[msgspec.Raw], port.MessageReceived | None]
-_MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
-
-
-class _Data(msgspec.Struct):
-    text: str | int | float  # YAML makes a number of `text: 42`
-    user: str = ""
-    conversation_id: str | None = None
-
-
-class _Context(msgspec.Struct):
-    id: str = ""
-    user_id: str | None = None
-
-
-class _MessageEvent(msgspec.Struct):
-    """An event of ours."""
-
-    data: _Data
-    time_fired: str = ""
-    context: _Context = msgspec.field(default_factory=_Context)
+EventReader: TypeAlias = Callable[[msgspec.Raw], Parsed | None]
 
 
 class _Config(msgspec.Struct):
     state: str = RUNNING
-
-
-class _Input(msgspec.Struct):
-    """Who speaks is in the context of the sentence; the trigger itself has none."""
-
-    conversation_id: str | None = None
-    context: _Context = msgspec.field(default_factory=_Context)
-
-
-class _Sentence(msgspec.Struct):
-    slots: dict[str, Any] = {}
-    user_input: _Input = msgspec.field(default_factory=_Input)
-
-
-class _Variables(msgspec.Struct):
-    trigger: _Sentence
-
-
-class _SentenceEvent(msgspec.Struct):
-    """A sentence that Assist has heard."""
-
-    variables: _Variables
 
 
 class HomeAssistantPlatform(BasePlatform):
@@ -109,18 +71,41 @@ class HomeAssistantPlatform(BasePlatform):
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
+        self._stopped = False  # `run` was cancelled: it is not called again while this process ends
         self._told: OrderedDict[str, str] = OrderedDict()  # by notification: the text whose event was fired last
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
-        if (socket := self._socket) is None:
-            return port.Failed("not connected")
         try:
             async with asyncio.timeout(self._answer_s):
-                return await self._perform(socket, place, action)
-        except (ConnectionLost, TimeoutError) as exc:
-            return port.Unknown(str(exc) or "no answer in time")
+                if self._socket is not None:
+                    return await self._try(self._socket, place, action)
+                return await self._perform_alone(place, action) if self._stopped else port.Failed("not connected")
+        except TimeoutError:
+            return port.Unknown("no answer in time")
+
+    async def _perform_alone(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        """Over a connection of its own: what is still to be shown while the process ends."""
+        try:
+            async with connected(self._url, self._token) as socket, asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(_read_results(socket))
+                try:
+                    if (state := await _state_of(socket)) != RUNNING:
+                        return port.Failed(f"Home Assistant is {state}")
+                    return await self._try(socket, place, action)
+                except ConnectionLost as exc:
+                    return port.Failed(str(exc))
+                finally:
+                    reading.cancel()
+        except PlatformError as exc:
+            return port.Failed(str(exc))
+
+    async def _try(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        try:
+            return await self._perform(socket, place, action)
+        except ConnectionLost as exc:
+            return port.Unknown(str(exc))
 
     async def _perform(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
@@ -139,8 +124,8 @@ class HomeAssistantPlatform(BasePlatform):
         self, socket: Socket, place: port.Place, shown: str, action: port.Send | port.Edit
     ) -> port.AnyReply | None:
         """Shows the notification and tells of it. What was refused, or None where it was done."""
-        text = action.text if action.markup else _MARKS.sub(r"\\\1", action.text)
-        created = await _call(socket, "create", {"notification_id": shown, "title": TITLE, "message": text})
+        text = notification_text(place, action)
+        created = await _call(socket, "create", {"notification_id": shown, "title": title_of(place), "message": text})
         if refused := _refusal(created):
             return refused
         if action.final:
@@ -152,7 +137,7 @@ class HomeAssistantPlatform(BasePlatform):
         again, and an event that was spoken is not to be spoken twice."""
         if self._told.get(shown) == action.text:
             return
-        said = plain_text(action.text) if action.markup else action.text
+        said = spoken_text(action.text) if action.markup else action.text
         told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
         event = RESPONSE_EVENT
         if action.purpose != "answer":
@@ -169,9 +154,13 @@ class HomeAssistantPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
+        self._stopped = False
         try:
             async with connected(self._url, self._token) as socket:
                 await self._listen(socket, inbox)
+        except asyncio.CancelledError:
+            self._stopped = True
+            raise
         except ExceptionGroup as group:
             raise first_error(group) from group
         finally:
@@ -184,7 +173,7 @@ class HomeAssistantPlatform(BasePlatform):
         readers: dict[int, EventReader] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
-            tasks.create_task(_put_updates(arrived, readers, inbox))
+            tasks.create_task(self._put_updates(arrived, readers, inbox))
             try:
                 async for event in events:
                     arrived.put_nowait(event)
@@ -194,13 +183,37 @@ class HomeAssistantPlatform(BasePlatform):
             arrived.put_nowait(None)
         raise lost
 
+    async def _put_updates(
+        self, arrived: asyncio.Queue[SocketMessage | None], readers: Mapping[int, EventReader], inbox: port.Inbox
+    ) -> None:
+        while (event := await arrived.get()) is not None:
+            if (read := readers.get(event.id)) is None:
+                continue
+            try:
+                update = read(event.event)
+            except msgspec.DecodeError as exc:
+                log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
+                continue
+            if isinstance(update, Unreadable):
+                await self._tell_unreadable(update, inbox)
+            elif update is not None:
+                await inbox.put(update)
+
+    async def _tell_unreadable(self, update: Unreadable, inbox: port.Inbox) -> None:
+        """Whoever fired the event looks for an answer in Home Assistant, not in a log."""
+        log.warning("an event %s was not understood: %s", MESSAGE_EVENT, update.problem)
+        received = update.received
+        if await inbox.serves(received.sender):
+            text = f"⚠️ This `{MESSAGE_EVENT}` cannot be answered: {update.problem}."
+            await self.perform(received.place, port.Send(f"unreadable.{received.update_id}", text, purpose="failure"))
+
     async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
         try:
             await self._until_running(socket, readers)
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
             sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
-            readers |= {messages: _parse_message_event, sentences: _parse_sentence_event}
+            readers |= {messages: parse_message_event, sentences: parse_sentence_event}
             self._check_subscribed(MESSAGE_EVENT, await socket.result(messages))
             self._socket = socket
             inbox.connected()
@@ -215,20 +228,36 @@ class HomeAssistantPlatform(BasePlatform):
         number = await socket.write("subscribe_events", {"event_type": STARTED_EVENT})
         readers[number] = lambda _: started.set()
         self._check_subscribed(STARTED_EVENT, await socket.result(number))
-        answer = await socket.command("get_config", {})
-        config = msgspec.json.decode(answer.result, type=_Config) if answer.success else _Config()
-        if config.state != RUNNING:
-            log.info("Home Assistant is %s; waiting until it is running", config.state)
+        if (state := await _state_of(socket)) != RUNNING:
+            log.info("Home Assistant is %s; waiting until it is running", state)
             await started.wait()
 
     def _check_subscribed(self, event: str, answer: SocketMessage) -> None:
-        if not answer.success:
-            reason = f"{event} cannot be subscribed to: {answer.error.message}; is the token an admin's?"
-            raise PlatformError(reason, platform=self.name, permanent=answer.error.code == "unauthorized")
+        if answer.success:
+            return
+        if answer.error.code == "unauthorized":
+            reason = "the token is not an administrator's, and only they may listen to events"
+            raise PlatformError(reason, platform=self.name, permanent=True)
+        raise PlatformError(f"{event} cannot be subscribed to: {answer.error.message}", platform=self.name)
 
     async def check(self) -> str:
-        async with connected(self._url, self._token):
-            return f"connected to {self._url}"
+        async with connected(self._url, self._token) as socket:
+            subscribed = await socket.lone_command("subscribe_events", {"event_type": MESSAGE_EVENT})
+            self._check_subscribed(MESSAGE_EVENT, subscribed)
+            return f"connected to {shown_url(self._url)}"
+
+
+async def _state_of(socket: Socket) -> str:
+    answer = await socket.command("get_config", {})
+    return msgspec.json.decode(answer.result, type=_Config).state if answer.success else RUNNING
+
+
+async def _read_results(socket: Socket) -> None:
+    """Events are not for a connection that nobody subscribes with."""
+    async with aclosing(socket.events()) as events:
+        with contextlib.suppress(PlatformError):
+            async for _ in events:
+                pass
 
 
 async def _call(socket: Socket, service: str, data: dict[str, Any]) -> SocketMessage:
@@ -242,45 +271,6 @@ def _refusal(result: SocketMessage) -> port.AnyReply | None:
         return None
     reason = f"{result.error.message} ({result.error.code})"
     return port.Failed(reason) if result.error.code in _PASSING else port.Refused(reason)
-
-
-async def _put_updates(
-    arrived: asyncio.Queue[SocketMessage | None],
-    readers: Mapping[int, EventReader],
-    inbox: port.Inbox,
-) -> None:
-    while (event := await arrived.get()) is not None:
-        if (read := readers.get(event.id)) is None:
-            continue
-        try:
-            update = read(event.event)
-        except msgspec.DecodeError as exc:
-            log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
-            continue
-        if update is not None:
-            await inbox.put(update)
-
-
-def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
-    """Without a `user` in the data, the sender is the user of Home Assistant who fired the event."""
-    fired = msgspec.json.decode(content, type=_MessageEvent)
-    sender = fired.data.user or fired.context.user_id or ""
-    update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
-    return _received(update_id, str(fired.data.text), sender, fired.data.conversation_id)
-
-
-def _parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
-    heard = msgspec.json.decode(content, type=_SentenceEvent)
-    sentence = heard.variables.trigger
-    spoken = sentence.user_input
-    update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
-    question = str(sentence.slots.get("question", ""))
-    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id)
-
-
-def _received(update_id: str, text: str, sender: str, conversation: str | None) -> port.MessageReceived:
-    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT)
-    return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
 
 
 def make(config: Config) -> HomeAssistantPlatform:

@@ -74,6 +74,17 @@ class Socket:
                 raise ConnectionLost(str(exc)) from exc
         return number
 
+    async def lone_command(self, kind: str, fields: dict[str, Any]) -> SocketMessage:
+        """A command while nobody reads `events`; what else comes is dropped. Raises `PlatformError`."""
+        try:
+            number = await self.write(kind, fields)
+        except ConnectionLost as exc:
+            raise PlatformError(f"the connection was lost: {exc}", platform=NAME) from exc
+        del self._waiting[number]
+        while (frame := await _receive(self._raw)).id != number:
+            pass
+        return frame
+
     async def result(self, number: int) -> SocketMessage:
         """Of a command that was written before; once. Raises `ConnectionLost`."""
         if (answer := self._waiting.get(number)) is None:
@@ -115,12 +126,35 @@ async def connected(url: str, token: str) -> AsyncIterator[Socket]:
                 except BaseException:
                     await raw.close()
                     raise
+        except aiohttp.WSServerHandshakeError as exc:
+            raise PlatformError(_no_web_socket(exc.status, shown_url(url)), platform=NAME) from exc
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
             raise PlatformError(no_connection(exc), platform=NAME) from exc
         try:
             yield Socket(raw)
         finally:
             await raw.close()
+
+
+def shown_url(url: str) -> str:
+    """The address without a password that may be in it."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _no_web_socket(status: int, url: str) -> str:
+    """Why there is an answer at this address, and no web socket."""
+    match status:
+        case 400:
+            return f"{url} refuses the request (400); is a proxy before it that its trusted_proxies do not have?"
+        case 403:
+            return f"{url} refuses this machine (403); is its address in Home Assistant's ip_bans.yaml?"
+        case status if status >= 500:
+            return f"{url} answers with the status {status}; is Home Assistant running behind it?"
+        case _:
+            return (
+                f"no Home Assistant answers at {url} (status {status}); its address ends with the port, it has no path"
+            )
 
 
 async def _authenticate(raw: aiohttp.ClientWebSocketResponse, token: str) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import ssl
+
 import aiohttp
 
 from tailrace.delivery.port import AnyReply, Failed, Unknown
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # by version of OpenSSL
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 def no_connection(error: Exception) -> str:
     """Where to and why not, in words of the system: what the library says has the address twice, and its own terms."""
     if not isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection: {str(error) or type(error).__name__}"
+        why = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        return f"no connection: {str(error) or why}"
     return f"no connection to {error.host}:{error.port}: {_cause(error.os_error)}"
 
 
 def _cause(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, ssl.SSLError) and any(reason in str(error) for reason in _NO_TLS):
+        return "it does not speak TLS; is its address http:// and not https://?"
     return str(getattr(error, "verify_message", "") or error.strerror or error)  # of a certificate; of all others
 
 

@@ -115,7 +115,7 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back. What needs another token first is given back at once."""
+        back. What needs a person first, another token or a word on a run that was set aside, is given back at once."""
         for delivery in self.executions:
             if delivery.consumer.needs_operator:
                 delivery.consumer.leave()

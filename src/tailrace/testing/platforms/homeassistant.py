@@ -88,6 +88,10 @@ class FakeHomeAssistant(LoopbackFake):
         """What is on the screen."""
         return [shown.message for shown in self.notifications.values() if not shown.dismissed]
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
     def lose(self, *losses: Loss) -> None:
         """The next service calls meet these: the connection is cut before or after it is carried out, or it is carried
         out and never answered (G80)."""

@@ -1,0 +1,115 @@
+"""What Home Assistant sends as messages: events of ours, and sentences that Assist has heard. Pure."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.delivery import port
+from tailrace.delivery.planning.presenter import preview_line
+
+MESSAGE_EVENT = "tailrace_message"
+DEFAULT_CHAT = "home"
+MAX_TITLE_CHARS = 60
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A message without a question in it: who sent it and where, and what is wrong with it, in a sentence."""
+
+    received: port.MessageReceived
+    problem: str
+
+
+Parsed: TypeAlias = port.MessageReceived | Unreadable
+
+
+class _Data(msgspec.Struct):
+    """As automations write them: YAML makes a number of `text: 42`, and a template may leave nothing."""
+
+    text: Any = None
+    user: Any = None
+    conversation_id: Any = None
+
+
+class _Context(msgspec.Struct):
+    id: str = ""
+    user_id: str | None = None
+
+
+class _MessageEvent(msgspec.Struct):
+    """An event of ours."""
+
+    data: _Data
+    time_fired: str = ""
+    context: _Context = msgspec.field(default_factory=_Context)
+
+
+class _Input(msgspec.Struct):
+    """Who speaks is in the context of the sentence; the trigger itself has none."""
+
+    conversation_id: str | None = None
+    context: _Context = msgspec.field(default_factory=_Context)
+
+
+class _Sentence(msgspec.Struct):
+    slots: dict[str, Any] = {}
+    user_input: _Input = msgspec.field(default_factory=_Input)
+
+
+class _Variables(msgspec.Struct):
+    trigger: _Sentence
+
+
+class _SentenceEvent(msgspec.Struct):
+    """A sentence that Assist has heard."""
+
+    variables: _Variables
+
+
+def parse_message_event(content: msgspec.Raw) -> Parsed:
+    """Without a `user` in the data, the sender is the user of Home Assistant who fired the event. Raises
+    `msgspec.DecodeError`."""
+    fired = msgspec.json.decode(content, type=_MessageEvent)
+    text, user, conversation = (_text_of(value) for value in msgspec.structs.astuple(fired.data))
+    update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
+    sender = user or fired.context.user_id or ""
+    received = _received(update_id, text or "", sender, conversation, title=conversation or user or "")
+    if problem := _problem(fired.data, received):
+        return Unreadable(received, problem)
+    return received
+
+
+def _text_of(value: object) -> str | None:
+    """What was meant as a text; None for nothing, and for what cannot be meant as one."""
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+def _problem(data: _Data, received: port.MessageReceived) -> str:
+    """Empty where the message can be answered."""
+    for field, value in msgspec.structs.asdict(data).items():
+        if isinstance(value, bool):  # `text: yes` is one to YAML
+            return f"its `{field}` is the truth value {str(value).lower()}; write it in quotes"
+        if value is not None and _text_of(value) is None:
+            return f"its `{field}` is no text"
+    if data.text is None:
+        return "it has no `text`"
+    return "" if received.text.strip() else "its `text` is empty"
+
+
+def parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
+    """Raises `msgspec.DecodeError`."""
+    heard = msgspec.json.decode(content, type=_SentenceEvent)
+    sentence = heard.variables.trigger
+    spoken = sentence.user_input
+    update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
+    question = str(sentence.slots.get("question", ""))
+    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id, title=question)
+
+
+def _received(update_id: str, text: str, sender: str, conversation: str | None, *, title: str) -> port.MessageReceived:
+    """`title` is what notifications of the answer are named after; ids that nobody has chosen are no names."""
+    known = {"user": sender or DEFAULT_CHAT, "title": preview_line(title, MAX_TITLE_CHARS)}
+    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT, extra=known)
+    return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
