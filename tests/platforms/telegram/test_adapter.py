@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import get_args
 
+import msgspec
 import pytest
 
 from tailrace.delivery.inbound import CommandName
@@ -363,6 +364,27 @@ async def test_a_lost_connection_is_said_and_the_next_run_goes_on_where_it_was()
             assert [update.update_id for update in await inbox.wait_for(2)] == ["1001", "1002"]
 
 
+# As servers before Bot API 9.6 send it: the library requires `persistent_id` of each option.
+OLD_POLL = {"id": "1", "question": "Tea?", "options": [{"text": "Yes", "voter_count": 0}], "total_voter_count": 0}
+OLD_POLL |= {"is_closed": False, "is_anonymous": True, "type": "regular", "allows_multiple_answers": False}
+
+
+def test_an_update_that_the_library_cannot_read_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def hear() -> list[str]:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            ada = telegram.private(7)
+            telegram.write(ada, fields={"poll": OLD_POLL})
+            telegram.write(ada, "hello")
+            return [update.update_id for update in await inbox.wait_for(1)]
+
+    assert hear() == ["1002"]
+    passed_over = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(passed_over) == 1
+    assert passed_over[0].startswith("update 1001 is passed over: the client library cannot read it")
+    assert "Tea?" not in caplog.text
+
+
 def test_J114_the_libraries_log_no_token(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:
@@ -433,6 +455,8 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             assert await post(secret[:-1] + "0", body) == 403
             assert await post(secret, b"{") == 400
             assert await post(secret, b"{}") == 400
+            unreadable = {"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, "poll": OLD_POLL}
+            assert await post(secret, msgspec.json.encode({"update_id": 4, "message": unreadable})) == 200
             assert await post(secret, body, "GET") == 405
             assert inbox.updates == []
             assert await post(secret, body) == 200

@@ -28,6 +28,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
 from tailrace.platforms.telegram.replies import Connections, reply_to
+from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.platforms.telegram")
@@ -39,7 +40,6 @@ BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
-_NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
@@ -86,7 +86,7 @@ class TelegramPlatform(BasePlatform):
         self._me: telegram.User | None = None
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
         self.hook_path = HOOK_PATH if webhook_url else ""
-        self._polling, self._request = self._connections(2), self._connections(256)
+        self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
         self._server = base_url = (base_url or API_URL).rstrip("/")
         self._bot = telegram.Bot(
             token,
@@ -96,8 +96,8 @@ class TelegramPlatform(BasePlatform):
             get_updates_request=self._polling,
         )
 
-    def _connections(self, count: int) -> Connections:
-        return Connections(
+    def _connections(self, kind: type[Connections], count: int) -> Connections:
+        return kind(
             count,
             connect_timeout=CONNECT_S,
             read_timeout=self._answer_s,
@@ -123,7 +123,7 @@ class TelegramPlatform(BasePlatform):
             return self._reply_to(exc, place, action)
         except TimeoutError:
             return port.Unknown("no answer in time")
-        except _NONSENSE as exc:
+        except NONSENSE as exc:
             return port.Unknown(f"an answer that makes no sense: {exc!r}")
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -199,7 +199,7 @@ class TelegramPlatform(BasePlatform):
                 continue
             except TelegramError as exc:
                 raise self._error(exc) from exc
-            except _NONSENSE as exc:
+            except NONSENSE as exc:
                 raise PlatformError(f"updates that make no sense: {exc!r}", platform=self.name) from exc
             if not wait_s:
                 inbox.connected()
@@ -215,8 +215,8 @@ class TelegramPlatform(BasePlatform):
         if request.method != "POST":
             return port.HookAnswer(405)
         try:
-            update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
-        except (msgspec.DecodeError, *_NONSENSE):
+            update = telegram.Update.de_json(readable(msgspec.json.decode(request.body)), self._bot)
+        except (msgspec.DecodeError, *NONSENSE):
             return port.HookAnswer(400)
         try:
             if self._me is None:  # another process keeps the connection; the webhook may call this one
