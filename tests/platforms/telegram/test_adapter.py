@@ -406,6 +406,28 @@ async def test_an_answer_that_makes_no_sense_is_unknown() -> None:
         assert isinstance(await platform.perform(ADA, SEND), Unknown)
 
 
+@pytest.mark.parametrize(
+    ("status", "said"), [(404, "Not Found (404)"), (403, "Forbidden (403)"), (200, "an answer that is not the Bot API's")]
+)
+def test_a_page_of_another_server_is_no_word_of_telegram(
+    status: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> None:
+        async with FakeTelegram() as telegram, bot(telegram) as platform:
+            page = Fault(status, b"<html>Sign in to this network</html>")
+            telegram.fail("sendMessage", page)
+            assert await platform.perform(ADA, SEND) == Unknown(said)
+            telegram.fail("getMe", page)
+            with pytest.raises(PlatformError) as raised:
+                await platform.check()
+            assert str(raised.value) == f"telegram: {telegram.url} does not answer as a Bot API server does: {said}"
+            assert not raised.value.permanent
+
+    ask()
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 @driven
 async def test_a_second_process_with_the_same_token_is_named() -> None:
     async with FakeTelegram() as telegram:

@@ -27,7 +27,7 @@ from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
-from tailrace.platforms.telegram.replies import Connections, reply_to
+from tailrace.platforms.telegram.replies import Connections, is_of_another, reply_to, status_of
 from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
 
 T = TypeVar("T")
@@ -272,6 +272,9 @@ class TelegramPlatform(BasePlatform):
             raise self._error(exc) from exc
 
     def _error(self, error: TelegramError) -> PlatformError:
+        if is_of_another(error):
+            reason = f"{self._server} does not answer as a Bot API server does: {status_of(error)}"
+            return PlatformError(reason, platform=self.name)
         if isinstance(error, InvalidToken):
             return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
         reply = reply_to(error)
