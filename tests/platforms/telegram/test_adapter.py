@@ -282,6 +282,79 @@ async def test_a_reply_to_the_bot_is_addressed_and_the_opening_of_a_topic_is_not
         assert (posted.addressed, posted.place) == (False, TOPIC)
 
 
+async def _heard(telegram: FakeTelegram, inbox: CollectingInbox, **fields: object) -> MessageReceived:
+    """What becomes of a message in the group with these fields."""
+    telegram.write(telegram.chats[-100], user=7, fields=fields)
+    update = (await inbox.wait_for(len(inbox.updates) + 1))[-1]
+    assert isinstance(update, MessageReceived)
+    return update
+
+
+def _message_of(user: int, **fields: object) -> dict[str, object]:
+    author = {"id": user, "is_bot": user == 42, "first_name": f"User\n{user}"}
+    chat = {"id": -100, "type": "group", "title": "Group"}
+    return {"message_id": 1, "date": 1, "chat": chat, "from": author, **fields}
+
+
+@driven
+async def test_a_reply_brings_along_what_it_replies_to() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        telegram.group(-100)
+        train = _message_of(9, text="The train\n\nleaves at 7.")
+        this = await _heard(telegram, inbox, text="translate this", reply_to_message=train)
+        assert this.text == "[in reply to User 9]\n> The train\n>\n> leaves at 7.\n\ntranslate this"
+        part = {"text": "at 7", "position": 17, "is_manual": True}
+        part_of_it = await _heard(telegram, inbox, text="when?", reply_to_message=train, quote=part)
+        assert part_of_it.text == "[in reply to User 9]\n> at 7\n\nwhen?"
+        own = _message_of(42, text="word " * 100)
+        asked_of_us = await _heard(telegram, inbox, text="why?", reply_to_message=own)
+        assert (asked_of_us.addressed, len(asked_of_us.text)) == (True, len("[in reply to you]\n> \n\nwhy?") + 200)
+
+
+@driven
+async def test_a_reply_to_a_photo_brings_the_photo_and_a_mention_alone_is_enough() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        telegram.group(-100)
+        size = {"file_id": "p", "file_unique_id": "p", "width": 9, "height": 9, "file_size": 4}
+        photo = _message_of(9, photo=[size], caption="Guess!")
+        mention = [{"type": "mention", "offset": 0, "length": 13}]
+        what = await _heard(telegram, inbox, text="@tailrace_bot", entities=mention, reply_to_message=photo)
+        assert (what.addressed, what.text) == (True, "[in reply to User 9]\n> Guess!")
+        assert what.attachments == (Attachment("p", "photo.jpg", "image/jpeg", 4),)
+
+
+@pytest.mark.parametrize("text", ["/stop", "/aprove", "yes"])
+def test_a_command_or_an_answer_stays_one_in_a_reply(text: str) -> None:
+    @driven
+    async def hear() -> str:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            telegram.group(-100)
+            return (await _heard(telegram, inbox, text=text, reply_to_message=_message_of(9, text="Hm."))).text
+
+    assert hear() == text
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ({"type": "user", "sender_user": {"id": 5, "is_bot": False, "first_name": "Carl"}}, "Carl"),
+        ({"type": "hidden_user", "sender_user_name": "Dora"}, "Dora"),
+        ({"type": "chat", "sender_chat": {"id": -5, "type": "group", "title": "Rowers"}}, "Rowers"),
+        ({"type": "channel", "chat": {"id": -6, "type": "channel", "title": "News"}, "message_id": 3}, "News"),
+    ],
+)
+def test_a_forwarded_message_says_whose_it_is_and_is_no_command(origin: dict[str, object], name: str) -> None:
+    @driven
+    async def hear() -> MessageReceived:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            telegram.group(-100)
+            return await _heard(telegram, inbox, text="/yolo", forward_origin={"date": 1, **origin})
+
+    heard = hear()
+    assert (heard.text, heard.addressed) == (f"[forwarded from {name}]\n/yolo", False)
+    assert heard.at_limit  # what else was forwarded at once belongs to it
+
+
 @driven
 async def test_J110_who_writes_as_a_chat_is_that_chat_and_other_bots_are_nobody() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
@@ -407,7 +480,8 @@ async def test_an_answer_that_makes_no_sense_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(404, "Not Found (404)"), (403, "Forbidden (403)"), (200, "an answer that is not the Bot API's")]
+    ("status", "said"),
+    [(404, "Not Found (404)"), (403, "Forbidden (403)"), (200, "an answer that is not the Bot API's")],
 )
 def test_a_page_of_another_server_is_no_word_of_telegram(
     status: int, said: str, caplog: pytest.LogCaptureFixture
