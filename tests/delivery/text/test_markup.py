@@ -42,6 +42,13 @@ def test_telegram_counts_in_utf16_units() -> None:
     assert telegram_text("😀 **bo😀ld** `c`") == RichText("😀 bo😀ld c", (Entity("bold", 3, 6), Entity("code", 10, 1)))
 
 
+def test_of_more_entities_than_telegram_takes_addresses_and_code_stay() -> None:
+    items = "\n".join(f"- **{number}**: [page](https://e.org/{number})" for number in range(70))
+    kinds = [entity.type for entity in telegram_text(f"{items}\n\n```sh\nls\n```").entities]
+    assert (kinds.count("text_link"), kinds.count("pre"), kinds.count("bold")) == (70, 1, 29)
+    assert kinds[:4] == ["bold", "text_link", "bold", "text_link"]
+
+
 def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:
     rich = telegram_text(SAMPLE)
     assert rich.text == "Title\nSome bold both text, a<b, gone and link.\n• one\n  ◦ two\nsaid\n\nx < 1"
