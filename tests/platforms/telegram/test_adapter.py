@@ -246,6 +246,8 @@ async def test_every_command_that_is_understood_is_offered() -> None:
         ("/stop", True, "/stop"),
         ("/stop@tailrace_bot now", True, "/stop now"),
         ("/stop@other_bot", False, "/stop@other_bot"),
+        ("/weather Bergen", False, "/weather Bergen"),
+        ("/weather@tailrace_bot Bergen", True, "/weather Bergen"),
         ("a path /etc/hosts", False, "a path /etc/hosts"),
     ],
 )

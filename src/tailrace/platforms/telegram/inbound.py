@@ -8,6 +8,7 @@ import telegram
 from telegram.constants import ChatType, MessageEntityType
 
 from tailrace.delivery import port
+from tailrace.delivery.inbound import command_in
 from tailrace.platforms.telegram.context import replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
@@ -116,9 +117,10 @@ def _without_mentions(message: telegram.Message, text: str, me: telegram.User) -
 
 
 def _is_command(text: str) -> bool:
-    """A command that names no other bot; our own name was taken out before."""
+    """One of our commands, that names no other bot; our own name was taken out before. Any other may be the command of
+    another bot in the group."""
     found = _COMMAND.match(text)
-    return found is not None and found["bot"] is None
+    return found is not None and found["bot"] is None and command_in(text) is not None
 
 
 def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
