@@ -411,6 +411,20 @@ async def test_files_arrive_and_are_fetched_up_to_a_size() -> None:
 
 
 @driven
+async def test_a_voice_message_and_a_round_video_arrive_as_files() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        ada = telegram.private(7)
+        described = {"file_id": "v", "file_unique_id": "v", "duration": 3, "file_size": 4}
+        telegram.write(ada, fields={"voice": described})
+        telegram.write(ada, fields={"video_note": described | {"length": 240}})
+        heard = [update.attachments for update in await inbox.wait_for(2) if isinstance(update, MessageReceived)]
+        assert heard == [
+            (Attachment("v", "voice.ogg", "audio/ogg", 4),),
+            (Attachment("v", "video-message.mp4", "video/mp4", 4),),
+        ]
+
+
+@driven
 async def test_G89_a_long_paste_and_an_album_may_go_on() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
         ada = telegram.private(7)

@@ -149,6 +149,8 @@ def _attachments(message: telegram.Message) -> list[port.Attachment]:
             found.append(
                 port.Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size)
             )
+    if (note := message.video_note) is not None:
+        found.append(port.Attachment(note.file_id, "video-message.mp4", "video/mp4", note.file_size))
     if (voice := message.voice) is not None:
         found.append(port.Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
     return found
