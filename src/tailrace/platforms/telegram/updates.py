@@ -30,11 +30,11 @@ class UpdateConnections(Connections):
 
 def readable(update: Any) -> Any:
     """The update, or only its id where the library cannot read it. One without an id is left to the library."""
-    match update:
-        case {"update_id": int(update_id)}:
-            try:
-                telegram.Update.de_json(update, None)
-            except NONSENSE as exc:
-                log.warning("update %d is passed over: the client library cannot read it: %s", update_id, exc)
-                return {"update_id": update_id}
+    if not isinstance(update, dict) or not isinstance(update_id := update.get("update_id"), int):
+        return update
+    try:
+        telegram.Update.de_json(update, None)
+    except NONSENSE as exc:
+        log.warning("update %d is passed over: the client library cannot read it: %s", update_id, exc)
+        return {"update_id": update_id}
     return update
