@@ -241,6 +241,7 @@ async def test_every_command_that_is_understood_is_offered() -> None:
     [
         ("just talking", False, "just talking"),
         ("@tailrace_bot what is up?", True, "what is up?"),
+        ("@tailrace_bot", True, "/help"),
         ("👩‍🚀 hey @Tailrace_Bot help", True, "👩‍🚀 hey  help"),
         ("@somebody_else hi", False, "@somebody_else hi"),
         ("/stop", True, "/stop"),

@@ -41,6 +41,8 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     if (replied := replied_message(message)) is not None and replied.from_user != me:
         attachments += tuple(_attachments(replied))
     text = with_context(message, said, me)
+    if named and not (text or attachments):
+        text = "/help"  # a mention alone asks whether the bot is there
     private = message.chat.type == ChatType.PRIVATE
     return port.MessageReceived(
         update_id=update_id,
