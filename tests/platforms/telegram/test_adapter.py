@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
 
+from tailrace.config.load import load
 from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import (
     Accepted,
@@ -39,8 +41,8 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import PlatformError
-from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform, make
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway
@@ -576,3 +578,29 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             inbox.closed = True
             assert await post(secret, body) == 503
             assert [update.sender for update in inbox.updates] == [Sender("7", "Ada")]
+
+
+@pytest.mark.parametrize(
+    ("webhook", "more", "mistake"),
+    [
+        (
+            "http://bot.example.org/hook",
+            "",
+            "Telegram calls https:// addresses only; found 'http://bot.example.org/hook'",
+        ),
+        ("https://bot.example.org:9000/hook", "", "Telegram calls the ports 443, 80, 88, 8443 only; found 9000"),
+        ("https://bot.example.org:8443/hook", "", ""),
+        ("http://10.0.0.5:9000/hook", ', base_url: "http://10.0.0.4:8081"', ""),
+    ],
+)
+def test_a_webhook_that_telegram_would_not_call_is_refused_at_the_start(
+    webhook: str, more: str, mistake: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(f'platforms: {{telegram: {{enabled: true, webhook_url: "{webhook}"{more}}}}}')
+    config = load({"TELEGRAM_BOT_TOKEN": "42:x"}, tmp_path)
+    if not mistake:
+        assert make(config).hook_path == HOOK_PATH
+        return
+    with pytest.raises(ConfigError) as raised:
+        make(config)
+    assert str(raised.value) == f"platforms.telegram.webhook_url: {mistake}"

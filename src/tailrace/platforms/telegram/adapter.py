@@ -36,11 +36,13 @@ log = logging.getLogger("tailrace.platforms.telegram")
 API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
+WEBHOOK_PORTS = (443, 80, 88, 8443)  # that Telegram's own server calls
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
+_WEBHOOK_KEY = "platforms.telegram.webhook_url"
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
 PRIVATE = port.Capabilities(
@@ -318,11 +320,23 @@ def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup |
     )
 
 
+def _check_webhook(address: str) -> None:
+    """Telegram's own server calls no other addresses; a Bot API server of one's own may. Raises `ConfigError`."""
+    url = httpx.URL(address)
+    ports = ", ".join(map(str, WEBHOOK_PORTS))
+    if url.scheme != "https":
+        raise ConfigError(f"Telegram calls https:// addresses only; found '{address}'", key=_WEBHOOK_KEY)
+    if (url.port or 443) not in WEBHOOK_PORTS:
+        raise ConfigError(f"Telegram calls the ports {ports} only; found {url.port}", key=_WEBHOOK_KEY)
+
+
 def make(config: Config) -> TelegramPlatform:
     """The bot of this config. Raises `ConfigError`."""
     settings = config.platforms.telegram
     if settings is None:
         raise ConfigError("is missing", key="platforms.telegram")
+    if settings.webhook_url and not settings.base_url:
+        _check_webhook(settings.webhook_url)
     return TelegramPlatform(
         config.require_secret(settings.token_env, "platforms.telegram.token_env"),
         base_url=settings.base_url,
