@@ -473,7 +473,7 @@ def test_an_update_that_the_library_cannot_read_holds_up_no_other(caplog: pytest
     assert hear() == ["1002"]
     passed_over = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(passed_over) == 1
-    assert passed_over[0].startswith("update 1001 is passed over: the client library cannot read it")
+    assert passed_over[0].startswith("telegram: update 1001 is passed over: the client library cannot read it")
     assert "Tea?" not in caplog.text
 
 

@@ -35,6 +35,6 @@ def readable(update: Any) -> Any:
     try:
         telegram.Update.de_json(update, None)
     except NONSENSE as exc:
-        log.warning("update %d is passed over: the client library cannot read it: %s", update_id, exc)
+        log.warning("telegram: update %d is passed over: the client library cannot read it: %s", update_id, exc)
         return {"update_id": update_id}
     return update
