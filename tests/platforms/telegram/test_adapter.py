@@ -589,6 +589,7 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             "Telegram calls https:// addresses only; found 'http://bot.example.org/hook'",
         ),
         ("https://bot.example.org:9000/hook", "", "Telegram calls the ports 443, 80, 88, 8443 only; found 9000"),
+        ("https://[::", "", "expected an address; found 'https://[::'"),
         ("https://bot.example.org:8443/hook", "", ""),
         ("http://10.0.0.5:9000/hook", ', base_url: "http://10.0.0.4:8081"', ""),
     ],

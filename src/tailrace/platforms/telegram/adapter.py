@@ -322,7 +322,10 @@ def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup |
 
 def _check_webhook(address: str) -> None:
     """Telegram's own server calls no other addresses; a Bot API server of one's own may. Raises `ConfigError`."""
-    url = httpx.URL(address)
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as exc:
+        raise ConfigError(f"expected an address; found '{address}'", key=_WEBHOOK_KEY) from exc
     ports = ", ".join(map(str, WEBHOOK_PORTS))
     if url.scheme != "https":
         raise ConfigError(f"Telegram calls https:// addresses only; found '{address}'", key=_WEBHOOK_KEY)
