@@ -383,6 +383,19 @@ async def test_a_pressed_button_is_confirmed_to_the_presser() -> None:
 
 
 @driven
+async def test_a_stranger_who_presses_a_button_is_told_that_it_did_nothing() -> None:
+    async with FakeTelegram(budgets={}) as telegram, polling(telegram) as (platform, inbox):
+        group = telegram.group(-100)
+        inbox.strangers.add("9")
+        await platform.perform(GROUP, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+        for user in (9, 7):
+            telegram.press(group, group.answers[0], "Yes", user=user)
+        await telegram.until(lambda: len(telegram.answered_queries) == 2)
+        told = [call.params.get("text") for call in telegram.called("answerCallbackQuery")]
+        assert told == ["I do not know you, so this did nothing.", None]
+
+
+@driven
 async def test_the_stop_button_of_a_draft_arrives() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (platform, inbox):
         ada = telegram.private(7)

@@ -37,6 +37,7 @@ API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
 WEBHOOK_PORTS = (443, 80, 88, 8443)  # that Telegram's own server calls
+NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger alone, who pressed a button in a group
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
@@ -234,8 +235,9 @@ class TelegramPlatform(BasePlatform):
         if (received := parse_update(update, me)) is not None:
             await inbox.put(received)
         if (query := update.callback_query) is not None:
+            served = received is None or await inbox.serves(received.sender)
             try:  # takes the waiting sign off the button
-                await self._bot.answer_callback_query(query.id)
+                await self._bot.answer_callback_query(query.id, None if served else NOT_SERVED)
             except TelegramError as exc:
                 log.info("a pressed button could not be confirmed: %s", exc.message)
 
