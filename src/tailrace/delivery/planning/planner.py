@@ -21,7 +21,7 @@ from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wa
 from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.passing_notes import PassingNotes
-from tailrace.delivery.planning.presenter import IN_DOUBT, MOVED, SUSPENDED, UNSHOWN, Presenter
+from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
@@ -34,8 +34,6 @@ TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
 UNSHOWN_KEY = "unshown"
-IN_DOUBT_KEY = "in_doubt"
-_AWAITED: frozenset[port.Purpose] = frozenset({"answer", "approval", "failure"})  # what a user waits for
 _NEW_MESSAGES = (port.Send, port.Open, port.Upload)
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
@@ -164,19 +162,14 @@ class Planner:
             self.outline.slots.insert(self._settled, NoteSlot(MOVED_KEY, MOVED))
 
     def _note_unshown(self) -> None:
-        """The user is told once that a text was given up, unless nothing could be sent at all, and once that one may be
-        missing. What was said about tools and stalls is not worth it."""
-        given_up = [key for key, why in self.state.unshown.items() if why != replies.UNREACHABLE]
-        told = {slot.key for slot in self.outline.slots}
-        if UNSHOWN_KEY not in told and self._is_missed(given_up):
+        """The user is told once that a text was given up, unless nothing could be sent at all. What was said about
+        tools and stalls is not worth it."""
+        slots = {slot.key: slot for slot in self.outline.slots}
+        reasons = self.state.unshown.items()
+        given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
+        missed = [slot for slot in given_up if slot is not None and slot.purpose in ("answer", "approval", "failure")]
+        if missed and UNSHOWN_KEY not in slots:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="failure"))
-        elif not told & {UNSHOWN_KEY, IN_DOUBT_KEY} and self._is_missed(self.state.in_doubt):
-            self.outline.slots.append(NoteSlot(IN_DOUBT_KEY, IN_DOUBT, purpose="failure"))
-
-    def _is_missed(self, messages: Iterable[str]) -> bool:
-        """Whether one of the messages has something that the user waits for."""
-        slots = {key.rpartition(".")[0] for key in messages}
-        return any(slot.key in slots and slot.purpose in _AWAITED for slot in self.outline.slots)
 
     @property
     def write_ahead(self) -> Delivered | None:

@@ -39,7 +39,6 @@ _OUTCOMES: dict[Decision, str] = {
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
-IN_DOUBT = "⚠️ The connection broke while I sent this answer. If you do not see it above, ask me to repeat it."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
