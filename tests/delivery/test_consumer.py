@@ -356,7 +356,7 @@ async def test_a_text_of_our_own_is_split_and_paced_like_any_other() -> None:
 
 
 @driven
-async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send() -> None:
+async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.platform.fault = lambda _place, action: LostReply(done=True) if isinstance(action, Send) else None
     lease = await scene.start_run()
@@ -365,5 +365,6 @@ async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send() -> None:
     await scene.end(lease, "Yes.")
     await consumer.run()
     assert scene.texts == ("Yes.",)
+    assert "may be missing in the chat" in caplog.text
     [delivery] = await scene.journal.runs(kind="delivery")
     assert delivery.state in ENDED

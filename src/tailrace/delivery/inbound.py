@@ -129,9 +129,14 @@ class Pastes:
         """When the next held message is complete, if no other part arrives."""
         return min((until for _, until in self._held.values()), default=None)
 
+    def continues(self, message: MessageReceived) -> bool:
+        """Whether a part of the same paste is held. Then the message belongs to it, whoever it is addressed to: only one
+        photo of an album has the caption that names the bot."""
+        return _of_sender(message) in self._held
+
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
-        key = (message.place.key, message.sender.id)
+        key = _of_sender(message)
         held = self._held.pop(key, None)
         whole = joined_message(held[0], message) if held is not None else message
         if not message.at_limit:
@@ -148,6 +153,10 @@ class Pastes:
         held = [message for message, _ in self._held.values()]
         self._held.clear()
         return held
+
+
+def _of_sender(message: MessageReceived) -> tuple[str, str]:
+    return message.place.key, message.sender.id
 
 
 def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:

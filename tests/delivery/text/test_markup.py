@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
-from tailrace.delivery.text.markdown import blocks
+from tailrace.delivery.text.markdown import Table, blocks
 from tailrace.delivery.text.markup import (
     columns,
     discord_literal,
@@ -40,6 +40,23 @@ texts = st.text(alphabet=MARKS, max_size=200)
 
 def test_telegram_counts_in_utf16_units() -> None:
     assert telegram_text("😀 **bo😀ld** `c`") == RichText("😀 bo😀ld c", (Entity("bold", 3, 6), Entity("code", 10, 1)))
+
+
+def test_one_long_cell_does_not_pad_every_row_of_its_table() -> None:
+    rows = "".join(f"| {'long ' * 60 if number == 3 else number} | v{number} |\n" for number in range(60))
+    [table] = blocks(f"| name | value |\n|---|---|\n{rows}".rstrip())
+    assert isinstance(table, Table)
+    lines = columns(table).split("\n")
+    assert lines[1:3] == [f"{'-' * 40}  -----", f"0{' ' * 41}v0"]
+    assert lines[5] == f"{('long ' * 60).strip()}  v3"
+    assert len("\n".join(lines)) < 4096
+
+
+def test_of_more_entities_than_telegram_takes_addresses_and_code_stay() -> None:
+    items = "\n".join(f"- **{number}**: [page](https://e.org/{number})" for number in range(70))
+    kinds = [entity.type for entity in telegram_text(f"{items}\n\n```sh\nls\n```").entities]
+    assert (kinds.count("text_link"), kinds.count("pre"), kinds.count("bold")) == (70, 1, 29)
+    assert kinds[:4] == ["bold", "text_link", "bold", "text_link"]
 
 
 def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:

@@ -6,10 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
+from tailrace.config.load import load
 from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import (
     Accepted,
@@ -38,8 +41,8 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import PlatformError
-from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform, make
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway
@@ -240,11 +243,14 @@ async def test_every_command_that_is_understood_is_offered() -> None:
     [
         ("just talking", False, "just talking"),
         ("@tailrace_bot what is up?", True, "what is up?"),
+        ("@tailrace_bot", True, "/help"),
         ("👩‍🚀 hey @Tailrace_Bot help", True, "👩‍🚀 hey  help"),
         ("@somebody_else hi", False, "@somebody_else hi"),
         ("/stop", True, "/stop"),
         ("/stop@tailrace_bot now", True, "/stop now"),
         ("/stop@other_bot", False, "/stop@other_bot"),
+        ("/weather Bergen", False, "/weather Bergen"),
+        ("/weather@tailrace_bot Bergen", True, "/weather Bergen"),
         ("a path /etc/hosts", False, "a path /etc/hosts"),
     ],
 )
@@ -281,6 +287,79 @@ async def test_a_reply_to_the_bot_is_addressed_and_the_opening_of_a_topic_is_not
         assert (posted.addressed, posted.place) == (False, TOPIC)
 
 
+async def _heard(telegram: FakeTelegram, inbox: CollectingInbox, **fields: object) -> MessageReceived:
+    """What becomes of a message in the group with these fields."""
+    telegram.write(telegram.chats[-100], user=7, fields=fields)
+    update = (await inbox.wait_for(len(inbox.updates) + 1))[-1]
+    assert isinstance(update, MessageReceived)
+    return update
+
+
+def _message_of(user: int, **fields: object) -> dict[str, object]:
+    author = {"id": user, "is_bot": user == 42, "first_name": f"User\n{user}"}
+    chat = {"id": -100, "type": "group", "title": "Group"}
+    return {"message_id": 1, "date": 1, "chat": chat, "from": author, **fields}
+
+
+@driven
+async def test_a_reply_brings_along_what_it_replies_to() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        telegram.group(-100)
+        train = _message_of(9, text="The train\n\nleaves at 7.")
+        this = await _heard(telegram, inbox, text="translate this", reply_to_message=train)
+        assert this.text == "[in reply to User 9]\n> The train\n>\n> leaves at 7.\n\ntranslate this"
+        part = {"text": "at 7", "position": 17, "is_manual": True}
+        part_of_it = await _heard(telegram, inbox, text="when?", reply_to_message=train, quote=part)
+        assert part_of_it.text == "[in reply to User 9]\n> at 7\n\nwhen?"
+        own = _message_of(42, text="word " * 100)
+        asked_of_us = await _heard(telegram, inbox, text="why?", reply_to_message=own)
+        assert (asked_of_us.addressed, len(asked_of_us.text)) == (True, len("[in reply to you]\n> \n\nwhy?") + 200)
+
+
+@driven
+async def test_a_reply_to_a_photo_brings_the_photo_and_a_mention_alone_is_enough() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        telegram.group(-100)
+        size = {"file_id": "p", "file_unique_id": "p", "width": 9, "height": 9, "file_size": 4}
+        photo = _message_of(9, photo=[size], caption="Guess!")
+        mention = [{"type": "mention", "offset": 0, "length": 13}]
+        what = await _heard(telegram, inbox, text="@tailrace_bot", entities=mention, reply_to_message=photo)
+        assert (what.addressed, what.text) == (True, "[in reply to User 9]\n> Guess!")
+        assert what.attachments == (Attachment("p", "photo.jpg", "image/jpeg", 4),)
+
+
+@pytest.mark.parametrize("text", ["/stop", "/aprove", "yes"])
+def test_a_command_or_an_answer_stays_one_in_a_reply(text: str) -> None:
+    @driven
+    async def hear() -> str:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            telegram.group(-100)
+            return (await _heard(telegram, inbox, text=text, reply_to_message=_message_of(9, text="Hm."))).text
+
+    assert hear() == text
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ({"type": "user", "sender_user": {"id": 5, "is_bot": False, "first_name": "Carl"}}, "Carl"),
+        ({"type": "hidden_user", "sender_user_name": "Dora"}, "Dora"),
+        ({"type": "chat", "sender_chat": {"id": -5, "type": "group", "title": "Rowers"}}, "Rowers"),
+        ({"type": "channel", "chat": {"id": -6, "type": "channel", "title": "News"}, "message_id": 3}, "News"),
+    ],
+)
+def test_a_forwarded_message_says_whose_it_is_and_is_no_command(origin: dict[str, object], name: str) -> None:
+    @driven
+    async def hear() -> MessageReceived:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            telegram.group(-100)
+            return await _heard(telegram, inbox, text="/yolo", forward_origin={"date": 1, **origin})
+
+    heard = hear()
+    assert (heard.text, heard.addressed) == (f"[forwarded from {name}]\n/yolo", False)
+    assert heard.at_limit  # what else was forwarded at once belongs to it
+
+
 @driven
 async def test_J110_who_writes_as_a_chat_is_that_chat_and_other_bots_are_nobody() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
@@ -301,6 +380,19 @@ async def test_a_pressed_button_is_confirmed_to_the_presser() -> None:
         update_id = telegram.press(forum, forum.answers[0], "Yes", user=9)
         await telegram.until(lambda: telegram.answered_queries)
         assert inbox.updates == [ButtonPressed(str(update_id), TOPIC, Sender("9", "User 9"), "a:once", "1")]
+
+
+@driven
+async def test_a_stranger_who_presses_a_button_is_told_that_it_did_nothing() -> None:
+    async with FakeTelegram(budgets={}) as telegram, polling(telegram) as (platform, inbox):
+        group = telegram.group(-100)
+        inbox.strangers.add("9")
+        await platform.perform(GROUP, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+        for user in (9, 7):
+            telegram.press(group, group.answers[0], "Yes", user=user)
+        await telegram.until(lambda: len(telegram.answered_queries) == 2)
+        told = [call.params.get("text") for call in telegram.called("answerCallbackQuery")]
+        assert told == ["I do not know you, so this did nothing.", None]
 
 
 @driven
@@ -335,6 +427,20 @@ async def test_files_arrive_and_are_fetched_up_to_a_size() -> None:
 
 
 @driven
+async def test_a_voice_message_and_a_round_video_arrive_as_files() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        ada = telegram.private(7)
+        described = {"file_id": "v", "file_unique_id": "v", "duration": 3, "file_size": 4}
+        telegram.write(ada, fields={"voice": described})
+        telegram.write(ada, fields={"video_note": described | {"length": 240}})
+        heard = [update.attachments for update in await inbox.wait_for(2) if isinstance(update, MessageReceived)]
+        assert heard == [
+            (Attachment("v", "voice.ogg", "audio/ogg", 4),),
+            (Attachment("v", "video-message.mp4", "video/mp4", 4),),
+        ]
+
+
+@driven
 async def test_G89_a_long_paste_and_an_album_may_go_on() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
         ada = telegram.private(7)
@@ -363,6 +469,27 @@ async def test_a_lost_connection_is_said_and_the_next_run_goes_on_where_it_was()
             assert [update.update_id for update in await inbox.wait_for(2)] == ["1001", "1002"]
 
 
+# As servers before Bot API 9.6 send it: the library requires `persistent_id` of each option.
+OLD_POLL = {"id": "1", "question": "Tea?", "options": [{"text": "Yes", "voter_count": 0}], "total_voter_count": 0}
+OLD_POLL |= {"is_closed": False, "is_anonymous": True, "type": "regular", "allows_multiple_answers": False}
+
+
+def test_an_update_that_the_library_cannot_read_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def hear() -> list[str]:
+        async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+            ada = telegram.private(7)
+            telegram.write(ada, fields={"poll": OLD_POLL})
+            telegram.write(ada, "hello")
+            return [update.update_id for update in await inbox.wait_for(1)]
+
+    assert hear() == ["1002"]
+    passed_over = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(passed_over) == 1
+    assert passed_over[0].startswith("telegram: update 1001 is passed over: the client library cannot read it")
+    assert "Tea?" not in caplog.text
+
+
 def test_J114_the_libraries_log_no_token(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:
@@ -382,6 +509,29 @@ async def test_an_answer_that_makes_no_sense_is_unknown() -> None:
         assert isinstance(await platform.perform(ADA, SEND), Unknown)
         telegram.fail("sendMessage", Fault(200, b"<html>"))
         assert isinstance(await platform.perform(ADA, SEND), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "Not Found (404)"), (403, "Forbidden (403)"), (200, "an answer that is not the Bot API's")],
+)
+def test_a_page_of_another_server_is_no_word_of_telegram(
+    status: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> None:
+        async with FakeTelegram() as telegram, bot(telegram) as platform:
+            page = Fault(status, b"<html>Sign in to this network</html>")
+            telegram.fail("sendMessage", page)
+            assert await platform.perform(ADA, SEND) == Unknown(said)
+            telegram.fail("getMe", page)
+            with pytest.raises(PlatformError) as raised:
+                await platform.check()
+            assert str(raised.value) == f"telegram: {telegram.url} does not answer as a Bot API server does: {said}"
+            assert not raised.value.permanent
+
+    ask()
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @driven
@@ -433,9 +583,38 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             assert await post(secret[:-1] + "0", body) == 403
             assert await post(secret, b"{") == 400
             assert await post(secret, b"{}") == 400
+            unreadable = {"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, "poll": OLD_POLL}
+            assert await post(secret, msgspec.json.encode({"update_id": 4, "message": unreadable})) == 200
             assert await post(secret, body, "GET") == 405
             assert inbox.updates == []
             assert await post(secret, body) == 200
             inbox.closed = True
             assert await post(secret, body) == 503
             assert [update.sender for update in inbox.updates] == [Sender("7", "Ada")]
+
+
+@pytest.mark.parametrize(
+    ("webhook", "more", "mistake"),
+    [
+        (
+            "http://bot.example.org/hook",
+            "",
+            "Telegram calls https:// addresses only; found 'http://bot.example.org/hook'",
+        ),
+        ("https://bot.example.org:9000/hook", "", "Telegram calls the ports 443, 80, 88, 8443 only; found 9000"),
+        ("https://[::", "", "expected an address; found 'https://[::'"),
+        ("https://bot.example.org:8443/hook", "", ""),
+        ("http://10.0.0.5:9000/hook", ', base_url: "http://10.0.0.4:8081"', ""),
+    ],
+)
+def test_a_webhook_that_telegram_would_not_call_is_refused_at_the_start(
+    webhook: str, more: str, mistake: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(f'platforms: {{telegram: {{enabled: true, webhook_url: "{webhook}"{more}}}}}')
+    config = load({"TELEGRAM_BOT_TOKEN": "42:x"}, tmp_path)
+    if not mistake:
+        assert make(config).hook_path == HOOK_PATH
+        return
+    with pytest.raises(ConfigError) as raised:
+        make(config)
+    assert str(raised.value) == f"platforms.telegram.webhook_url: {mistake}"

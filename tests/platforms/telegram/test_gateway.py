@@ -97,6 +97,22 @@ async def test_a_photo_reaches_the_model_and_a_stranger_does_not(tmp_path: Path)
 
 
 @driven
+async def test_G89_an_album_in_a_group_reaches_the_model_whole_by_one_caption(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("They differ.")) as (telegram, provider):
+        group = telegram.group(-100)
+        mention = {"type": "mention", "offset": 0, "length": 13}
+        caption = {"caption": "@tailrace_bot compare", "caption_entities": [mention]}
+        for number, more in enumerate((caption, {}, {})):
+            size = {"file_id": f"p{number}", "file_unique_id": f"p{number}", "width": 9, "height": 9}
+            telegram.write(group, user=7, fields={"photo": [size], "media_group_id": "1", **more})
+        telegram.write(group, "Nice ones!", user=8)
+        await telegram.until(lambda: group.texts == ["They differ."])
+        [request] = provider.requests
+        content = request.json()["messages"][-1]["content"]
+        assert [part["text"].partition(" (")[0] for part in content] == ["compare", *["[attached: photo.jpg"] * 3]
+
+
+@driven
 async def test_a_gateway_that_loses_telegram_finds_it_again(tmp_path: Path) -> None:
     async with served(tmp_path, reply("Still here.")) as (telegram, _):
         ada = telegram.private(7)

@@ -160,6 +160,8 @@ class _MessageReply:
                 self._message.move("must_resend")
                 return self._later()
             case "never":
+                if self._message.sent_final:
+                    self._delivery.in_doubt.add(self._message.key)
                 return self._leave_in_doubt()
 
     def _leave_in_doubt(self) -> list[Delivered]:

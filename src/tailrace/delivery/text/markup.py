@@ -17,6 +17,7 @@ from tailrace.delivery.text.parser import is_link, parser
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
 INDENT = "  "  # of what belongs to an item of a list, a level
+WIDE = 40  # places that a column of a table may have for one cell's sake
 # What Discord reads as a mark: anywhere, and at the start of a line. An address is left as it is.
 _DISCORD_MARK = re.compile(
     r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])|(?P<anywhere>[\\*_~|`\[])", re.MULTILINE
@@ -32,14 +33,20 @@ def text_of(nodes: Iterable[md.Node]) -> str:
 
 
 def columns(table: md.Table) -> str:
-    """The table as lines of even columns, for type of fixed width. Wide characters take two places."""
+    """The table as lines of even columns, for type of fixed width. Wide characters take two places. A cell that is much
+    longer than the others of its column stands out of it: padded to such a cell, a table is many times its own text."""
     rows = [[text_of(cell).replace("\n", " ") for cell in row] for row in table.rows]
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [_column_width(column) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)) for row in rows
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _column_width(cells: Iterable[str]) -> int:
+    widths = sorted(map(_width, cells))
+    return min(widths[-1], max(WIDE, 2 * widths[len(widths) // 2]))
 
 
 def _width(text: str) -> int:

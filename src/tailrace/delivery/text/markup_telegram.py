@@ -16,6 +16,9 @@ from tailrace.delivery.text.parser import is_link
 from tailrace.delivery.text.split import units
 
 EntityType = Literal["bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"]
+MAX_ENTITIES = 100  # of one message: Telegram drops the others without a word
+# Where there are more, what is needed to read the text stays: addresses, then code, then quotes.
+_RANKS: dict[EntityType, int] = {"text_link": 0, "pre": 1, "code": 2, "blockquote": 3}
 _STYLES: dict[str, EntityType] = {"bold": "bold", "italic": "italic", "strike": "strikethrough"}
 
 
@@ -53,7 +56,7 @@ class _Writer:
         end = units(text.rstrip(), "utf16")
         # Telegram drops the spaces at the end of a message: no entity may reach into them.
         clipped = (msgspec.structs.replace(each, length=min(each.length, end - each.offset)) for each in self._entities)
-        return RichText(text.rstrip(), tuple(entity for entity in clipped if entity.length > 0))
+        return RichText(text.rstrip(), _most_needed([entity for entity in clipped if entity.length > 0]))
 
     def _add(self, text: str) -> None:
         self._texts.append(text)
@@ -120,3 +123,9 @@ class _Writer:
                         self._mark("text_link", start, url=url)
                 case _:
                     assert_never(node)
+
+
+def _most_needed(entities: list[Entity]) -> tuple[Entity, ...]:
+    """As many as one message takes, in their order."""
+    by_rank = sorted(range(len(entities)), key=lambda place: _RANKS.get(entities[place].type, len(_RANKS)))
+    return tuple(entities[place] for place in sorted(by_rank[:MAX_ENTITIES]))

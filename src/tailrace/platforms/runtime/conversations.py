@@ -182,7 +182,8 @@ class Conversations:
             # As a question it would end the answer under way, and with it the question that it was to answer.
             self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
-        if not is_for_us(message, self._settings.respond) and not await self._goes_on(place):
+        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message)
+        if not for_us and not await self._goes_on(place):
             return
         if not message.attachments and is_yes_or_no(message.text) and await self._open_approval(place, message.sender):
             # As a question it would end the run that asks.

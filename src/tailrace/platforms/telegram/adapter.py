@@ -27,7 +27,8 @@ from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
-from tailrace.platforms.telegram.replies import Connections, reply_to
+from tailrace.platforms.telegram.replies import Connections, is_of_another, reply_to, status_of
+from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.platforms.telegram")
@@ -35,12 +36,14 @@ log = logging.getLogger("tailrace.platforms.telegram")
 API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
+WEBHOOK_PORTS = (443, 80, 88, 8443)  # that Telegram's own server calls
+NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger alone, who pressed a button in a group
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
-_NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
+_WEBHOOK_KEY = "platforms.telegram.webhook_url"
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
 PRIVATE = port.Capabilities(
@@ -86,7 +89,7 @@ class TelegramPlatform(BasePlatform):
         self._me: telegram.User | None = None
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
         self.hook_path = HOOK_PATH if webhook_url else ""
-        self._polling, self._request = self._connections(2), self._connections(256)
+        self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
         self._server = base_url = (base_url or API_URL).rstrip("/")
         self._bot = telegram.Bot(
             token,
@@ -96,8 +99,8 @@ class TelegramPlatform(BasePlatform):
             get_updates_request=self._polling,
         )
 
-    def _connections(self, count: int) -> Connections:
-        return Connections(
+    def _connections(self, kind: type[Connections], count: int) -> Connections:
+        return kind(
             count,
             connect_timeout=CONNECT_S,
             read_timeout=self._answer_s,
@@ -123,7 +126,7 @@ class TelegramPlatform(BasePlatform):
             return self._reply_to(exc, place, action)
         except TimeoutError:
             return port.Unknown("no answer in time")
-        except _NONSENSE as exc:
+        except NONSENSE as exc:
             return port.Unknown(f"an answer that makes no sense: {exc!r}")
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -199,7 +202,7 @@ class TelegramPlatform(BasePlatform):
                 continue
             except TelegramError as exc:
                 raise self._error(exc) from exc
-            except _NONSENSE as exc:
+            except NONSENSE as exc:
                 raise PlatformError(f"updates that make no sense: {exc!r}", platform=self.name) from exc
             if not wait_s:
                 inbox.connected()
@@ -215,8 +218,8 @@ class TelegramPlatform(BasePlatform):
         if request.method != "POST":
             return port.HookAnswer(405)
         try:
-            update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
-        except (msgspec.DecodeError, *_NONSENSE):
+            update = telegram.Update.de_json(readable(msgspec.json.decode(request.body)), self._bot)
+        except (msgspec.DecodeError, *NONSENSE):
             return port.HookAnswer(400)
         try:
             if self._me is None:  # another process keeps the connection; the webhook may call this one
@@ -232,8 +235,9 @@ class TelegramPlatform(BasePlatform):
         if (received := parse_update(update, me)) is not None:
             await inbox.put(received)
         if (query := update.callback_query) is not None:
+            served = received is None or await inbox.serves(received.sender)
             try:  # takes the waiting sign off the button
-                await self._bot.answer_callback_query(query.id)
+                await self._bot.answer_callback_query(query.id, None if served else NOT_SERVED)
             except TelegramError as exc:
                 log.info("a pressed button could not be confirmed: %s", exc.message)
 
@@ -272,6 +276,9 @@ class TelegramPlatform(BasePlatform):
             raise self._error(exc) from exc
 
     def _error(self, error: TelegramError) -> PlatformError:
+        if is_of_another(error):
+            reason = f"{self._server} does not answer as a Bot API server does: {status_of(error)}"
+            return PlatformError(reason, platform=self.name)
         if isinstance(error, InvalidToken):
             return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
         reply = reply_to(error)
@@ -315,11 +322,26 @@ def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup |
     )
 
 
+def _check_webhook(address: str) -> None:
+    """Telegram's own server calls no other addresses; a Bot API server of one's own may. Raises `ConfigError`."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as exc:
+        raise ConfigError(f"expected an address; found '{address}'", key=_WEBHOOK_KEY) from exc
+    ports = ", ".join(map(str, WEBHOOK_PORTS))
+    if url.scheme != "https":
+        raise ConfigError(f"Telegram calls https:// addresses only; found '{address}'", key=_WEBHOOK_KEY)
+    if (url.port or 443) not in WEBHOOK_PORTS:
+        raise ConfigError(f"Telegram calls the ports {ports} only; found {url.port}", key=_WEBHOOK_KEY)
+
+
 def make(config: Config) -> TelegramPlatform:
     """The bot of this config. Raises `ConfigError`."""
     settings = config.platforms.telegram
     if settings is None:
         raise ConfigError("is missing", key="platforms.telegram")
+    if settings.webhook_url and not settings.base_url:
+        _check_webhook(settings.webhook_url)
     return TelegramPlatform(
         config.require_secret(settings.token_env, "platforms.telegram.token_env"),
         base_url=settings.base_url,

@@ -8,6 +8,8 @@ import telegram
 from telegram.constants import ChatType, MessageEntityType
 
 from tailrace.delivery import port
+from tailrace.delivery.inbound import command_in
+from tailrace.platforms.telegram.context import replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
 STOPPED = "stopped_message_generation"
@@ -35,7 +37,12 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     attachments = tuple(_attachments(message))
     if sender is None or not (text or attachments):
         return None  # a service message, a channel's post, another bot
-    named, text = _without_mentions(message, text, me)
+    named, said = _without_mentions(message, text, me)
+    if (replied := replied_message(message)) is not None and replied.from_user != me:
+        attachments += tuple(_attachments(replied))
+    text = with_context(message, said, me)
+    if named and not (text or attachments):
+        text = "/help"  # a mention alone asks whether the bot is there
     private = message.chat.type == ChatType.PRIVATE
     return port.MessageReceived(
         update_id=update_id,
@@ -44,7 +51,7 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
         text=text,
         attachments=attachments,
         addressed=private or named or _replies_to(message, me) or _is_command(text),
-        at_limit=_units(text) >= MAY_CONTINUE_UNITS or message.media_group_id is not None,
+        at_limit=_may_go_on(message, said),
         message_id=str(message.message_id),
     )
 
@@ -112,17 +119,22 @@ def _without_mentions(message: telegram.Message, text: str, me: telegram.User) -
 
 
 def _is_command(text: str) -> bool:
-    """A command that names no other bot; our own name was taken out before."""
+    """One of our commands, that names no other bot; our own name was taken out before. Any other may be the command of
+    another bot in the group."""
     found = _COMMAND.match(text)
-    return found is not None and found["bot"] is None
+    return found is not None and found["bot"] is None and command_in(text) is not None
 
 
 def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
-    """In a forum every message replies to the one that opened its topic: that one does not count."""
-    replied = message.reply_to_message
-    if replied is None or replied.forum_topic_created is not None:
-        return False
-    return replied.from_user is not None and replied.from_user.id == me.id
+    replied = replied_message(message)
+    return replied is not None and replied.from_user is not None and replied.from_user.id == me.id
+
+
+def _may_go_on(message: telegram.Message, said: str) -> bool:
+    """Whether more of the same may follow: the rest of a paste, of an album, of what was forwarded at once."""
+    return (
+        _units(said) >= MAY_CONTINUE_UNITS or message.media_group_id is not None or message.forward_origin is not None
+    )
 
 
 def _attachments(message: telegram.Message) -> list[port.Attachment]:
@@ -139,6 +151,8 @@ def _attachments(message: telegram.Message) -> list[port.Attachment]:
             found.append(
                 port.Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size)
             )
+    if (note := message.video_note) is not None:
+        found.append(port.Attachment(note.file_id, "video-message.mp4", "video/mp4", note.file_size))
     if (voice := message.voice) is not None:
         found.append(port.Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
     return found

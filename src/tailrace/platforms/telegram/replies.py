@@ -6,6 +6,7 @@ answer by a gateway in between (G80).
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import httpx
@@ -47,6 +48,13 @@ class Flooded(TelegramError):
         self.retry_after_s = retry_after_s
 
 
+class NotOfBotApi(TelegramError):
+    """The answer is no JSON object, so no Bot API server gave it."""
+
+    def __init__(self) -> None:
+        super().__init__("an answer that is not the Bot API's")
+
+
 class _Parameters(msgspec.Struct):
     retry_after: float = DEFAULT_FLOOD_S
 
@@ -67,6 +75,23 @@ class Connections(HTTPXRequest):
         except msgspec.DecodeError:
             raise Flooded(DEFAULT_FLOOD_S) from None
 
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:
+        """As the library does it, but for its log, which would have a stack trace and the whole body. Raises
+        `NotOfBotApi`."""
+        try:
+            answer = json.loads(payload.decode("utf-8", "replace"))
+        except ValueError as exc:
+            raise NotOfBotApi from exc
+        if not isinstance(answer, dict):
+            raise NotOfBotApi
+        return answer
+
+
+def is_of_another(error: TelegramError) -> bool:
+    """Whether something else than a Bot API server has answered: a proxy, a captive portal, a web server."""
+    return isinstance(error, NotOfBotApi) or isinstance(error.__cause__, NotOfBotApi)
+
 
 def reply_to(error: TelegramError) -> port.AnyReply:
     """What became of the request that ended so."""
@@ -74,6 +99,8 @@ def reply_to(error: TelegramError) -> port.AnyReply:
     match error:
         case Flooded():
             return port.Flood(error.retry_after_s)
+        case _ if is_of_another(error):
+            return port.Unknown(status_of(error))
         case ChatMigrated():
             return port.Failed("the group has become a supergroup")
         case BadRequest() | Forbidden():
@@ -90,6 +117,11 @@ def reply_to(error: TelegramError) -> port.AnyReply:
             return port.Failed(error.message)
         case _:
             return port.Unknown(error.message)
+
+
+def status_of(error: TelegramError) -> str:
+    """What the library says of an answer by another, without the body: "Bad Gateway (502)"."""
+    return error.message.partition(". Parsing the server response")[0]
 
 
 def _refusal(said: str, reason: str) -> port.AnyReply:

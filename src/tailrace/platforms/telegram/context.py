@@ -1,0 +1,67 @@
+"""What a message refers to, in words for the model: the message that it replies to, and whom it is forwarded from.
+
+A client shows both beside the message. Without them "translate this" has no this. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import telegram
+
+from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.planning.presenter import preview_line
+
+MAX_NAME = 64  # characters
+MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
+
+
+def replied_message(message: telegram.Message) -> telegram.Message | None:
+    """The message that a person chose to reply to. In a forum every message replies to the one that opened its topic:
+    that one does not count."""
+    replied = message.reply_to_message
+    return None if replied is None or replied.forum_topic_created is not None else replied
+
+
+def with_context(message: telegram.Message, text: str, me: telegram.User) -> str:
+    """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
+    forwarded: then they are somebody else's."""
+    if message.forward_origin is not None:
+        return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{text}".rstrip()
+    if command_in(text) or command_meant(text) or is_yes_or_no(text):
+        return text
+    replied = replied_message(message)
+    quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""
+    if not quoted.strip():
+        return text
+    lines = "\n".join(f"> {line}".rstrip() for line in quoted.strip().splitlines())
+    return f"[in reply to {_author(replied, me)}]\n{lines}\n\n{text}".rstrip()
+
+
+def _text(replied: telegram.Message, me: telegram.User) -> str:
+    text = replied.text or replied.caption or ""
+    return preview_line(text, MAX_OWN) if replied.from_user == me else text
+
+
+def _author(replied: telegram.Message | None, me: telegram.User) -> str:
+    if replied is None:
+        return "a message elsewhere"
+    if replied.sender_chat is not None:
+        return _named(replied.sender_chat.title or "")
+    return "you" if replied.from_user == me else _named(replied.from_user.full_name if replied.from_user else "")
+
+
+def _origin(origin: telegram.MessageOrigin) -> str:
+    match origin:
+        case telegram.MessageOriginUser():
+            return origin.sender_user.full_name
+        case telegram.MessageOriginHiddenUser():
+            return origin.sender_user_name
+        case telegram.MessageOriginChat():
+            return origin.sender_chat.title or ""
+        case telegram.MessageOriginChannel():
+            return origin.chat.title or ""
+        case _:
+            return ""
+
+
+def _named(name: str) -> str:
+    return preview_line(name, MAX_NAME) or "somebody"
