@@ -42,7 +42,7 @@ from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, Slac
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.platforms.slack_channels import SlackChannel
 
@@ -370,24 +370,43 @@ async def test_the_token_is_shown_to_no_other_host() -> None:
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("how", ["asked", "closed"])
-def test_a_socket_that_ends_is_replaced_and_what_was_said_meanwhile_arrives(how: str) -> None:
-    @driven
-    async def ask() -> None:
-        async with FakeSlack() as slack, listening(slack) as (_, inbox):
-            direct = slack.channel("D1")
-            await slack.write(direct, "one")
-            await slack.until(lambda: len(slack.acknowledged) == 1)
-            if how == "asked":
-                await slack.ask_to_reconnect()
-            else:
-                await slack.close_sockets()
-            await slack.until(lambda: slack.connections == 2)
-            await slack.write(direct, "two")
-            await slack.until(lambda: len(slack.acknowledged) == 2)
-            assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == ["one", "two"]
+@driven
+async def test_a_socket_that_slack_wants_replaced_is_and_what_was_said_meanwhile_arrives() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        direct = slack.channel("D1")
+        await slack.write(direct, "one")
+        await slack.until(lambda: len(slack.acknowledged) == 1)
+        await slack.ask_to_reconnect()
+        await slack.until(lambda: slack.connections == 2)
+        await slack.write(direct, "two")
+        await slack.until(lambda: len(slack.acknowledged) == 2)
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == ["one", "two"]
 
-    ask()
+
+@driven
+async def test_a_connection_that_is_lost_is_said_and_what_was_said_meanwhile_arrives() -> None:
+    async with FakeSlack() as slack:
+        platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url)
+        first = CollectingInbox()
+        run = asyncio.ensure_future(platform.run(first))
+        await first.wait_connected()
+        await slack.close_sockets()
+        with pytest.raises(PlatformError, match="the connection was lost") as lost:
+            await run
+        assert not lost.value.permanent
+        ts = await slack.write(slack.channel("D1"), "meanwhile")
+        async with running(platform) as inbox:
+            assert [update.update_id for update in await inbox.wait_for(1)] == [f"D1:{ts}"]
+
+
+@driven
+async def test_a_socket_that_is_not_to_be_had_is_said_without_its_ticket() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        nowhere = json_fault(200, {"ok": True, "url": "ws://127.0.0.1:1/link?ticket=secret"})
+        slack.fail("apps.connections.open", nowhere)
+        with pytest.raises(PlatformError, match=r"no connection: 127\.0\.0\.1:1 does not answer") as said:
+            await platform.run(CollectingInbox())
+        assert "secret" not in str(said.value)
 
 
 @driven

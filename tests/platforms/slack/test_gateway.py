@@ -53,6 +53,23 @@ async def test_a_question_is_answered_live_in_its_thread_and_G88_once(tmp_path: 
 
 
 @driven
+async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_again(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider() as provider:
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await slack.until(lambda: slack.connections == 1)
+            slack.app_token = "xapp-new"
+            await slack.close_sockets()
+            await slack.until(lambda: len(slack.called("apps.connections.open")) == 3, 600)
+            assert app.degraded == {"slack": "the app-level token was refused (invalid_auth)"}
+            slack.app_token = FakeSlack.app_token
+            await slack.until(lambda: slack.connections == 2, 600)
+            await slack.write(slack.channel("D1"), "/status")
+            await slack.until(lambda: slack.channel("D1").texts, 600)
+            assert app.degraded == {}
+
+
+@driven
 async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
     script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
     (tmp_path / "build").mkdir()

@@ -1,7 +1,8 @@
 """Slack: native streams with task cards, edits where there is no stream, threads, status, buttons; by Socket Mode.
 
-One action is one call of the Web API through slack_sdk. `replies` says what errors mean, `inbound`
-what envelopes mean. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to repeat.
+One action is one call of the Web API through slack_sdk. `replies` says what errors mean, `inbound` what envelopes mean,
+`socket` holds a connection. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to
+repeat.
 """
 
 from __future__ import annotations
@@ -14,10 +15,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 from slack_sdk.errors import SlackApiError, SlackRequestError
-from slack_sdk.socket_mode.aiohttp import SocketModeClient
-from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
-from slack_sdk.socket_mode.request import SocketModeRequest
-from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
@@ -28,6 +25,7 @@ from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
+from tailrace.platforms.slack.socket import OneSocket
 
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
@@ -53,7 +51,6 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-PING_S = 5.0  # between checks that the socket is alive
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
 _MARK = "tailrace_message"  # the metadata by which a message of ours is found again
 _HISTORY = 999  # messages of one page, the most that Slack gives
@@ -191,32 +188,31 @@ class SlackPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        """The SDK keeps the socket and replaces it when Slack asks for that; every few hours it does. Envelopes are
-        taken in order, and confirmed once they are in good hands: Slack delivers again what is not."""
-        waiting: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
-
-        async def keep(_: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-            waiting.put_nowait(request)
-
         try:
             me = await self._who()
-            socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=PING_S)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, BOT_TOKEN) from exc
-        socket.socket_mode_request_listeners.append(keep)
         try:
-            socket.wss_uri = await socket.issue_new_wss_url()  # `connect` would try for ever
-            await socket.connect()  # type: ignore[no-untyped-call] # the SDK does not say
-            inbox.connected()
-            while True:
-                request = await waiting.get()
-                if (update := parse_envelope(request.type, request.payload, me)) is not None:
-                    await inbox.put(update)
-                await socket.send_socket_mode_response(SocketModeResponse(request.envelope_id))
+            while await self._listen(inbox, me):
+                pass
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, APP_TOKEN) from exc
+        raise PlatformError("the connection was lost", platform=self.name)
+
+    async def _listen(self, inbox: port.Inbox, me: BotAccount) -> bool:
+        """One connection, to its end; whether Slack wants it replaced. Envelopes are taken in order, and confirmed once
+        they are in good hands."""
+        socket = OneSocket(self._app_token, self._client())
+        try:
+            await socket.open(self._answer_s)
+            inbox.connected()
+            while (envelope := await socket.next_envelope()) is not None:
+                if (update := parse_envelope(envelope.type, envelope.payload, me)) is not None:
+                    await inbox.put(update)
+                await socket.confirm(envelope)
+            return socket.is_replaced
         finally:
-            await _close(socket)
+            await socket.finish()
 
     async def _who(self) -> BotAccount:
         if self._me is None:
@@ -246,13 +242,6 @@ class SlackPlatform(BasePlatform):
         if code in _BAD_TOKEN:
             return PlatformError(f"{token} was refused ({code})", platform=self.name, permanent=True)
         return PlatformError(code or no_connection(error), platform=self.name)
-
-
-async def _close(socket: SocketModeClient) -> None:
-    """The SDK cancels its tasks and leaves them; here they are seen to their end."""
-    tasks = (socket.message_processor, socket.current_session_monitor, socket.message_receiver)
-    await socket.close()  # type: ignore[no-untyped-call] # the SDK does not say
-    await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:
