@@ -109,7 +109,7 @@ async def test_a_message_is_sent_edited_and_deleted_with_buttons_coming_and_goin
         assert await platform.perform(place, Edit(reply.message_id, "Done.")) == Accepted()
         first, then = general.answers[0].states
         assert (first.text, first.buttons) == (
-            "**Run it?**\n\n```\na\n-\n1\n```",
+            "**Run it?**\n\n| a |\n|---|\n| 1 |",
             (("Approve once", "a:once"), ("Deny", "a:deny")),
         )
         assert (then.text, then.buttons) == ("Done.", ())

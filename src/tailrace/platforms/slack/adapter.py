@@ -8,7 +8,6 @@ repeat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,10 +18,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
+from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
 from tailrace.platforms.slack.socket import OneSocket
@@ -51,8 +50,6 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-_STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
-_MARK = "tailrace_message"  # the metadata by which a message of ours is found again
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -92,22 +89,24 @@ class SlackPlatform(BasePlatform):
         match action:
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
-                shown = _message(action) | _marked(action.key) | {"unfurl_links": False, "unfurl_media": False}
+                shown = message_body(action) | metadata(action.key) | {"unfurl_links": False, "unfurl_media": False}
                 return _sent(await self._call("chat.postMessage", channel=channel, **body, **shown))
             case port.Upload():
                 return await self._upload(place, action)
             case port.Edit():
-                await self._call("chat.update", channel=channel, ts=action.message_id, **_message(action), **_marked())
+                await self._call(
+                    "chat.update", channel=channel, ts=action.message_id, **message_body(action), **metadata()
+                )
             case port.Open():
                 wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
                 body = {name: value for name, value in wanted.items() if value}
-                body |= _chunks(action.text, action.cards)
+                body |= stream_body(action.text, action.cards)
                 return _sent(await self._call("chat.startStream", channel=channel, thread_ts=place.thread, **body))
             case port.Append():
-                added = _chunks(action.text, action.cards)
+                added = stream_body(action.text, action.cards)
                 await self._call("chat.appendStream", channel=channel, ts=action.message_id, **added)
             case port.Close():
-                last = _chunks(action.text, action.cards) | _marked()
+                last = stream_body(action.text, action.cards) | metadata()
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
             case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
@@ -144,7 +143,7 @@ class SlackPlatform(BasePlatform):
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
             mark = message.get("metadata") or {}
-            if mark.get("event_type") != _MARK:
+            if mark.get("event_type") != MARK:
                 unmarked = str(message.get("ts"))
             elif (mark.get("event_payload") or {}).get("key") == key:
                 return port.Sent(str(message.get("ts")))
@@ -246,46 +245,6 @@ class SlackPlatform(BasePlatform):
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:
     return port.Sent(str(answer["ts"])) if answer.get("ts") else port.Unknown("an answer without a message")
-
-
-def _marked(key: str = "") -> dict[str, Any]:
-    return {"metadata": {"event_type": _MARK, "event_payload": {"key": key} if key else {}}}
-
-
-def _message(action: port.Send | port.Edit) -> dict[str, Any]:
-    """Blocks, and the text for notifications. Without markup as rich text, which is shown character by character."""
-    if action.markup:
-        text = slack_markdown(action.text)
-        block: dict[str, Any] = {"type": "markdown", "text": text if len(text) <= TEXT_LIMIT else action.text}
-    else:
-        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": action.text}]}
-        block = {"type": "rich_text", "elements": [section]}
-    blocks = [block, _actions(action.buttons)] if action.buttons else [block]
-    return {"blocks": blocks, "text": action.text}
-
-
-def _actions(buttons: Sequence[port.Button]) -> dict[str, Any]:
-    return {
-        "type": "actions",
-        "elements": [
-            {
-                "type": "button",
-                "text": {"type": "plain_text", "text": button.label[:75]},
-                "value": button.value,
-                "action_id": f"tailrace_{number}",
-            }
-            for number, button in enumerate(buttons)
-        ],
-    }
-
-
-def _chunks(text: str, cards: Sequence[port.Card]) -> dict[str, Any]:
-    """Always as chunks: a stream that was begun so takes no plain `markdown_text` afterwards."""
-    chunks = [{"type": "markdown_text", "text": text}] if text else []
-    chunks += [
-        {"type": "task_update", "id": card.id, "title": card.title, "status": _STATUSES[card.status]} for card in cards
-    ]
-    return {"chunks": chunks} if chunks else {}
 
 
 def make(config: Config) -> SlackPlatform:
