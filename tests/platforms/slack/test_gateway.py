@@ -70,6 +70,21 @@ async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_a
 
 
 @driven
+async def test_in_a_thread_commands_are_named_as_slack_lets_one_type_them(tmp_path: Path) -> None:
+    async with served(tmp_path, reply(call("terminal", {"command": "rm -rf build"})), reply("It stays.")) as (slack, _):
+        direct = slack.channel("D1")
+        asked = await slack.write(direct, "clean up")
+        await slack.until(lambda: direct.answers and direct.answers[0].buttons)
+        await slack.write(direct, "yes", thread=asked)
+        hint = "A question is open: answer it with @tailrace /approve or @tailrace /deny. See @tailrace /help."
+        await slack.until(lambda: hint in direct.texts)
+        await slack.write(direct, "<@U0BOT> /help", thread=asked)
+        await slack.until(lambda: any(text.startswith("@tailrace /new begins") for text in direct.texts))
+        await slack.write(direct, "<@U0BOT> /deny", thread=asked)
+        await slack.until(lambda: "It stays." in direct.texts)
+
+
+@driven
 async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
     script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
     (tmp_path / "build").mkdir()

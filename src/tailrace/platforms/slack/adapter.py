@@ -64,13 +64,14 @@ class SlackPlatform(BasePlatform):
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
+        self._stream, self._edit = STREAM, EDIT
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
         if not place.thread:
             return OUTSIDE
         is_reply = place.kind == "private" or place.extra.get("user")
-        return STREAM if is_reply else EDIT
+        return self._stream if is_reply else self._edit
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,8 +218,15 @@ class SlackPlatform(BasePlatform):
         if self._me is None:
             answer = await self._call("auth.test")
             self._me = BotAccount(
-                str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or "")
+                str(answer["user_id"]),
+                str(answer.get("bot_id") or ""),
+                str(answer.get("team_id") or ""),
+                str(answer.get("user") or ""),
             )
+            if self._me.name:  # Slack keeps what begins with "/" for itself, and has no slash commands in threads
+                mark = f"@{self._me.name} /"
+                self._stream = msgspec.structs.replace(STREAM, command_mark=mark)
+                self._edit = msgspec.structs.replace(EDIT, command_mark=mark)
         return self._me
 
     async def check(self) -> str:

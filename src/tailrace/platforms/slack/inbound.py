@@ -21,11 +21,12 @@ _SPECIAL = re.compile(r"<!([^|>]+)(?:\|([^>]*))?>")  # <!here>, <!subteam^S1|@de
 
 
 class BotAccount(msgspec.Struct, frozen=True):
-    """The ids of the bot in its workspace."""
+    """The bot in its workspace: its ids, and the name that people type after "@"."""
 
     user_id: str
     bot_id: str = ""
     team_id: str = ""
+    name: str = ""
 
 
 def parse_envelope(kind: str, payload: dict[str, Any], me: BotAccount) -> Update | None:
