@@ -345,7 +345,8 @@ class Planner:
             return
         text = self._presenter.tool_lines(tools, slot.texts, self._capabilities.limit, self._capabilities.unit)
         final = not slot.growing
-        if self.state.mode == "stream" and self._capabilities.cards:
+        # A card holds a title: what is shown in full is lines.
+        if self.state.mode == "stream" and self._capabilities.cards and self._presenter.chrome != "verbose":
             yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
         elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)
