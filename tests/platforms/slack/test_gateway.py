@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
 from tailrace.agent.session import TURN_KIND
@@ -82,6 +84,26 @@ async def test_in_a_thread_commands_are_named_as_slack_lets_one_type_them(tmp_pa
         await slack.until(lambda: any(text.startswith("@tailrace /new begins") for text in direct.texts))
         await slack.write(direct, "<@U0BOT> /deny", thread=asked)
         await slack.until(lambda: "It stays." in direct.texts)
+
+
+@driven
+async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, reply(TEXT)) as (slack, _):
+        general = slack.channel("C1")
+        general.joined = False
+        for typed in ("help", "what is a mill?"):
+            await slack.command(general, "/tailrace", typed)
+            await slack.until(lambda: general.whispers)
+            told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
+            assert general.whispers == [told]
+            general.whispers.clear()
+        assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
+        general.joined = True
+        await slack.command(general, "/tailrace", "help")
+        await slack.until(lambda: general.texts)
+        assert general.whispers == []
 
 
 @driven

@@ -8,6 +8,8 @@ repeat.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +28,7 @@ from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_enve
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
 from tailrace.platforms.slack.socket import OneSocket
 
+log = logging.getLogger("tailrace.platforms")
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
 STREAM = port.Capabilities(
@@ -50,6 +53,7 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
+_MAX_RESPONSE_URLS = 256
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -65,6 +69,7 @@ class SlackPlatform(BasePlatform):
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
+        self._response_urls: dict[str, str] = {}  # by channel: where the newest command there can be answered
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -81,6 +86,9 @@ class SlackPlatform(BasePlatform):
             return await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
+            if reply == port.Gone("chat") and not isinstance(action, port.Typing):
+                log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
+                await self._tell_who_commanded(place)
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -120,6 +128,16 @@ class SlackPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
+
+    async def _tell_who_commanded(self, place: port.Place) -> None:
+        """Slack offers a slash command in every channel, also in one that the bot is no member of."""
+        url = self._response_urls.pop(place.chat, "")
+        if url and not place.thread:
+            name = self._me.name if self._me else "me"
+            text = f"I am not in this channel, so I cannot answer here. Type `/invite @{name}`, then ask again."
+            with contextlib.suppress(*NO_ANSWER):
+                async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
+                    pass
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""
@@ -207,12 +225,19 @@ class SlackPlatform(BasePlatform):
             await socket.open(self._answer_s)
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
+                if envelope.type == "slash_commands" and (url := envelope.payload.get("response_url")):
+                    self._keep_response_url(str(envelope.payload.get("channel_id")), str(url))
                 if (update := parse_envelope(envelope.type, envelope.payload, me)) is not None:
                     await inbox.put(update)
                 await socket.confirm(envelope)
             return socket.is_replaced
         finally:
             await socket.finish()
+
+    def _keep_response_url(self, channel: str, url: str) -> None:
+        self._response_urls[channel] = url
+        if len(self._response_urls) > _MAX_RESPONSE_URLS:
+            self._response_urls.pop(next(iter(self._response_urls)))
 
     async def _who(self) -> BotAccount:
         if self._me is None:

@@ -77,6 +77,8 @@ class SlackChannel(ShownChat[SlackMessage]):
     BOT = BOT_USER
     id: str
     archived: bool = False
+    joined: bool = True  # the bot is a member
+    whispers: list[str] = field(default_factory=list)  # what only the person who gave a command was told
     messages: list[SlackMessage] = field(default_factory=list)
     statuses: list[tuple[str, str]] = field(default_factory=list)  # thread and what it said
 
