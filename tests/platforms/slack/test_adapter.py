@@ -436,3 +436,39 @@ async def test_wrong_tokens_are_permanent_and_never_shown() -> None:
             await platform.close()
         async with app(slack) as platform:
             assert await platform.check() == "tailrace in Testers"
+
+
+@driven
+async def test_what_is_no_token_of_that_kind_is_said_and_never_shown() -> None:
+    async with FakeSlack() as slack:
+        swapped = SlackPlatform(slack.app_token, slack.token, base_url=slack.api_url)
+        for attempt in (swapped.run(CollectingInbox()), swapped.check()):
+            with pytest.raises(
+                PlatformError, match=r"the bot token was refused \(invalid_auth\): it does not begin"
+            ) as said:
+                await attempt
+            assert "for-tests" not in str(said.value)
+        await swapped.close()
+        half = SlackPlatform(slack.token, slack.token, base_url=slack.api_url)
+        with pytest.raises(PlatformError, match=r"app-level token .* does not begin with xapp-"):
+            await half.run(CollectingInbox())
+        await half.close()
+
+
+@driven
+async def test_a_persons_token_is_not_taken_for_the_bots() -> None:
+    person = json_fault(200, {"ok": True, "user_id": "U7", "team_id": "T0TEAM", "user": "ada", "team": "Testers"})
+    async with FakeSlack() as slack, app(slack) as platform:
+        slack.fail("auth.test", person, person)
+        for attempt in (platform.check(), platform.run(CollectingInbox())):
+            with pytest.raises(PlatformError, match="the bot token is a person's") as said:
+                await attempt
+            assert said.value.permanent
+
+
+@driven
+async def test_who_answers_in_slacks_place_is_named_with_its_status() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        slack.fail("auth.test", bad_gateway())
+        with pytest.raises(PlatformError, match=r"127\.0\.0\.1:\d+ answered 502, and not as Slack does$"):
+            await platform.check()

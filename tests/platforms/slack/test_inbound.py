@@ -20,7 +20,7 @@ def heard(text: str, channel: str = "D1", **fields: Any) -> MessageReceived | No
 
 
 def text_of(update: MessageReceived | None) -> str | None:
-    return update and update.text
+    return None if update is None else update.text
 
 
 def test_a_forwarded_message_is_quoted_with_its_author_and_its_files() -> None:

@@ -25,7 +25,7 @@ from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
-from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
+from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.socket import OneSocket
 
 log = logging.getLogger("tailrace.platforms")
@@ -210,6 +210,7 @@ class SlackPlatform(BasePlatform):
             me = await self._who()
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, BOT_TOKEN) from exc
+        self._check_bot(me.bot_id)
         try:
             while await self._listen(inbox, me):
                 pass
@@ -254,10 +255,16 @@ class SlackPlatform(BasePlatform):
                 self._edit = msgspec.structs.replace(EDIT, command_mark=mark)
         return self._me
 
+    def _check_bot(self, bot_id: str | None) -> None:
+        """Slack takes a person's token too, and then speaks in that person's name. Raises `PlatformError`."""
+        if not bot_id:
+            raise PlatformError(f"{BOT_TOKEN} is a person's, not an app's", platform=self.name, permanent=True)
+
     async def check(self) -> str:
         token = BOT_TOKEN
         try:
             answer = await self._call("auth.test")
+            self._check_bot(answer.get("bot_id"))
             token = APP_TOKEN
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
@@ -270,10 +277,15 @@ class SlackPlatform(BasePlatform):
 
     def _error(self, error: Exception, token: str) -> PlatformError:
         """`token`: the one that the request was made with."""
-        code = code_of(error) if isinstance(error, SlackApiError) else ""
+        if not isinstance(error, SlackApiError):
+            return PlatformError(no_connection(error), platform=self.name)
+        code = code_of(error)
         if code in _BAD_TOKEN:
-            return PlatformError(f"{token} was refused ({code})", platform=self.name, permanent=True)
-        return PlatformError(code or no_connection(error), platform=self.name)
+            given, begins = (self._web.token or "", "xoxb-") if token == BOT_TOKEN else (self._app_token, "xapp-")
+            hint = "" if given.startswith(begins) else f": it does not begin with {begins}"
+            return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
+        host = urlsplit(self._web.base_url).netloc
+        return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

@@ -27,10 +27,15 @@ def code_of(error: SlackApiError) -> str:
     return str(data.get("error") or "") if isinstance(data, dict) else ""
 
 
+def status_of(error: SlackApiError) -> int:
+    """0 where none is told."""
+    return int(getattr(error.response, "status_code", 0) or getattr(error.response, "status", 0))
+
+
 def reply_to(error: SlackApiError, place: Place, *, markup: bool = True) -> AnyReply:
     """What became of the request that ended so. `markup`: the same can be asked for again without it."""
     code = code_of(error)
-    status: int = getattr(error.response, "status_code", 0) or getattr(error.response, "status", 0)
+    status = status_of(error)
     if status == 429 or code in _FLOOD:
         return Flood(_retry_after_s(error))
     if not code or status >= 500 or code in _UNCERTAIN:
