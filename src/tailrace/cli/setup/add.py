@@ -22,7 +22,7 @@ from typing import Any
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
-from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
+from tailrace.cli.setup.platform_questions import PLATFORMS, STREAM_THERE, OddAnswer, is_whole_by_default
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
@@ -232,8 +232,10 @@ class _Addition:
             kept = f"it must be there at each start, or as {variable}=… in {self._home / FILE_NAME}"
             sys.stderr.write(f"{variable} was found in the environment: {kept}\n")
         write_config(self._file, text)
-        load(os.environ)  # it must load
+        config = load(os.environ)  # it must load
         sys.stderr.write(f"wrote {self._file}\n")
+        if is_whole_by_default(config, self._name):
+            sys.stderr.write(f"answers appear whole: {STREAM_THERE}\n")
         if "allow" not in self._settings:
             sys.stderr.write(
                 "nobody is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"
