@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -104,6 +105,20 @@ async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: general.texts)
         assert general.whispers == []
+
+
+@driven
+async def test_while_it_ends_a_message_waits_for_the_next_process_and_nobody_connects_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeSlack() as slack:
+        async with running_gateway(tmp_path, (), settings_for(slack), env_for(slack)) as (gateway, _):
+            await slack.until(lambda: slack.connections == 1)
+            gateway.take_no_more()
+            await slack.write(slack.channel("D1"), "hello")
+            await asyncio.sleep(60)
+            assert (slack.connections, slack.acknowledged) == (1, [])
+        assert not any("connecting again" in said for said in caplog.messages)
 
 
 @driven
