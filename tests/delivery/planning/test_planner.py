@@ -390,6 +390,15 @@ def long_answer() -> str:
     return "\n".join(sections)
 
 
+def test_a_code_block_that_a_stream_cuts_ends_without_an_empty_line() -> None:
+    code = "```python\n" + "".join(f"line({number})\n" for number in range(60)) + "```"
+    stage = Stage(msgspec.structs.replace(NATIVE, limit=400))
+    stage.stream(answer(*(code[at : at + 7] for at in range(0, len(code), 7))))
+    assert len(stage.chat.texts) == 2
+    assert [shown for shown in stage.chat.texts if "\n\n" in shown] == []
+    assert all(shown.startswith("```python\nline(") and shown.endswith(")\n```") for shown in stage.chat.texts)
+
+
 LIMITS: list[tuple[str, int, Unit]] = [
     ("telegram", 4096, "utf16"),
     ("discord", 2000, "chars"),
