@@ -131,7 +131,7 @@ class Pastes:
 
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
-        key = (message.place.key, message.sender.id)
+        key = _of_sender(message)
         held = self._held.pop(key, None)
         whole = joined_message(held[0], message) if held is not None else message
         if not message.at_limit:
@@ -148,6 +148,13 @@ class Pastes:
         held = [message for message, _ in self._held.values()]
         self._held.clear()
         return held
+
+
+def _of_sender(message: MessageReceived) -> tuple[str, str]:
+    """A message that begins a thread of its own is in none yet: the next part of the paste begins another one."""
+    place = message.place
+    thread = place.thread if place.thread != message.message_id else ""
+    return msgspec.structs.replace(place, thread=thread).key, message.sender.id
 
 
 def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:

@@ -122,6 +122,18 @@ async def test_while_it_ends_a_message_waits_for_the_next_process_and_nobody_con
 
 
 @driven
+async def test_G89_a_paste_that_is_cut_is_one_question_though_each_part_could_have_a_thread(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("Read.")) as (slack, provider):
+        direct = slack.channel("D1")
+        first = await slack.write(direct, "x" * 4000)
+        await slack.write(direct, "the end")
+        await slack.until(lambda: direct.texts == ["Read."])
+        assert direct.answers[0].thread_ts == first
+        [request] = provider.requests
+        assert request.json()["messages"][-1]["content"] == "x" * 4000 + "\nthe end"
+
+
+@driven
 async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
     script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
     (tmp_path / "build").mkdir()
