@@ -24,6 +24,7 @@ from delivery.planning.played_plans import (
 from tailrace.delivery.planning.planner import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
+    AnyReply,
     Append,
     Capabilities,
     Close,
@@ -359,6 +360,18 @@ def test_an_append_whose_reply_was_lost_leaves_the_right_text(kind: type, done: 
     stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
     stage.stream(answer(*WORDS))
     assert stage.chat.texts == (TEXT,)
+
+
+@pytest.mark.parametrize("kind", [Append, Close])
+@pytest.mark.parametrize(
+    "reply", [MarkupRejected(), TooLong(), Refused("policy")], ids=lambda reply: type(reply).__name__
+)
+def test_a_piece_that_is_refused_leaves_one_message_with_the_right_text(kind: type, reply: AnyReply) -> None:
+    _, strike = once(reply, kind)
+    stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    [message] = stage.chat.visible
+    assert (message.text, message.streaming) == (TEXT, False)
 
 
 def test_tools_are_cards_where_the_stream_has_cards() -> None:

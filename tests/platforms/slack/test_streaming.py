@@ -70,6 +70,15 @@ async def test_tools_are_cards_of_the_stream() -> None:
 
 
 @driven
+async def test_a_stream_that_takes_a_piece_not_is_closed_and_completed_by_an_edit() -> None:
+    async with FakeSlack() as slack, question(slack) as (platform, general, place):
+        slack.fail("chat.appendStream", refusal("invalid_chunks"))
+        await show(platform, place, TEXT)
+        assert general.texts == [TEXT]
+        assert not general.answers[0].state.streaming
+
+
+@driven
 async def test_where_streams_are_not_to_be_had_edits_take_their_place() -> None:
     async with FakeSlack() as slack, question(slack) as (platform, general, place):
         slack.fail("chat.startStream", *[refusal("missing_scope")] * 50)
