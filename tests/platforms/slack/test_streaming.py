@@ -79,6 +79,15 @@ async def test_a_stream_that_takes_a_piece_not_is_closed_and_completed_by_an_edi
 
 
 @driven
+async def test_a_stream_that_cannot_be_closed_is_edited_once_slack_has_ended_it() -> None:
+    async with FakeSlack() as slack, question(slack) as (platform, general, place):
+        slack.fail("chat.stopStream", *[refusal("restricted_action")] * 5)
+        await show(platform, place, TEXT)
+        assert general.texts == [TEXT]
+        assert not general.answers[0].state.streaming
+
+
+@driven
 async def test_where_streams_are_not_to_be_had_edits_take_their_place() -> None:
     async with FakeSlack() as slack, question(slack) as (platform, general, place):
         slack.fail("chat.startStream", *[refusal("missing_scope")] * 50)
