@@ -299,7 +299,8 @@ class Planner:
 
     def _time_for(self, message: ChatMessage, now: float, *, final: bool) -> float:
         at = max(self._pace.free_at(now, final=final), message.not_before)
-        return at if final else max(at, self._updated_at + self._pace.interval(self._interval_s))
+        rewrite_s = self._capabilities.rewrite_interval_s if message.state == "posted" else 0.0
+        return at if final else max(at, self._updated_at + self._pace.interval(max(self._interval_s, rewrite_s)))
 
     # ── what a message should show ───────────────────────────────────────────────────────────────────────────
 

@@ -42,11 +42,11 @@ STREAM = port.Capabilities(
     cards=True,
     resend="look_up",
     edit_interval_s=1.0,
+    rewrite_interval_s=1.5,  # chat.update: fifty a minute
     windows=(port.Window(1, 1.0), port.Window(90, 60.0)),  # appendStream: a hundred a minute
     typing_s=100.0,  # Slack takes a status away after two minutes
     stream_lifetime_s=240.0,  # it ends streams after five
 )
-# chat.update: fifty a minute
 EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
