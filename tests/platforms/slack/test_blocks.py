@@ -45,3 +45,4 @@ def test_what_calls_nobody_stays_as_it_is(text: str) -> None:
 def test_the_text_of_a_notification_is_escaped() -> None:
     body = message_body(Send("k", "1 < 2 & <!channel>"))
     assert body["text"] == "1 &lt; 2 &amp; &lt;!channel&gt;"
+    assert len(message_body(Send("k", "&" * 12_000))["text"]) == 40_000

@@ -14,6 +14,7 @@ from tailrace.delivery import port
 
 MARK = "tailrace_message"  # the metadata by which a message of ours is found again
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
+_NOTIFIED = 8_000  # characters for notifications: escaped at most five times as many, the 40,000 that Slack takes
 _JOINER = "\u2060"  # a character without width
 # `<!channel>` calls everyone in the channel, `<!subteam^S1>` a group of people. A stream's pieces may cut it anywhere.
 _CALLS = ("channel", "here", "everyone", "group", "subteam")
@@ -34,7 +35,7 @@ def message_body(action: port.Send | port.Edit) -> dict[str, Any]:
         section = {"type": "rich_text_section", "elements": [{"type": "text", "text": action.text}]}
         block = {"type": "rich_text", "elements": [section]}
     blocks = [block, _actions(action.buttons)] if action.buttons else [block]
-    return {"blocks": blocks, "text": html.escape(action.text, quote=False)}
+    return {"blocks": blocks, "text": html.escape(action.text[:_NOTIFIED], quote=False)}
 
 
 def stream_body(text: str, cards: Sequence[port.Card]) -> dict[str, Any]:
