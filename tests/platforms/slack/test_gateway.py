@@ -187,6 +187,24 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
 
 
 @driven
+async def test_the_slash_command_stops_what_it_has_asked_and_marks_each_thread_that_it_stops(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.5)
+    async with served(tmp_path, slow, slow) as (slack, _):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "what is a mill?")
+        await slack.until(lambda: len(general.texts) == 1)
+        asked = await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: len(general.texts) == 2)
+        await slack.command(general, "/tailrace", "stop")
+        stopped = "⏹ Stopped."
+        await slack.until(lambda: general.texts.count(stopped) == 2)
+        assert {answer.thread_ts for answer in general.answers if answer.text == stopped} == {"", asked}
+        await slack.command(general, "/tailrace", "status")
+        await slack.until(lambda: "- running: nothing" in general.texts[-1])
+        assert not any("▌" in text or text.endswith("word59") for text in general.texts)
+
+
+@driven
 async def test_a_command_outside_of_threads_finds_an_answer_behind_many_of_others(tmp_path: Path) -> None:
     slow = Scenario(reply=reply(TEXT), pace_s=0.5)
     async with FakeSlack() as slack, FaultyProvider([slow]) as provider:

@@ -45,6 +45,7 @@ from tailrace.ports import Run, RunState
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
 _UNFINISHED: tuple[RunState, ...] = ("pending", "running")
+STOPPED = "⏹ Stopped."
 HELP = """\
 /new begins a new conversation
 /stop stops the answer under way
@@ -317,7 +318,8 @@ class Conversations:
         return found
 
     async def _running(self, place: Place, sender: Sender) -> list[Run]:
-        """What runs in the conversation. Outside of the threads of a chat: what this person asked for in any."""
+        """What runs in the conversation. Outside of the threads of a chat: what this person asked for there or in any
+        of them."""
         if not self._is_whole_chat(place):
             session = await self._session(place)
             return await self._app.journal.runs(session=session, kind=TURN_KIND, states=_UNFINISHED)
@@ -329,16 +331,19 @@ class Conversations:
             found += [
                 run
                 for run in page
-                if run.new.session.startswith(within) and run.new.input.get("requester") == requester
+                if f"{run.new.session}:".startswith(within) and run.new.input.get("requester") == requester
             ]
         return found
 
-    async def _stop(self, place: Place, sender: Sender) -> list[str]:
-        """The runs that there were to stop."""
-        running = [run.id for run in await self._running(place, sender)]
-        for run_id in running:
-            await self._app.agents.stop(run_id, by=self._requester(sender))
-        return running
+    async def _stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
+        """The runs that there were to stop. With the `key` of a command each thread is told, where it is about all."""
+        running = await self._running(place, sender)
+        for run in running:
+            await self._app.agents.stop(run.id, by=self._requester(sender))
+            thread = run.new.session.removeprefix(place.key).partition("#")[0].removeprefix(":")
+            if key and thread and self._is_whole_chat(place):
+                self._say(replace(place, thread=thread), STOPPED, f"{key}.{run.id}", below=[run.id])
+        return [run.id for run in running]
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -356,8 +361,8 @@ class Conversations:
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
                 return
             case "stop":
-                stopped = await self._stop(place, sender)
-                text = "⏹ Stopped." if stopped else "Nothing is running."
+                stopped = await self._stop(place, sender, key)
+                text = STOPPED if stopped else "Nothing is running."
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":
