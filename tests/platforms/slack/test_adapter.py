@@ -339,6 +339,19 @@ def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: s
 
 
 @driven
+async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        payload = {"command": "/tailrace", "text": "why?", "channel_id": "C1", "user_id": "U9", "trigger_id": "1"}
+        for _ in range(2):
+            await slack.deliver("slash_commands", payload)
+        first, again = await inbox.wait_for(2)
+        assert first == again
+        [shown] = general.answers
+        assert (shown.text, first.place.thread) == ("U9: why?", shown.ts)
+
+
+@driven
 async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
     async with FakeSlack() as slack, listening(slack) as (platform, inbox):
         await slack.write(slack.channel("D1"), "what is it?", files={"cat.png": b"a cat", "notes.txt": b"some notes"})

@@ -187,18 +187,46 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
 
 
 @driven
+async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A secret."), reply("A mill.")) as (slack, provider):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "keep it **secret**")
+        await slack.until(lambda: "A secret." in general.texts)
+        await slack.command(general, "/tailrace", "what is a mill?", user="U8")
+        await slack.until(lambda: "A mill." in general.texts)
+        shown = [(answer.text, answer.thread_ts, answer.state.markup) for answer in general.answers]
+        first, _, second, _ = (answer.ts for answer in general.answers)
+        assert shown == [
+            ("name of U7: keep it **secret**", "", False),
+            ("A secret.", first, True),
+            ("name of U8: what is a mill?", "", False),
+            ("A mill.", second, True),
+        ]
+        told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
+        assert told == ["what is a mill?"]
+
+
+@driven
+async def test_a_stranger_to_whom_nothing_is_answered_has_no_question_shown(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, _):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "what is a mill?", user="U9")
+        await slack.until(lambda: slack.acknowledged)
+        assert general.texts == []
+
+
+@driven
 async def test_the_slash_command_stops_what_it_has_asked_and_marks_each_thread_that_it_stops(tmp_path: Path) -> None:
     slow = Scenario(reply=reply(TEXT), pace_s=0.5)
     async with served(tmp_path, slow, slow) as (slack, _):
         general = slack.channel("C1")
         await slack.command(general, "/tailrace", "what is a mill?")
-        await slack.until(lambda: len(general.texts) == 1)
         asked = await slack.write(general, "<@U0BOT> hello")
-        await slack.until(lambda: len(general.texts) == 2)
+        await slack.until(lambda: sum(text.startswith("word0") for text in general.texts) == 2)
         await slack.command(general, "/tailrace", "stop")
-        stopped = "⏹ Stopped."
-        await slack.until(lambda: general.texts.count(stopped) == 2)
-        assert {answer.thread_ts for answer in general.answers if answer.text == stopped} == {"", asked}
+        await slack.until(lambda: general.texts.count("⏹ Stopped.") == 3)
+        threads = {answer.thread_ts for answer in general.answers if answer.text == "⏹ Stopped."}
+        assert threads == {"", asked, general.answers[0].ts}
         await slack.command(general, "/tailrace", "status")
         await slack.until(lambda: "- running: nothing" in general.texts[-1])
         assert not any("▌" in text or text.endswith("word59") for text in general.texts)

@@ -24,7 +24,7 @@ from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
-from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
+from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.socket import OneSocket
 
@@ -53,7 +53,7 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-_MAX_RESPONSE_URLS = 256
+_MAX_REMEMBERED = 256  # commands
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -70,6 +70,7 @@ class SlackPlatform(BasePlatform):
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
         self._response_urls: dict[str, str] = {}  # by channel: where the newest command there can be answered
+        self._shown_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -228,7 +229,14 @@ class SlackPlatform(BasePlatform):
             while (envelope := await socket.next_envelope()) is not None:
                 if envelope.type == "slash_commands" and (url := envelope.payload.get("response_url")):
                     self._keep_response_url(str(envelope.payload.get("channel_id")), str(url))
-                if (update := parse_envelope(envelope.type, envelope.payload, me)) is not None:
+                update = parse_envelope(envelope.type, envelope.payload, me)
+                if (
+                    isinstance(update, port.MessageReceived)
+                    and is_bare_question(update)
+                    and await inbox.serves(update.sender)
+                ):
+                    update = await self._with_thread(update)
+                if update is not None:
                     await inbox.put(update)
                 await socket.confirm(envelope)
             return socket.is_replaced
@@ -236,9 +244,23 @@ class SlackPlatform(BasePlatform):
             await socket.finish()
 
     def _keep_response_url(self, channel: str, url: str) -> None:
-        self._response_urls[channel] = url
-        if len(self._response_urls) > _MAX_RESPONSE_URLS:
-            self._response_urls.pop(next(iter(self._response_urls)))
+        _remember(self._response_urls, channel, url)
+
+    async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
+        """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
+        a conversation of its own as any other. None where nothing can be written: the person was told."""
+        ts = self._shown_questions.get(question.update_id, "")
+        if not ts:
+            shown = port.Send(question.update_id, shown_question(question), markup=False)
+            match await self.perform(question.place, shown):
+                case port.Sent(message_id=ts):
+                    _remember(self._shown_questions, question.update_id, ts)
+                case port.Gone(what="chat"):
+                    return None
+                case _:
+                    return question
+        place = msgspec.structs.replace(question.place, thread=ts)
+        return msgspec.structs.replace(question, place=place, message_id=ts)
 
     async def _who(self) -> BotAccount:
         if self._me is None:
@@ -286,6 +308,12 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
+
+
+def _remember(known: dict[str, str], key: str, value: str) -> None:
+    known[key] = value
+    if len(known) > _MAX_REMEMBERED:
+        known.pop(next(iter(known)))
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

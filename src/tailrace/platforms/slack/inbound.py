@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.inbound import with_command_mark
+from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
@@ -100,6 +100,15 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
         text=asked if asked.strip("/") else "/help",
         addressed=True,
     )
+
+
+def is_bare_question(message: MessageReceived) -> bool:
+    """Whether it is a question that stands nowhere in Slack: what follows a slash command and is no command."""
+    return not (message.place.thread or command_in(message.text) or command_meant(message.text))
+
+
+def shown_question(message: MessageReceived) -> str:
+    return f"{message.sender.name or message.sender.id}: {message.text}"
 
 
 def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:
