@@ -207,6 +207,16 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
 
 
 @driven
+async def test_a_mistyped_slash_command_is_told_in_a_channel_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, provider):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "stpo")
+        await slack.until(lambda: general.texts)
+        assert general.texts == ["There is no such command. Did you mean /tailrace stop? See /tailrace help."]
+        assert provider.requests == []
+
+
+@driven
 async def test_a_stranger_to_whom_nothing_is_answered_has_no_question_shown(tmp_path: Path) -> None:
     async with served(tmp_path) as (slack, _):
         general = slack.channel("C1")

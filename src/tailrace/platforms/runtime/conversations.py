@@ -179,7 +179,8 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._command(message, command)
             return
-        if place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
+        to_us_alone = place.kind == "private" or self._is_whole_chat(place)
+        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
