@@ -108,12 +108,14 @@ class _Addition:
                 self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…", key)
         if self._name == "matrix":
             self._check_ids([str(self._settings["user"])])
-        for key, variable in self._wanted_secrets(config).items():
-            named = str(self._settings.get(key, variable))
-            if named != variable or self._name == "matrix":
+        wanted = self._wanted_secrets(config)
+        names = {key: str(self._settings.get(key, variable)) for key, variable in wanted.items()}
+        missing = [named for named in names.values() if config.secret(named) is None]
+        for key, named in names.items():
+            if named != wanted[key] or self._name == "matrix":
                 self._settings[key] = named
-            if config.secret(named) is None:
-                self._secrets[named] = self._secret(named)
+            if named in missing:
+                self._secrets[named] = self._secret(named, missing)
             elif named not in read_env_file(self._home / FILE_NAME):
                 self._exported.append(named)
 
@@ -142,11 +144,11 @@ class _Addition:
 
         return self._until_usable(typed_line, key, f"{self._name} needs {option}")
 
-    def _secret(self, variable: str) -> str:
+    def _secret(self, variable: str, missing: list[str]) -> str:
         if not self._asking:
             by_default = variable in self._questions.secrets.values()
             others = "".join(f", or {other}," for other in self._questions.instead.values() if by_default)
-            raise OddAnswer(f"{self._name} needs {variable}{others} in the environment")
+            raise OddAnswer(f"{self._name} needs {' and '.join(missing)}{others} in the environment")
         key = next((key for key, usual in self._questions.secrets.items() if usual == variable), variable)
         prompt = f"{variable} (it is not shown): "
         return self._until_usable(
