@@ -17,12 +17,13 @@ from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
-from tailrace.delivery.text.markup import discord_markdown, slack_markdown, whatsapp_markup
+from tailrace.delivery.text.markup import discord_markdown, whatsapp_markup
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
+from tailrace.platforms.slack.blocks import without_calls
 from tailrace.ports import NewRun
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.testing.platforms.base import MemoryPlatform
@@ -114,7 +115,7 @@ def main() -> list[Table]:
     for name, write in (
         ("telegram", telegram_text),
         ("discord", discord_markdown),
-        ("slack", slack_markdown),
+        ("slack", without_calls),
         ("matrix", matrix_html),
         ("whatsapp", whatsapp_markup),
     ):

@@ -156,7 +156,10 @@ class Pastes:
 
 
 def _of_sender(message: MessageReceived) -> tuple[str, str]:
-    return message.place.key, message.sender.id
+    """A message that begins a thread of its own is in none yet: the next part of the paste begins another one."""
+    place = message.place
+    thread = place.thread if place.thread != message.message_id else ""
+    return msgspec.structs.replace(place, thread=thread).key, message.sender.id
 
 
 def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:

@@ -73,6 +73,7 @@ class Capabilities(Value):
     cards: bool = False  # a native stream shows tools as cards of their own
     resend: Resend = "never"  # what to do about a send without a reply; see `Send` and `LookUp`
     edit_interval_s: float = 1.5  # between updates of a growing text; the config may set another
+    rewrite_interval_s: float = 0.0  # at least, between edits, where they are fewer than additions to a native stream
     windows: tuple[Window, ...] = (Window(1, 1.0),)  # the rate limits of one chat: all of them apply
     typing_s: float | None = None  # how long a typing indicator lasts; None: there is none
     stream_lifetime_s: float | None = None  # a native stream is replaced by the next message before this age

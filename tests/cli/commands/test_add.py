@@ -140,6 +140,7 @@ async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     ("args", "error"),
     [
         (("telegram",), "telegram needs TELEGRAM_BOT_TOKEN in the environment"),
+        (("slack",), "slack needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN in the environment"),
         (("matrix", "--set", "user=@b:x"), "matrix needs --set homeserver=…"),
         (("telegram", "--set", "colour=red"), "--set colour=red: expected KEY=VALUE with a key of docs/platforms"),
         (("discord",), "platforms.discord is in the config already"),
@@ -178,6 +179,15 @@ async def test_a_token_of_the_environment_is_said_to_be_kept_nowhere(tmp_path: P
         code, said = await add(tmp_path, *args, TELEGRAM_BOT_TOKEN=telegram.token)
     assert code == 0
     assert f"or as TELEGRAM_BOT_TOKEN=… in {tmp_path / 'env'}\n" in said
+
+
+@pytest.mark.parametrize("streaming", ["", "streaming: {enabled: true}\n", "streaming: {telegram: false}\n"])
+async def test_that_answers_appear_whole_is_said_unless_the_config_says(tmp_path: Path, streaming: str) -> None:
+    (tmp_path / "config.yaml").write_text(streaming, encoding="utf-8")
+    async with FakeTelegram() as telegram:
+        args = ("telegram", "--set", f"base_url={telegram.url}", "--allow", "7")
+        _, said = await add(tmp_path, *args, TELEGRAM_BOT_TOKEN=telegram.token)
+    assert ("answers appear whole: streaming: {enabled: true} in the config" in said) == (not streaming)
 
 
 async def test_what_is_left_to_do_at_meta_is_said(tmp_path: Path) -> None:

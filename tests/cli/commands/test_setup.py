@@ -426,6 +426,23 @@ async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: Fa
     assert finding.advice == "is the token valid? see docs/platforms/telegram.md"
 
 
+@pytest.mark.parametrize(
+    ("name", "streaming", "is_told"),
+    [
+        ("slack", {}, True),
+        ("slack", {"enabled": True}, False),
+        ("slack", {"slack": False}, False),
+        ("whatsapp", {}, False),
+    ],
+)
+async def test_doctor_says_that_a_chat_could_stream(
+    patient: Patient, name: str, streaming: dict[str, bool], is_told: bool
+) -> None:
+    patient.write(platforms={name: {"enabled": True, "allow": ["*"]}}, streaming=streaming)
+    said = [finding.what async for finding in findings(offline=True) if "answers appear whole" in finding.what]
+    assert said == ([f"platforms.{name}: answers appear whole"] if is_told else [])
+
+
 async def test_doctor_names_the_store_its_format_and_the_bus(patient: Patient, server: FaultyProvider) -> None:
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
     database = patient.home / "tailrace.db"

@@ -24,6 +24,7 @@ from delivery.planning.played_plans import (
 from tailrace.delivery.planning.planner import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
+    AnyReply,
     Append,
     Capabilities,
     Close,
@@ -361,6 +362,18 @@ def test_an_append_whose_reply_was_lost_leaves_the_right_text(kind: type, done: 
     assert stage.chat.texts == (TEXT,)
 
 
+@pytest.mark.parametrize("kind", [Append, Close])
+@pytest.mark.parametrize(
+    "reply", [MarkupRejected(), TooLong(), Refused("policy")], ids=lambda reply: type(reply).__name__
+)
+def test_a_piece_that_is_refused_leaves_one_message_with_the_right_text(kind: type, reply: AnyReply) -> None:
+    _, strike = once(reply, kind)
+    stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    [message] = stage.chat.visible
+    assert (message.text, message.streaming) == (TEXT, False)
+
+
 def test_tools_are_cards_where_the_stream_has_cards() -> None:
     stage = Stage(NATIVE)
     stage.stream(
@@ -388,6 +401,15 @@ def long_answer() -> str:
             f"- [link w{next(number)}](https://example.org/a_(b))\n",
         ]
     return "\n".join(sections)
+
+
+def test_a_code_block_that_a_stream_cuts_ends_without_an_empty_line() -> None:
+    code = "```python\n" + "".join(f"line({number})\n" for number in range(60)) + "```"
+    stage = Stage(msgspec.structs.replace(NATIVE, limit=400))
+    stage.stream(answer(*(code[at : at + 7] for at in range(0, len(code), 7))))
+    assert len(stage.chat.texts) == 2
+    assert [shown for shown in stage.chat.texts if "\n\n" in shown] == []
+    assert all(shown.startswith("```python\nline(") and shown.endswith(")\n```") for shown in stage.chat.texts)
 
 
 LIMITS: list[tuple[str, int, Unit]] = [

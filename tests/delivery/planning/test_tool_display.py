@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from delivery.planning.played_plans import EDITING, Stage, answer, numbered
+import pytest
+
+from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbered
+from tailrace.delivery.port import Capabilities
 from tailrace.events import (
     AnyEvent,
     GatewayNotice,
@@ -13,8 +16,9 @@ from tailrace.events import (
 )
 
 
-def test_tools_are_shown_in_full_where_the_chat_wants_it() -> None:
-    stage = Stage(EDITING, chrome="verbose")
+@pytest.mark.parametrize("platform", [EDITING, NATIVE], ids=["edits", "a stream with cards"])
+def test_tools_are_shown_in_full_where_the_chat_wants_it(platform: Capabilities) -> None:
+    stage = Stage(platform, chrome="verbose")
     begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
     progress = GatewayNotice("tool_progress", "half done", {"tool_name": "terminal"})
     stage.feed(numbered([RunStarted("agent"), begun, progress]))

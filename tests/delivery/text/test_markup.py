@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -18,7 +17,6 @@ from tailrace.delivery.text.markup import (
     discord_literal,
     discord_markdown,
     plain_text,
-    slack_markdown,
     whatsapp_markup,
 )
 from tailrace.delivery.text.markup_matrix import matrix_html
@@ -117,8 +115,8 @@ def test_plain_text_has_no_marks() -> None:
     )
 
 
-@pytest.mark.parametrize("write", [discord_markdown, slack_markdown])
-def test_discord_and_slack_read_markdown_themselves_but_for_tables(write: Callable[[str], str]) -> None:
+def test_discord_reads_markdown_itself_but_for_tables() -> None:
+    write = discord_markdown
     assert write(SAMPLE) == SAMPLE
     table = "| a | b |\n|---|---|\n| 1 | 漢字 |"
     assert write(f"x\n{table}\ny") == "x\n```\na  b\n-  ----\n1  漢字\n```\ny"
@@ -172,7 +170,7 @@ def test_html_from_the_model_stays_text() -> None:
 @given(text=texts)
 @settings(max_examples=300)
 def test_nothing_that_a_model_writes_makes_a_writer_fail(text: str) -> None:
-    for write in (discord_markdown, slack_markdown, whatsapp_markup, plain_text, matrix_html, telegram_text):
+    for write in (discord_markdown, whatsapp_markup, plain_text, matrix_html, telegram_text):
         write(text)
         write(balance(text, " ▌"))
 

@@ -558,3 +558,15 @@ async def test_while_it_ends_no_new_work_is_taken(tmp_path: Path) -> None:
             refused = True
         assert refused
         assert len(await here.runs()) == 1
+
+
+@driven
+async def test_while_it_ends_a_button_lets_the_answer_end_that_waits_for_it(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        question = next(message for message in here.chat.visible if message.buttons)
+        here.gateway.take_no_more()
+        await here.press(question.buttons[0].value)
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == "Done."

@@ -42,7 +42,7 @@ from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, Slac
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.platforms.slack_channels import SlackChannel
 
@@ -109,7 +109,7 @@ async def test_a_message_is_sent_edited_and_deleted_with_buttons_coming_and_goin
         assert await platform.perform(place, Edit(reply.message_id, "Done.")) == Accepted()
         first, then = general.answers[0].states
         assert (first.text, first.buttons) == (
-            "**Run it?**\n\n```\na\n-\n1\n```",
+            "**Run it?**\n\n| a |\n|---|\n| 1 |",
             (("Approve once", "a:once"), ("Deny", "a:deny")),
         )
         assert (then.text, then.buttons) == ("Done.", ())
@@ -339,6 +339,19 @@ def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: s
 
 
 @driven
+async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        payload = {"command": "/tailrace", "text": "why?", "channel_id": "C1", "user_id": "U9", "trigger_id": "1"}
+        for _ in range(2):
+            await slack.deliver("slash_commands", payload)
+        first, again = await inbox.wait_for(2)
+        assert first == again
+        [shown] = general.answers
+        assert (shown.text, first.place.thread) == ("U9: why?", shown.ts)
+
+
+@driven
 async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
     async with FakeSlack() as slack, listening(slack) as (platform, inbox):
         await slack.write(slack.channel("D1"), "what is it?", files={"cat.png": b"a cat", "notes.txt": b"some notes"})
@@ -370,24 +383,43 @@ async def test_the_token_is_shown_to_no_other_host() -> None:
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("how", ["asked", "closed"])
-def test_a_socket_that_ends_is_replaced_and_what_was_said_meanwhile_arrives(how: str) -> None:
-    @driven
-    async def ask() -> None:
-        async with FakeSlack() as slack, listening(slack) as (_, inbox):
-            direct = slack.channel("D1")
-            await slack.write(direct, "one")
-            await slack.until(lambda: len(slack.acknowledged) == 1)
-            if how == "asked":
-                await slack.ask_to_reconnect()
-            else:
-                await slack.close_sockets()
-            await slack.until(lambda: slack.connections == 2)
-            await slack.write(direct, "two")
-            await slack.until(lambda: len(slack.acknowledged) == 2)
-            assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == ["one", "two"]
+@driven
+async def test_a_socket_that_slack_wants_replaced_is_and_what_was_said_meanwhile_arrives() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        direct = slack.channel("D1")
+        await slack.write(direct, "one")
+        await slack.until(lambda: len(slack.acknowledged) == 1)
+        await slack.ask_to_reconnect()
+        await slack.until(lambda: slack.connections == 2)
+        await slack.write(direct, "two")
+        await slack.until(lambda: len(slack.acknowledged) == 2)
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == ["one", "two"]
 
-    ask()
+
+@driven
+async def test_a_connection_that_is_lost_is_said_and_what_was_said_meanwhile_arrives() -> None:
+    async with FakeSlack() as slack:
+        platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url)
+        first = CollectingInbox()
+        run = asyncio.ensure_future(platform.run(first))
+        await first.wait_connected()
+        await slack.close_sockets()
+        with pytest.raises(PlatformError, match="the connection was lost") as lost:
+            await run
+        assert not lost.value.permanent
+        ts = await slack.write(slack.channel("D1"), "meanwhile")
+        async with running(platform) as inbox:
+            assert [update.update_id for update in await inbox.wait_for(1)] == [f"D1:{ts}"]
+
+
+@driven
+async def test_a_socket_that_is_not_to_be_had_is_said_without_its_ticket() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        nowhere = json_fault(200, {"ok": True, "url": "ws://127.0.0.1:1/link?ticket=secret"})
+        slack.fail("apps.connections.open", nowhere)
+        with pytest.raises(PlatformError, match=r"no connection: 127\.0\.0\.1:1 does not answer") as said:
+            await platform.run(CollectingInbox())
+        assert "secret" not in str(said.value)
 
 
 @driven
@@ -417,3 +449,39 @@ async def test_wrong_tokens_are_permanent_and_never_shown() -> None:
             await platform.close()
         async with app(slack) as platform:
             assert await platform.check() == "tailrace in Testers"
+
+
+@driven
+async def test_what_is_no_token_of_that_kind_is_said_and_never_shown() -> None:
+    async with FakeSlack() as slack:
+        swapped = SlackPlatform(slack.app_token, slack.token, base_url=slack.api_url)
+        for attempt in (swapped.run(CollectingInbox()), swapped.check()):
+            with pytest.raises(
+                PlatformError, match=r"the bot token was refused \(invalid_auth\): it does not begin"
+            ) as said:
+                await attempt
+            assert "for-tests" not in str(said.value)
+        await swapped.close()
+        half = SlackPlatform(slack.token, slack.token, base_url=slack.api_url)
+        with pytest.raises(PlatformError, match=r"app-level token .* does not begin with xapp-"):
+            await half.run(CollectingInbox())
+        await half.close()
+
+
+@driven
+async def test_a_persons_token_is_not_taken_for_the_bots() -> None:
+    person = json_fault(200, {"ok": True, "user_id": "U7", "team_id": "T0TEAM", "user": "ada", "team": "Testers"})
+    async with FakeSlack() as slack, app(slack) as platform:
+        slack.fail("auth.test", person, person)
+        for attempt in (platform.check(), platform.run(CollectingInbox())):
+            with pytest.raises(PlatformError, match="the bot token is a person's") as said:
+                await attempt
+            assert said.value.permanent
+
+
+@driven
+async def test_who_answers_in_slacks_place_is_named_with_its_status() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        slack.fail("auth.test", bad_gateway())
+        with pytest.raises(PlatformError, match=r"127\.0\.0\.1:\d+ answered 502, and not as Slack does$"):
+            await platform.check()

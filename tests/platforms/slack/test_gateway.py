@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
@@ -50,6 +53,84 @@ async def test_a_question_is_answered_live_in_its_thread_and_G88_once(tmp_path: 
         assert general.texts == [TEXT, "A second answer."]
         assert {answer.thread_ts for answer in general.answers} == {first}
         assert len(provider.requests) == 2
+
+
+@driven
+async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_again(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider() as provider:
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await slack.until(lambda: slack.connections == 1)
+            slack.app_token = "xapp-new"
+            await slack.close_sockets()
+            await slack.until(lambda: len(slack.called("apps.connections.open")) == 3, 600)
+            assert app.degraded == {"slack": "the app-level token was refused (invalid_auth)"}
+            slack.app_token = FakeSlack.app_token
+            await slack.until(lambda: slack.connections == 2, 600)
+            await slack.write(slack.channel("D1"), "/status")
+            await slack.until(lambda: slack.channel("D1").texts, 600)
+            assert app.degraded == {}
+
+
+@driven
+async def test_in_a_thread_commands_are_named_as_slack_lets_one_type_them(tmp_path: Path) -> None:
+    async with served(tmp_path, reply(call("terminal", {"command": "rm -rf build"})), reply("It stays.")) as (slack, _):
+        direct = slack.channel("D1")
+        asked = await slack.write(direct, "clean up")
+        await slack.until(lambda: direct.answers and direct.answers[0].buttons)
+        await slack.write(direct, "yes", thread=asked)
+        hint = "A question is open: answer it with @tailrace /approve or @tailrace /deny. See @tailrace /help."
+        await slack.until(lambda: hint in direct.texts)
+        await slack.write(direct, "<@U0BOT> /help", thread=asked)
+        await slack.until(lambda: any(text.startswith("@tailrace /new begins") for text in direct.texts))
+        await slack.write(direct, "<@U0BOT> /deny", thread=asked)
+        await slack.until(lambda: "It stays." in direct.texts)
+
+
+@driven
+async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, reply(TEXT)) as (slack, _):
+        general = slack.channel("C1")
+        general.joined = False
+        for typed in ("help", "what is a mill?"):
+            await slack.command(general, "/tailrace", typed)
+            await slack.until(lambda: general.whispers)
+            told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
+            assert general.whispers == [told]
+            general.whispers.clear()
+        assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
+        general.joined = True
+        await slack.command(general, "/tailrace", "help")
+        await slack.until(lambda: general.texts)
+        assert general.whispers == []
+
+
+@driven
+async def test_while_it_ends_a_message_waits_for_the_next_process_and_nobody_connects_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeSlack() as slack:
+        async with running_gateway(tmp_path, (), settings_for(slack), env_for(slack)) as (gateway, _):
+            await slack.until(lambda: slack.connections == 1)
+            gateway.take_no_more()
+            await slack.write(slack.channel("D1"), "hello")
+            await asyncio.sleep(60)
+            assert (slack.connections, slack.acknowledged) == (1, [])
+        assert not any("connecting again" in said for said in caplog.messages)
+
+
+@driven
+async def test_G89_a_paste_that_is_cut_is_one_question_though_each_part_could_have_a_thread(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("Read.")) as (slack, provider):
+        direct = slack.channel("D1")
+        first = await slack.write(direct, "x" * 4000)
+        await slack.write(direct, "the end")
+        await slack.until(lambda: direct.texts == ["Read."])
+        assert direct.answers[0].thread_ts == first
+        [request] = provider.requests
+        assert request.json()["messages"][-1]["content"] == "x" * 4000 + "\nthe end"
 
 
 @driven
@@ -103,6 +184,62 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
         assert not any(text.endswith("word59") for text in general.texts)
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: any("/tailrace stop stops the answer" in text for text in general.texts))
+
+
+@driven
+async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A secret."), reply("A mill.")) as (slack, provider):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "keep it **secret**")
+        await slack.until(lambda: "A secret." in general.texts)
+        await slack.command(general, "/tailrace", "what is a mill?", user="U8")
+        await slack.until(lambda: "A mill." in general.texts)
+        shown = [(answer.text, answer.thread_ts, answer.state.markup) for answer in general.answers]
+        first, _, second, _ = (answer.ts for answer in general.answers)
+        assert shown == [
+            ("name of U7: keep it **secret**", "", False),
+            ("A secret.", first, True),
+            ("name of U8: what is a mill?", "", False),
+            ("A mill.", second, True),
+        ]
+        told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
+        assert told == ["what is a mill?"]
+
+
+@driven
+async def test_a_mistyped_slash_command_is_told_in_a_channel_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, provider):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "stpo")
+        await slack.until(lambda: general.texts)
+        assert general.texts == ["There is no such command. Did you mean /tailrace stop? See /tailrace help."]
+        assert provider.requests == []
+
+
+@driven
+async def test_a_stranger_to_whom_nothing_is_answered_has_no_question_shown(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, _):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "what is a mill?", user="U9")
+        await slack.until(lambda: slack.acknowledged)
+        assert general.texts == []
+
+
+@driven
+async def test_the_slash_command_stops_what_it_has_asked_and_marks_each_thread_that_it_stops(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.5)
+    async with served(tmp_path, slow, slow) as (slack, _):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "what is a mill?")
+        asked = await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: sum(text.startswith("word0") for text in general.texts) == 2)
+        await slack.command(general, "/tailrace", "stop")
+        await slack.until(lambda: general.texts.count("⏹ Stopped.") == 3)
+        threads = {answer.thread_ts for answer in general.answers if answer.text == "⏹ Stopped."}
+        assert threads == {"", asked, general.answers[0].ts}
+        await slack.command(general, "/tailrace", "status")
+        await slack.until(lambda: "- running: nothing" in general.texts[-1])
+        assert not any("▌" in text or text.endswith("word59") for text in general.texts)
 
 
 @driven

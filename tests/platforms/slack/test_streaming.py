@@ -70,10 +70,28 @@ async def test_tools_are_cards_of_the_stream() -> None:
 
 
 @driven
-async def test_where_streams_are_not_to_be_had_edits_take_their_place() -> None:
+async def test_a_stream_that_takes_a_piece_not_is_closed_and_completed_by_an_edit() -> None:
+    async with FakeSlack() as slack, question(slack) as (platform, general, place):
+        slack.fail("chat.appendStream", refusal("invalid_chunks"))
+        await show(platform, place, TEXT)
+        assert general.texts == [TEXT]
+        assert not general.answers[0].state.streaming
+
+
+@driven
+async def test_a_stream_that_cannot_be_closed_is_edited_once_slack_has_ended_it() -> None:
+    async with FakeSlack() as slack, question(slack) as (platform, general, place):
+        slack.fail("chat.stopStream", *[refusal("restricted_action")] * 5)
+        await show(platform, place, TEXT)
+        assert general.texts == [TEXT]
+        assert not general.answers[0].state.streaming
+
+
+@driven
+async def test_where_streams_are_not_to_be_had_edits_take_their_place_within_their_own_limit() -> None:
     async with FakeSlack() as slack, question(slack) as (platform, general, place):
         slack.fail("chat.startStream", *[refusal("missing_scope")] * 50)
-        await show(platform, place, TEXT, pace_s=0.3)
+        await show(platform, place, TEXT, pace_s=1.0)
         [message] = general.answers
         assert message.text == TEXT
         assert len(message.states) > 5

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
-from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
+from tailrace.cli.setup.platform_questions import PLATFORMS, STREAM_THERE, OddAnswer, is_whole_by_default
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
@@ -110,12 +110,14 @@ class _Addition:
                 self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…", key)
         if self._name == "matrix":
             self._check_ids([str(self._settings["user"])])
-        for key, variable in self._wanted_secrets(config).items():
-            named = str(self._settings.get(key, variable))
-            if named != variable or self._name == "matrix":
+        wanted = self._wanted_secrets(config)
+        names = {key: str(self._settings.get(key, variable)) for key, variable in wanted.items()}
+        missing = [named for named in names.values() if config.secret(named) is None]
+        for key, named in names.items():
+            if named != wanted[key] or self._name == "matrix":
                 self._settings[key] = named
-            if config.secret(named) is None:
-                self._secrets[named] = self._secret(named)
+            if named in missing:
+                self._secrets[named] = self._secret(named, missing)
             elif named not in read_env_file(self._home / FILE_NAME):
                 self._exported.append(named)
 
@@ -144,11 +146,11 @@ class _Addition:
 
         return self._until_usable(typed_line, key, f"{self._name} needs {option}")
 
-    def _secret(self, variable: str) -> str:
+    def _secret(self, variable: str, missing: list[str]) -> str:
         if not self._asking:
             by_default = variable in self._questions.secrets.values()
             others = "".join(f", or {other}," for other in self._questions.instead.values() if by_default)
-            raise OddAnswer(f"{self._name} needs {variable}{others} in the environment")
+            raise OddAnswer(f"{self._name} needs {' and '.join(missing)}{others} in the environment")
         key = next((key for key, usual in self._questions.secrets.items() if usual == variable), variable)
         prompt = f"{variable} (it is not shown): "
         return self._until_usable(
@@ -235,8 +237,10 @@ class _Addition:
             kept = f"it must be there at each start, or as {variable}=… in {self._home / FILE_NAME}"
             sys.stderr.write(f"{variable} was found in the environment: {kept}\n")
         write_config(self._file, text)
-        load(os.environ)  # it must load
+        config = load(os.environ)  # it must load
         sys.stderr.write(f"wrote {self._file}\n")
+        if is_whole_by_default(config, self._name):
+            sys.stderr.write(f"answers appear whole: {STREAM_THERE}\n")
         if "allow" not in self._settings:
             sys.stderr.write(
                 "nobody is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"

@@ -26,6 +26,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.setup.platform_questions import STREAM_THERE, is_whole_by_default
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.load import Config, load
@@ -269,6 +270,8 @@ def _secrets(config: Config) -> Iterator[Finding]:
         if not settings.allow:
             yield Finding("note", f"platforms.{name} serves no user", f"platforms.{name}.allow: [your id]")
         yield from _odd_users(name, settings.allow)
+        if is_whole_by_default(config, name):
+            yield Finding("note", f"platforms.{name}: answers appear whole", STREAM_THERE)
     for name, provider in config.providers.items():
         if provider.key_env and config.secret(provider.key_env) is None:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")

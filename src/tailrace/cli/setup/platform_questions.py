@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.cli.setup.user_ids import odd_users
+from tailrace.config.load import Config
 from tailrace.config.sections import (
     Discord,
     HomeAssistant,
@@ -18,6 +19,8 @@ from tailrace.config.sections import (
     WhatsApp,
 )
 
+_GROWING = ("telegram", "discord", "slack", "matrix")  # where a message can be edited
+STREAM_THERE = "streaming: {enabled: true} in the config lets them grow while they are written"
 _HOST = re.compile(r"https?://[^/\s]\S*")
 _HOME_PAGE = re.compile(
     r"(https?://[^/]+)/(?:api|calendar|config|developer-tools|energy|history|home|logbook|map|media-browser|profile|todo"
@@ -29,6 +32,12 @@ _SLACK_TOKENS = {"xoxb-": "the bot token", "xapp-": "the app-level token"}
 
 class OddAnswer(Exception):
     """What is missing or cannot be, in words."""
+
+
+def is_whole_by_default(config: Config, platform: str) -> bool:
+    """Whether answers appear whole in a chat where they could grow, and nobody has said that they shall."""
+    unset = config.streaming.enabled is None and getattr(config.streaming, platform) is None
+    return platform in _GROWING and unset and not config.streams(platform)
 
 
 def _address(typed: str, scheme: str) -> str:

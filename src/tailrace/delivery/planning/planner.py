@@ -25,7 +25,7 @@ from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Pres
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
-from tailrace.delivery.text.balance import balance, open_markup
+from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
 from tailrace.messages import Value
@@ -299,7 +299,8 @@ class Planner:
 
     def _time_for(self, message: ChatMessage, now: float, *, final: bool) -> float:
         at = max(self._pace.free_at(now, final=final), message.not_before)
-        return at if final else max(at, self._updated_at + self._pace.interval(self._interval_s))
+        rewrite_s = self._capabilities.rewrite_interval_s if message.state == "posted" else 0.0
+        return at if final else max(at, self._updated_at + self._pace.interval(max(self._interval_s, rewrite_s)))
 
     # ── what a message should show ───────────────────────────────────────────────────────────────────────────
 
@@ -332,7 +333,7 @@ class Planner:
             if not text.strip():
                 yield None
             elif part.whole or not slot.growing:
-                yield Wanted(text, final=True, streamed=text if not part.whole else _closed(part.raw(source)))
+                yield Wanted(text, final=True, streamed=text if not part.whole else closed(part.raw(source)))
             elif self._suspended:
                 yield self._cut_short(text, message)
             elif index or slot.tokens >= self._min_tokens or message.message_id:
@@ -345,7 +346,7 @@ class Planner:
             return
         text = self._presenter.tool_lines(tools, slot.texts, self._capabilities.limit, self._capabilities.unit)
         final = not slot.growing
-        if self.state.mode == "stream" and self._capabilities.cards:
+        if self.state.mode == "stream" and self._capabilities.cards and self._presenter.fits_cards:
             yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
         elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)
@@ -365,7 +366,7 @@ class Planner:
         ending = f"\n\n{SUSPENDED}"
         room = message.limit - units(ending, self._capabilities.unit) - 32
         shown = balance(text[: fitting(text, 0, room, self._capabilities.unit)]) + ending
-        return Wanted(shown, final=True, streamed=_closed(text) + ending, lasting=False)
+        return Wanted(shown, final=True, streamed=closed(text) + ending, lasting=False)
 
     # ── what brings it there ─────────────────────────────────────────────────────────────────────────────────
 
@@ -487,7 +488,3 @@ class Planner:
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         return Flight(action, self._time_for(message, now, final=True), chain, message, first=True)
-
-
-def _closed(text: str) -> str:
-    return text + open_markup(text).closing

@@ -131,6 +131,11 @@ class Presenter:
             return "using a tool"
         return "writing the answer" if writing else "waiting for the model"
 
+    @property
+    def fits_cards(self) -> bool:
+        """A card holds a title: tools that are shown in full are lines."""
+        return self.chrome != "verbose"
+
     def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)

@@ -220,15 +220,7 @@ class _MessageReply:
             return []
         match reply:
             case port.Accepted() | port.NotModified() | port.Sent():
-                self._succeeded()
-                stream.cards += action.cards
-                if stream.text is not None:
-                    stream.text += action.text
-                if isinstance(action, port.Append):
-                    return []
-                wanted = self._flight.wanted
-                complete = wanted is not None and stream.text == wanted.streamed
-                return self._confirmed() if complete else self._ended_otherwise()
+                return self._piece_added(stream, action)
             case port.Flood():
                 return self._flooded()
             case port.Failed() if isinstance(action, port.Close):
@@ -243,8 +235,24 @@ class _MessageReply:
                 return self._later() if isinstance(action, port.Close) else []
             case port.Gone(what="message"):
                 return self._lost()
+            case port.Gone():
+                return self._ended_otherwise()
+            case _ if isinstance(action, port.Append) or action.text or action.cards:
+                stream.text = None  # it was not added, and the stream is open: closed next, then edited
+                return []
             case _:
                 return self._ended_otherwise()
+
+    def _piece_added(self, stream: NativeStream, action: port.Append | port.Close) -> list[Delivered]:
+        self._succeeded()
+        stream.cards += action.cards
+        if stream.text is not None:
+            stream.text += action.text
+        if isinstance(action, port.Append):
+            return []
+        wanted = self._flight.wanted
+        complete = wanted is not None and stream.text == wanted.streamed
+        return self._confirmed() if complete else self._ended_otherwise()
 
     def _close_later(self) -> list[Delivered]:
         message = self._message

@@ -66,6 +66,12 @@ def open_markup(text: str) -> OpenMarkup:
     return opened if closable else OpenMarkup()
 
 
+def closed(text: str) -> str:
+    """The text, to its last space, with what is open in it closed behind it: a stream can only grow."""
+    opened = open_markup(text)
+    return opened.close(text) if opened.fence else text + opened.closing
+
+
 def _open_markup(text: str) -> OpenMarkup:
     if fence := open_fence(text):
         return OpenMarkup(fence)

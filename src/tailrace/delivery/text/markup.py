@@ -1,4 +1,4 @@
-"""Markdown in the markup of each platform that is sent text: Discord, Slack, WhatsApp, and plain text.
+"""Markdown in the markup of each platform that is sent text: Discord, WhatsApp, and plain text.
 
 Pure: text in, text out, linear. Telegram's entities and Matrix's HTML have modules of their own. Each takes any text,
 balanced or not, and never raises.
@@ -73,7 +73,7 @@ def discord_literal(text: str) -> str:
 
 
 def discord_markdown(text: str) -> str:
-    """Discord and Slack's `markdown_text` read Markdown itself, but for tables, and for headings below the third."""
+    """Discord reads Markdown itself, but for tables, and for headings below the third."""
     if "|" not in text and "####" not in text:
         return text
     lines, shown, at = md.lines_of(text), [], 0
@@ -86,9 +86,6 @@ def discord_markdown(text: str) -> str:
             shown += [*lines[at:start], f"**{deep[1].replace('**', '')}**"]
             at = end
     return "\n".join(shown + lines[at:])
-
-
-slack_markdown = discord_markdown
 
 
 def _fenced_table(lines: list[str]) -> list[str]:

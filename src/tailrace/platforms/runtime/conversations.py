@@ -45,6 +45,7 @@ from tailrace.ports import Run, RunState
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
 _UNFINISHED: tuple[RunState, ...] = ("pending", "running")
+STOPPED = "⏹ Stopped."
 HELP = """\
 /new begins a new conversation
 /stop stops the answer under way
@@ -178,7 +179,8 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._command(message, command)
             return
-        if place.kind == "private" and not message.attachments and (meant := command_meant(message.text)):
+        to_us_alone = place.kind == "private" or self._is_whole_chat(place)
+        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
@@ -318,7 +320,8 @@ class Conversations:
         return found
 
     async def _running(self, place: Place, sender: Sender) -> list[Run]:
-        """What runs in the conversation. Outside of the threads of a chat: what this person asked for in any."""
+        """What runs in the conversation. Outside of the threads of a chat: what this person asked for there or in any
+        of them."""
         if not self._is_whole_chat(place):
             session = await self._session(place)
             return await self._app.journal.runs(session=session, kind=TURN_KIND, states=_UNFINISHED)
@@ -330,16 +333,19 @@ class Conversations:
             found += [
                 run
                 for run in page
-                if run.new.session.startswith(within) and run.new.input.get("requester") == requester
+                if f"{run.new.session}:".startswith(within) and run.new.input.get("requester") == requester
             ]
         return found
 
-    async def _stop(self, place: Place, sender: Sender) -> list[str]:
-        """The runs that there were to stop."""
-        running = [run.id for run in await self._running(place, sender)]
-        for run_id in running:
-            await self._app.agents.stop(run_id, by=self._requester(sender))
-        return running
+    async def _stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
+        """The runs that there were to stop. With the `key` of a command each thread is told, where it is about all."""
+        running = await self._running(place, sender)
+        for run in running:
+            await self._app.agents.stop(run.id, by=self._requester(sender))
+            thread = run.new.session.removeprefix(place.key).partition("#")[0].removeprefix(":")
+            if key and thread and self._is_whole_chat(place):
+                self._say(replace(place, thread=thread), STOPPED, f"{key}.{run.id}", below=[run.id])
+        return [run.id for run in running]
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -357,8 +363,8 @@ class Conversations:
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
                 return
             case "stop":
-                stopped = await self._stop(place, sender)
-                text = "⏹ Stopped." if stopped else "Nothing is running."
+                stopped = await self._stop(place, sender, key)
+                text = STOPPED if stopped else "Nothing is running."
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":

@@ -19,7 +19,7 @@ from typing import Self
 
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, MessageReceived, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
@@ -195,8 +195,9 @@ class PlatformRunner:
         await self.handle(update)
 
     async def handle(self, update: Update) -> None:
-        """Raises `PlatformError` for an update that was not handled: the platform must deliver it again."""
-        if self.stopping:
+        """Raises `PlatformError` for an update that was not handled: the platform must deliver it again. A button is no
+        new work: it lets a run end that is waited for."""
+        if self.stopping and isinstance(update, MessageReceived):
             raise PlatformError("the process is about to end", platform=self.platform.name)
         await self._conversations.handle(update)
 
@@ -267,8 +268,8 @@ class PlatformRunner:
             log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
 
     async def _stay_connected(self) -> None:
-        """Reconnects with backoff. Every failure is logged, and none leaves this task. A platform that must not try a
-        refused token again is left alone."""
+        """Reconnects with backoff until the process is to end. Every failure is logged, and none leaves this task. A
+        platform that must not try a refused token again is left alone."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._connected_at = None
@@ -286,6 +287,8 @@ class PlatformRunner:
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)
                 reason = f"{type(exc).__name__}: {exc}"
+            if self.stopping:  # it would be refused the same update again: the next process is given it
+                return
             self._degraded[self.platform.name] = reason
             if self._held_for() >= STEADY_S:
                 pause_s = FIRST_PAUSE_S

@@ -1,34 +1,34 @@
 """Slack: native streams with task cards, edits where there is no stream, threads, status, buttons; by Socket Mode.
 
-One action is one call of the Web API through slack_sdk. `replies` says what errors mean, `inbound`
-what envelopes mean. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to repeat.
+One action is one call of the Web API through slack_sdk. `replies` says what errors mean, `inbound` what envelopes mean,
+`socket` holds a connection. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to
+repeat.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import logging
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from slack_sdk.errors import SlackApiError, SlackRequestError
-from slack_sdk.socket_mode.aiohttp import SocketModeClient
-from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
-from slack_sdk.socket_mode.request import SocketModeRequest
-from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
-from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, parse_envelope
-from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to
+from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
+from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
+from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
+from tailrace.platforms.slack.socket import OneSocket
 
+log = logging.getLogger("tailrace.platforms")
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
 STREAM = port.Capabilities(
@@ -42,20 +42,18 @@ STREAM = port.Capabilities(
     cards=True,
     resend="look_up",
     edit_interval_s=1.0,
+    rewrite_interval_s=1.5,  # chat.update: fifty a minute
     windows=(port.Window(1, 1.0), port.Window(90, 60.0)),  # appendStream: a hundred a minute
     typing_s=100.0,  # Slack takes a status away after two minutes
     stream_lifetime_s=240.0,  # it ends streams after five
 )
-# chat.update: fifty a minute
 EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-PING_S = 5.0  # between checks that the socket is alive
-_STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
-_MARK = "tailrace_message"  # the metadata by which a message of ours is found again
+_MAX_REMEMBERED = 256  # commands
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -70,13 +68,16 @@ class SlackPlatform(BasePlatform):
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
+        self._stream, self._edit = STREAM, EDIT
+        self._response_urls: dict[str, str] = {}  # by channel: where the newest command there can be answered
+        self._shown_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
         if not place.thread:
             return OUTSIDE
         is_reply = place.kind == "private" or place.extra.get("user")
-        return STREAM if is_reply else EDIT
+        return self._stream if is_reply else self._edit
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,6 +87,9 @@ class SlackPlatform(BasePlatform):
             return await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
+            if reply == port.Gone("chat") and not isinstance(action, port.Typing):
+                log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
+                await self._tell_who_commanded(place)
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -95,22 +99,24 @@ class SlackPlatform(BasePlatform):
         match action:
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
-                shown = _message(action) | _marked(action.key) | {"unfurl_links": False, "unfurl_media": False}
+                shown = message_body(action) | metadata(action.key) | {"unfurl_links": False, "unfurl_media": False}
                 return _sent(await self._call("chat.postMessage", channel=channel, **body, **shown))
             case port.Upload():
                 return await self._upload(place, action)
             case port.Edit():
-                await self._call("chat.update", channel=channel, ts=action.message_id, **_message(action), **_marked())
+                await self._call(
+                    "chat.update", channel=channel, ts=action.message_id, **message_body(action), **metadata()
+                )
             case port.Open():
                 wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
                 body = {name: value for name, value in wanted.items() if value}
-                body |= _chunks(action.text, action.cards)
+                body |= stream_body(action.text, action.cards)
                 return _sent(await self._call("chat.startStream", channel=channel, thread_ts=place.thread, **body))
             case port.Append():
-                added = _chunks(action.text, action.cards)
+                added = stream_body(action.text, action.cards)
                 await self._call("chat.appendStream", channel=channel, ts=action.message_id, **added)
             case port.Close():
-                last = _chunks(action.text, action.cards) | _marked()
+                last = stream_body(action.text, action.cards) | metadata()
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
             case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
@@ -123,6 +129,16 @@ class SlackPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
+
+    async def _tell_who_commanded(self, place: port.Place) -> None:
+        """Slack offers a slash command in every channel, also in one that the bot is no member of."""
+        url = self._response_urls.pop(place.chat, "")
+        if url and not place.thread:
+            name = self._me.name if self._me else "me"
+            text = f"I am not in this channel, so I cannot answer here. Type `/invite @{name}`, then ask again."
+            with contextlib.suppress(*NO_ANSWER):
+                async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
+                    pass
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""
@@ -147,7 +163,7 @@ class SlackPlatform(BasePlatform):
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
             mark = message.get("metadata") or {}
-            if mark.get("event_type") != _MARK:
+            if mark.get("event_type") != MARK:
                 unmarked = str(message.get("ts"))
             elif (mark.get("event_payload") or {}).get("key") == key:
                 return port.Sent(str(message.get("ts")))
@@ -191,45 +207,86 @@ class SlackPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        """The SDK keeps the socket and replaces it when Slack asks for that; every few hours it does. Envelopes are
-        taken in order, and confirmed once they are in good hands: Slack delivers again what is not."""
-        waiting: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
-
-        async def keep(_: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-            waiting.put_nowait(request)
-
         try:
             me = await self._who()
-            socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=PING_S)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, BOT_TOKEN) from exc
-        socket.socket_mode_request_listeners.append(keep)
+        self._check_bot(me.bot_id)
         try:
-            socket.wss_uri = await socket.issue_new_wss_url()  # `connect` would try for ever
-            await socket.connect()  # type: ignore[no-untyped-call] # the SDK does not say
-            inbox.connected()
-            while True:
-                request = await waiting.get()
-                if (update := parse_envelope(request.type, request.payload, me)) is not None:
-                    await inbox.put(update)
-                await socket.send_socket_mode_response(SocketModeResponse(request.envelope_id))
+            while await self._listen(inbox, me):
+                pass
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, APP_TOKEN) from exc
+        raise PlatformError("the connection was lost", platform=self.name)
+
+    async def _listen(self, inbox: port.Inbox, me: BotAccount) -> bool:
+        """One connection, to its end; whether Slack wants it replaced. Envelopes are taken in order, and confirmed once
+        they are in good hands."""
+        socket = OneSocket(self._app_token, self._client())
+        try:
+            await socket.open(self._answer_s)
+            inbox.connected()
+            while (envelope := await socket.next_envelope()) is not None:
+                if envelope.type == "slash_commands" and (url := envelope.payload.get("response_url")):
+                    self._keep_response_url(str(envelope.payload.get("channel_id")), str(url))
+                update = parse_envelope(envelope.type, envelope.payload, me)
+                if (
+                    isinstance(update, port.MessageReceived)
+                    and is_bare_question(update)
+                    and await inbox.serves(update.sender)
+                ):
+                    update = await self._with_thread(update)
+                if update is not None:
+                    await inbox.put(update)
+                await socket.confirm(envelope)
+            return socket.is_replaced
         finally:
-            await _close(socket)
+            await socket.finish()
+
+    def _keep_response_url(self, channel: str, url: str) -> None:
+        _remember(self._response_urls, channel, url)
+
+    async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
+        """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
+        a conversation of its own as any other. None where nothing can be written: the person was told."""
+        ts = self._shown_questions.get(question.update_id, "")
+        if not ts:
+            shown = port.Send(question.update_id, shown_question(question), markup=False)
+            match await self.perform(question.place, shown):
+                case port.Sent(message_id=ts):
+                    _remember(self._shown_questions, question.update_id, ts)
+                case port.Gone(what="chat"):
+                    return None
+                case _:
+                    return question
+        place = msgspec.structs.replace(question.place, thread=ts)
+        return msgspec.structs.replace(question, place=place, message_id=ts)
 
     async def _who(self) -> BotAccount:
         if self._me is None:
             answer = await self._call("auth.test")
             self._me = BotAccount(
-                str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or "")
+                str(answer["user_id"]),
+                str(answer.get("bot_id") or ""),
+                str(answer.get("team_id") or ""),
+                str(answer.get("user") or ""),
             )
+            if self._me.name:  # Slack keeps what begins with "/" for itself, and has no slash commands in threads
+                mark = f"@{self._me.name} /"
+                self._stream = msgspec.structs.replace(STREAM, command_mark=mark)
+                self._edit = msgspec.structs.replace(EDIT, command_mark=mark)
         return self._me
+
+    def _check_bot(self, bot_id: str | None) -> None:
+        """Slack takes a person's token too, and then speaks in that person's name. Raises `PlatformError`."""
+        if not bot_id:
+            raise PlatformError(f"{BOT_TOKEN} is a person's, not an app's", platform=self.name, permanent=True)
 
     async def check(self) -> str:
         token = BOT_TOKEN
         try:
             answer = await self._call("auth.test")
+            self._check_bot(answer.get("bot_id"))
             token = APP_TOKEN
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
@@ -242,61 +299,25 @@ class SlackPlatform(BasePlatform):
 
     def _error(self, error: Exception, token: str) -> PlatformError:
         """`token`: the one that the request was made with."""
-        code = code_of(error) if isinstance(error, SlackApiError) else ""
+        if not isinstance(error, SlackApiError):
+            return PlatformError(no_connection(error), platform=self.name)
+        code = code_of(error)
         if code in _BAD_TOKEN:
-            return PlatformError(f"{token} was refused ({code})", platform=self.name, permanent=True)
-        return PlatformError(code or no_connection(error), platform=self.name)
+            given, begins = (self._web.token or "", "xoxb-") if token == BOT_TOKEN else (self._app_token, "xapp-")
+            hint = "" if given.startswith(begins) else f": it does not begin with {begins}"
+            return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
+        host = urlsplit(self._web.base_url).netloc
+        return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
 
 
-async def _close(socket: SocketModeClient) -> None:
-    """The SDK cancels its tasks and leaves them; here they are seen to their end."""
-    tasks = (socket.message_processor, socket.current_session_monitor, socket.message_receiver)
-    await socket.close()  # type: ignore[no-untyped-call] # the SDK does not say
-    await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+def _remember(known: dict[str, str], key: str, value: str) -> None:
+    known[key] = value
+    if len(known) > _MAX_REMEMBERED:
+        known.pop(next(iter(known)))
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:
     return port.Sent(str(answer["ts"])) if answer.get("ts") else port.Unknown("an answer without a message")
-
-
-def _marked(key: str = "") -> dict[str, Any]:
-    return {"metadata": {"event_type": _MARK, "event_payload": {"key": key} if key else {}}}
-
-
-def _message(action: port.Send | port.Edit) -> dict[str, Any]:
-    """Blocks, and the text for notifications. Without markup as rich text, which is shown character by character."""
-    if action.markup:
-        text = slack_markdown(action.text)
-        block: dict[str, Any] = {"type": "markdown", "text": text if len(text) <= TEXT_LIMIT else action.text}
-    else:
-        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": action.text}]}
-        block = {"type": "rich_text", "elements": [section]}
-    blocks = [block, _actions(action.buttons)] if action.buttons else [block]
-    return {"blocks": blocks, "text": action.text}
-
-
-def _actions(buttons: Sequence[port.Button]) -> dict[str, Any]:
-    return {
-        "type": "actions",
-        "elements": [
-            {
-                "type": "button",
-                "text": {"type": "plain_text", "text": button.label[:75]},
-                "value": button.value,
-                "action_id": f"tailrace_{number}",
-            }
-            for number, button in enumerate(buttons)
-        ],
-    }
-
-
-def _chunks(text: str, cards: Sequence[port.Card]) -> dict[str, Any]:
-    """Always as chunks: a stream that was begun so takes no plain `markdown_text` afterwards."""
-    chunks = [{"type": "markdown_text", "text": text}] if text else []
-    chunks += [
-        {"type": "task_update", "id": card.id, "title": card.title, "status": _STATUSES[card.status]} for card in cards
-    ]
-    return {"chunks": chunks} if chunks else {}
 
 
 def make(config: Config) -> SlackPlatform:

@@ -8,23 +8,25 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.inbound import with_command_mark
+from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
-_SPOKEN = (None, "file_share", "thread_broadcast")  # subtypes of messages that people write
+_SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
-_LINK = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|[^>]*)?>")
-_NAMED = re.compile(r"<([#@!])([^|>]+)\|([^>]*)>")
+_LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^|>]+)(?:\|[^>]*)?>")
+_NAMED = re.compile(r"<([#@])([^|>]+)\|([^>]*)>")
+_SPECIAL = re.compile(r"<!([^|>]+)(?:\|([^>]*))?>")  # <!here>, <!subteam^S1|@devs>, <!date^1700000000^{date}|14 Nov>
 
 
 class BotAccount(msgspec.Struct, frozen=True):
-    """The ids of the bot in its workspace."""
+    """The bot in its workspace: its ids, and the name that people type after "@"."""
 
     user_id: str
     bot_id: str = ""
     team_id: str = ""
+    name: str = ""
 
 
 def parse_envelope(kind: str, payload: dict[str, Any], me: BotAccount) -> Update | None:
@@ -45,13 +47,17 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
     if event.get("subtype") not in _SPOKEN or event.get("bot_id") or not user or user == me.user_id:
         return None
     written = str(event.get("text") or "")
-    attachments = tuple(_file(file) for file in event.get("files") or () if file.get("url_private"))
-    if not (written or attachments):
+    forwarded = [one for one in event.get("attachments") or () if one.get("is_share") or one.get("is_msg_unfurl")]
+    files = [*(event.get("files") or ()), *(file for one in forwarded for file in one.get("files") or ())]
+    if not (written or files or forwarded):
         return None
     channel, ts = event["channel"], event["ts"]
     mention = f"<@{me.user_id}>"
     private = event.get("channel_type") == "im" or channel.startswith("D")
     text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
+    if not (text or files or forwarded):
+        text = "/help"  # the bot's name alone
+    text = "\n\n".join(part for part in (text, *map(_forwarded, forwarded)) if part)
     return MessageReceived(
         update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
         place=_place(
@@ -59,7 +65,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         ),
         sender=Sender(str(user)),
         text=text,
-        attachments=attachments,
+        attachments=tuple(map(_file, files)),
         addressed=private or mention in written or event.get("parent_user_id") == me.user_id or text.startswith("/"),
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
@@ -96,21 +102,39 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     )
 
 
+def is_bare_question(message: MessageReceived) -> bool:
+    """Whether it is a question that stands nowhere in Slack: what follows a slash command and is no command."""
+    return not (message.place.thread or command_in(message.text) or command_meant(message.text))
+
+
+def shown_question(message: MessageReceived) -> str:
+    return f"{message.sender.name or message.sender.id}: {message.text}"
+
+
 def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:
     extra = {"user": user, "team": team or ""}
     return Place("slack", channel, thread, "private" if private or channel.startswith("D") else "group", extra)
 
 
 def _file(file: dict[str, Any]) -> Attachment:
+    """A file of another workspace comes without an address (`file_access: check_file_info`): it is named."""
     size = file.get("size")
     return Attachment(
-        ref=str(file.get("url_private_download") or file["url_private"]),
-        name=str(file.get("name") or "file"),
+        ref=str(file.get("url_private_download") or file.get("url_private") or ""),
+        name=str(file.get("name") or "a file without an address"),
         media_type=str(file.get("mimetype") or ""),
         size_bytes=size if isinstance(size, int) else None,
     )
 
 
+def _forwarded(message: dict[str, Any]) -> str:
+    """A message of somebody else's that the person forwards, as a quotation."""
+    lines = readable(str(message.get("text") or message.get("fallback") or "")).splitlines()
+    author = message.get("author_name") or "somebody"
+    return "\n".join([f"[forwarded, written by {author}]", *(f"> {line}" for line in lines)])
+
+
 def readable(text: str) -> str:
     """Slack's own escapes undone: links as their address, people and channels as their name where it is told."""
-    return html.unescape(_NAMED.sub(lambda m: f"{m[1]}{m[3] or m[2]}", _LINK.sub(r"\1", text)))
+    text = _NAMED.sub(lambda m: f"{m[1]}{m[3] or m[2]}", _LINK.sub(r"\1", text))
+    return html.unescape(_SPECIAL.sub(lambda m: m[2] or f"@{m[1]}", text))

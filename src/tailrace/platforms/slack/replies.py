@@ -9,7 +9,8 @@ from tailrace.delivery.port import AnyReply, Failed, Flood, Gone, MarkupRejected
 DEFAULT_FLOOD_S = 30.0  # where a refusal names no time
 _FLOOD = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 _TOO_LONG = frozenset({"msg_too_long", "msg_blocks_too_long", "markdown_text_too_long"})
-_STREAM = frozenset({"message_not_in_streaming_state", "streaming_state_conflict", "streaming_mode_mismatch"})
+_STREAM = frozenset({"message_not_in_streaming_state", "streaming_mode_mismatch"})
+_OPEN_STREAM = "streaming_state_conflict"  # of an edit: it is possible once the stream has ended, at last by itself
 _MESSAGE = frozenset({"message_not_found", "message_not_owned_by_app"})
 _THREAD = frozenset(
     {"thread_not_found", "invalid_thread_ts", "cannot_reply_to_message", "restricted_action_thread_locked"}
@@ -27,16 +28,23 @@ def code_of(error: SlackApiError) -> str:
     return str(data.get("error") or "") if isinstance(data, dict) else ""
 
 
+def status_of(error: SlackApiError) -> int:
+    """0 where none is told."""
+    return int(getattr(error.response, "status_code", 0) or getattr(error.response, "status", 0))
+
+
 def reply_to(error: SlackApiError, place: Place, *, markup: bool = True) -> AnyReply:
     """What became of the request that ended so. `markup`: the same can be asked for again without it."""
     code = code_of(error)
-    status: int = getattr(error.response, "status_code", 0) or getattr(error.response, "status", 0)
+    status = status_of(error)
     if status == 429 or code in _FLOOD:
         return Flood(_retry_after_s(error))
     if not code or status >= 500 or code in _UNCERTAIN:
         return Unknown(code or f"HTTP {status}")
     if code in OLD_TOKEN:
         return Failed(f"the token was refused ({code}): set the app's new one and restart", needs_operator=True)
+    if code == _OPEN_STREAM:
+        return Failed("the message is still a stream")
     if code in _TOO_LONG:
         return TooLong()
     if code in _MARKUP and markup:

@@ -130,6 +130,7 @@ class FakeSlack(LoopbackFake):
     async def command(self, channel: SlackChannel, command: str, text: str = "", *, user: str = "U7") -> None:
         """A person uses a slash command."""
         payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
+        payload["response_url"] = f"{self.url}/commands/{channel.id}"
         await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
 
     async def send_event(self, event: Params) -> None:
@@ -162,6 +163,7 @@ class FakeSlack(LoopbackFake):
             web.post("/api/{method}", self._serve),
             web.post("/upload/{file}", self._take_upload),
             web.get("/files/{name}", self._serve_file),
+            web.post("/commands/{channel}", self._take_whisper),
             web.get("/socket", self._socket),
         ]
 
@@ -217,6 +219,8 @@ class FakeSlack(LoopbackFake):
             raise SlackRefusal("channel_not_found")
         if channel.archived:
             raise SlackRefusal("is_archived")
+        if not channel.joined:
+            raise SlackRefusal("not_in_channel")
         return channel
 
     def _post_message(self, params: Params) -> Params:
@@ -322,6 +326,12 @@ class FakeSlack(LoopbackFake):
             channel.messages.append(message)
             channel.files.append(("file", name, content))
         return {"files": [{"id": one["id"], "title": one.get("title", "")} for one in files]}
+
+    async def _take_whisper(self, request: web.Request) -> web.Response:
+        said = msgspec.json.decode(await request.read())
+        self.channels[request.match_info["channel"]].whispers.append(said["text"])
+        self.changed()
+        return web.Response(text="ok")
 
     async def _serve_file(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {self.token}":

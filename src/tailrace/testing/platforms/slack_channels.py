@@ -8,6 +8,7 @@ from typing import Any
 from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
 
 MAX_MARKDOWN = 12_000
+MAX_TEXT = 40_000
 MAX_BLOCKS = 50
 MAX_VALUE = 2000
 BOT_USER, BOT_ID, TEAM = "U0BOT", "B0BOT", "T0TEAM"
@@ -77,6 +78,8 @@ class SlackChannel(ShownChat[SlackMessage]):
     BOT = BOT_USER
     id: str
     archived: bool = False
+    joined: bool = True  # the bot is a member
+    whispers: list[str] = field(default_factory=list)  # what only the person who gave a command was told
     messages: list[SlackMessage] = field(default_factory=list)
     statuses: list[tuple[str, str]] = field(default_factory=list)  # thread and what it said
 
@@ -101,6 +104,8 @@ def state_of(params: dict[str, Any], at: float) -> SlackState:
     blocks = params.get("blocks")
     if not isinstance(blocks, list) or not blocks:
         raise SlackRefusal("no_text" if not params.get("text") else "invalid_blocks")
+    if len(params.get("text", "")) > MAX_TEXT:
+        raise SlackRefusal("msg_too_long")
     if len(blocks) > MAX_BLOCKS:
         raise SlackRefusal("invalid_blocks")
     texts: list[str] = []

@@ -1,0 +1,59 @@
+"""One connection in Slack's Socket Mode, to its end.
+
+The SDK keeps it alive and notices its end. It does not replace it: it would try for ever and say nothing, while the
+gateway logs each failure, waits longer after each, and tells whoever asks that the platform is not connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+from slack_sdk.web.async_client import AsyncWebClient
+
+PING_S = 5.0  # between checks that the socket is alive
+
+
+class OneSocket(SocketModeClient):
+    """Envelopes in their order, until the connection ends. Use within a running loop, and `finish` it."""
+
+    def __init__(self, app_token: str, web: AsyncWebClient) -> None:
+        super().__init__(app_token, web_client=web, ping_interval=PING_S)
+        self._waiting: asyncio.Queue[SocketModeRequest | None] = asyncio.Queue()
+        self.is_replaced = False  # Slack asks for another connection: it does every few hours
+        self.socket_mode_request_listeners.append(self._keep)
+
+    async def open(self, timeout_s: float) -> None:
+        """Raises what the SDK and aiohttp raise."""
+        self.wss_uri = await self.issue_new_wss_url()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.connect()  # type: ignore[no-untyped-call] # the SDK does not say
+        except TimeoutError:
+            raise TimeoutError(f"{urlsplit(self.wss_uri).netloc} does not answer") from None
+
+    async def next_envelope(self) -> SocketModeRequest | None:
+        """None once the connection has ended."""
+        return await self._waiting.get()
+
+    async def confirm(self, envelope: SocketModeRequest) -> None:
+        """Slack delivers again what is not confirmed. Raises what aiohttp raises."""
+        await self.send_socket_mode_response(SocketModeResponse(envelope.envelope_id))
+
+    async def finish(self) -> None:
+        """The SDK cancels its tasks and leaves them; here they are seen to their end."""
+        tasks = (self.message_processor, self.current_session_monitor, self.message_receiver)
+        await self.close()  # type: ignore[no-untyped-call] # the SDK does not say
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:
+        """What the SDK calls when the connection has ended, or, with `force`, when Slack asks for another one."""
+        self.is_replaced = self.is_replaced or force
+        self._waiting.put_nowait(None)
+
+    async def _keep(self, _: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        self._waiting.put_nowait(request)

@@ -1,0 +1,67 @@
+"""Socket Mode's envelopes as updates: what people do in Slack beside writing a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.delivery.port import Attachment, MessageReceived
+from tailrace.platforms.slack.inbound import BotAccount, parse_envelope, readable
+
+SHARED = {"is_share": True, "is_msg_unfurl": True, "author_name": "Bob", "fallback": "[1 Nov] Bob: …"}
+
+
+def heard(text: str, channel: str = "D1", **fields: Any) -> MessageReceived | None:
+    event = {"type": "message", "channel": channel, "ts": "1.2", "user": "U7", "text": text, **fields}
+    update = parse_envelope("events_api", {"team_id": "T1", "event": event}, BotAccount("U1"))
+    assert update is None or isinstance(update, MessageReceived)
+    return update
+
+
+def text_of(update: MessageReceived | None) -> str | None:
+    return None if update is None else update.text
+
+
+def test_a_forwarded_message_is_quoted_with_its_author_and_its_files() -> None:
+    report = {"name": "log.txt", "mimetype": "text/plain", "size": 3, "url_private": "https://files.slack.com/log.txt"}
+    shared = SHARED | {"text": "Down since 9.\n&lt;b&gt;", "files": [report]}
+    quoted = "[forwarded, written by Bob]\n> Down since 9.\n> <b>"
+    assert text_of(heard("", attachments=[shared])) == quoted
+    update = heard("Summarise this", attachments=[shared])
+    assert text_of(update) == f"Summarise this\n\n{quoted}"
+    assert update is not None
+    assert update.attachments == (Attachment("https://files.slack.com/log.txt", "log.txt", "text/plain", 3),)
+
+
+def test_the_preview_of_a_link_is_not_what_the_person_wrote() -> None:
+    preview = {"from_url": "https://e.org", "title": "A page", "text": "Buy now."}
+    assert text_of(heard("see <https://e.org>", attachments=[preview])) == "see https://e.org"
+
+
+def test_a_file_of_another_workspace_has_no_address_and_is_named() -> None:
+    update = heard("", subtype="file_share", files=[{"id": "F9", "file_access": "check_file_info"}])
+    assert update is not None
+    assert update.attachments == (Attachment("", "a file without an address"),)
+
+
+def test_the_bots_name_alone_asks_for_help_and_a_me_message_is_heard() -> None:
+    named = heard("<@U1>", "C1")
+    assert named is not None
+    assert (named.text, named.addressed) == ("/help", True)
+    assert text_of(heard("waves", subtype="me_message")) == "waves"
+    assert heard("") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("<!here> <!subteam^S1|@devs> <!subteam^S1>", "@here @devs @subteam^S1"),
+        ("on <!date^1392734382^{date}|18 Feb>", "on 18 Feb"),
+        ("<mailto:a@b.org|a@b.org> <tel:+411|+411>", "a@b.org +411"),
+        ("<https://e.org/?a=1&amp;b=2|e.org> <@U8> <#C9|general>", "https://e.org/?a=1&b=2 <@U8> #general"),
+        ("a &lt;!here&gt; b", "a <!here> b"),
+    ],
+)
+def test_what_slack_writes_for_what_a_person_typed(written: str, read: str) -> None:
+    assert readable(written) == read
