@@ -347,13 +347,6 @@ class Inbox(Protocol):
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""
 
-    async def position(self) -> str:
-        """What `keep_position` was given last, by this process or another one; empty where nothing was. For a platform
-        that can say what came after a position, and does not know itself what we have heard. Raises `PlatformError`."""
-
-    async def keep_position(self, position: str) -> None:
-        """Everything up to here was put. Raises nothing: what follows an older position is put again."""
-
 
 # ── webhooks ─────────────────────────────────────────────────────────────────────
 

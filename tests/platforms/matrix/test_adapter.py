@@ -220,55 +220,6 @@ async def test_a_process_that_starts_soon_after_another_does_not_hear_its_comman
             assert heard.text == "and now?"
 
 
-async def test_what_was_written_while_no_process_listened_is_heard_once(server: Homeserver) -> None:
-    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
-        place = await meet(ada, account)
-        await ada.ask("POST", f"client/v3/rooms/{place.chat}/invite", {"user_id": bob.user_id})
-        await ada.write(place.chat, "long ago")
-        async with running(bot_of(server, account)) as inbox:
-            await ada.write(place.chat, "one")
-            await inbox.wait_for(1)
-        await ada.write(place.chat, "two")
-        async with running(bot_of(server, account), inbox):
-            await inbox.wait_for(2)
-        async with running(bot_of(server, account), inbox):
-            await ada.write(place.chat, "three")
-            heard = [update for update in await inbox.wait_for(3) if isinstance(update, MessageReceived)]
-        assert [(update.text, update.place.kind) for update in heard] == [
-            ("one", "group"),
-            ("two", "group"),
-            ("three", "group"),
-        ]
-
-
-async def test_what_is_old_when_a_process_starts_is_not_heard(server: Homeserver) -> None:
-    async with people(server, "ada", "bot") as (ada, account):
-        place = await meet(ada, account)
-        async with running(bot_of(server, account)) as inbox:
-            pass
-        await ada.write(place.chat, "too old")
-        later = MatrixPlatform(server.url, account.user_id, token=account.token, answer_s=30.0, late_s=-3600.0)
-        async with running(later, inbox):
-            await ada.write(place.chat, "new")
-            [heard] = await inbox.wait_for(1)
-            assert isinstance(heard, MessageReceived)
-            assert heard.text == "new"
-
-
-async def test_a_position_that_the_homeserver_does_not_know_is_left(
-    server: Homeserver, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with people(server, "ada", "bot") as (ada, account):
-        place = await meet(ada, account)
-        inbox = CollectingInbox()
-        inbox.kept = "of another homeserver"
-        async with running(bot_of(server, account), inbox):
-            assert inbox.kept.startswith("s")
-            await ada.write(place.chat, "hello")
-            assert len(await inbox.wait_for(1)) == 1
-    assert "what was written while nobody listened is not known: matrix: Invalid stream token" in caplog.text
-
-
 async def test_a_bot_that_is_invited_again_does_not_hear_its_old_commands_again(server: Homeserver) -> None:
     """A `!yolo` of last year would be carried out by a process that has not heard it yet."""
     async with people(server, "ada", "bot") as (ada, account):

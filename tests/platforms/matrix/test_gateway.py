@@ -40,22 +40,6 @@ async def test_an_invited_bot_asks_and_is_answered_by_a_command(server: Homeserv
             assert not (tmp_path / "build").exists()
 
 
-async def test_what_was_written_while_the_gateway_was_down_is_answered(server: Homeserver, tmp_path: Path) -> None:
-    async with people(server, "ada", "bot") as (ada, account), FaultyProvider([reply("one"), reply("two")]) as provider:
-        env = {"MATRIX_TOKEN": account.token}
-        config_for(tmp_path, provider, settings_for(server, account, ada), {}, store="sqlite:///tailrace.db")
-        async with gateway_process(tmp_path, env) as first:
-            room = await ada.room(account.user_id)
-            await ada.until(lambda: (room, account.user_id) in ada.joined)
-            await ada.write(room, "hello")
-            await ada.until(lambda: texts(ada, room, account) == ["one"])
-            await kill_9(first)
-        await ada.write(room, "are you there?")
-        async with gateway_process(tmp_path, env):
-            await ada.until(lambda: texts(ada, room, account) == ["one", "two"])
-        assert len(provider.requests) == 2
-
-
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(server: Homeserver, tmp_path: Path) -> None:
     slow, rest = Scenario(reply=reply(TEXT), pace_s=0.3), reply(" And that is the end of it.")
     async with people(server, "ada", "bot") as (ada, account), FaultyProvider([slow, rest]) as provider:

@@ -272,12 +272,6 @@ class _PairingInbox:
     def connected(self) -> None:
         pass
 
-    async def position(self) -> str:
-        return ""
-
-    async def keep_position(self, position: str) -> None:
-        pass
-
 
 async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:
     """As well as it can be within `REPLY_S`: the terminal says the same."""

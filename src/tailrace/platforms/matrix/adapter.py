@@ -11,7 +11,6 @@ import hashlib
 import io
 import logging
 import secrets
-import time
 from collections import OrderedDict
 from typing import Any
 
@@ -47,12 +46,7 @@ _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 log = logging.getLogger("tailrace.platforms.matrix")
 logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
-LATE_S = 3600.0
 _REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
-
-
-class _UnknownPosition(PlatformError):
-    """The homeserver does not know up to where we have heard: it was set up anew."""
 
 
 class MatrixPlatform(BasePlatform):
@@ -70,14 +64,12 @@ class MatrixPlatform(BasePlatform):
         token: str = "",
         allow: tuple[str, ...] = (),
         answer_s: float = ANSWER_S,
-        late_s: float = LATE_S,
         kept: SessionFile | None = None,
     ) -> None:
         """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
-        `kept` has the session of an earlier login by password. What is older than `late_s` is not answered by a process
-        that starts."""
+        `kept` has the session of an earlier login by password."""
         self._kept = kept
-        self._answer_s, self._late_s = answer_s, late_s
+        self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
         self._allow = frozenset(allow)
         self._client = self._new_client(DEVICE)
@@ -223,8 +215,8 @@ class MatrixPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        """The first sync of a process says which rooms there are and where now is. What was written since the inbox's
-        position follows; history from before the first start is not read."""
+        """History from before the start is not read: the first sync only says where now is. Another run goes on from
+        what the one before it has taken."""
         self._login_refusal, self.stops_when_refused = "", False
         try:
             await self._log_in()
@@ -234,37 +226,16 @@ class MatrixPlatform(BasePlatform):
                 first = await self._sync(poll_s=0)
                 await rooms.join_invited(first, inbox.serves)
                 self._since = first.next_batch
-            await self._catch_up(rooms, inbox)
             inbox.connected()
             while True:
-                await self._take(await self._sync(poll_s=POLL_S), rooms, inbox)
+                answer = await self._sync(poll_s=POLL_S)
+                await rooms.join_invited(answer, inbox.serves)
+                await rooms.tell_encrypted(answer)
+                for update in rooms.updates(answer):
+                    await inbox.put(update)
+                self._since = answer.next_batch
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
-
-    async def _catch_up(self, rooms: Rooms, inbox: port.Inbox) -> None:
-        """Hears what was written while no process listened."""
-        if not (position := await inbox.position()):
-            await inbox.keep_position(self._since)
-            return
-        now, self._since = self._since, position
-        try:
-            missed = await self._sync(poll_s=0)
-        except _UnknownPosition as exc:
-            log.warning("matrix: what was written while nobody listened is not known: %s", exc)
-            self._since = now
-            await inbox.keep_position(now)
-            return
-        await self._take(missed, rooms, inbox, after_s=time.time() - self._late_s)
-
-    async def _take(self, answer: nio.SyncResponse, rooms: Rooms, inbox: port.Inbox, *, after_s: float = 0.0) -> None:
-        await rooms.join_invited(answer, inbox.serves)
-        await rooms.tell_encrypted(answer)
-        updates = list(rooms.updates(answer, after_s))
-        for update in updates:
-            await inbox.put(update)
-        self._since = answer.next_batch
-        if updates:
-            await inbox.keep_position(self._since)
 
     async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
         window = {"room": {"timeline": _timeline(first=not self._since), "state": {"lazy_load_members": True}}}
@@ -274,9 +245,6 @@ class MatrixPlatform(BasePlatform):
             )
         if isinstance(answer, nio.SyncResponse):
             return answer
-        response = answer.transport_response
-        if self._since and response is not None and response.status == 400:
-            raise _UnknownPosition(str(answer.message), platform=self.name)
         raise self._refused("to sync", answer)
 
     async def _log_in(self) -> None:

@@ -73,14 +73,10 @@ class Rooms:
             self._encrypted[room_id] = True
             log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
 
-    def updates(self, answer: nio.SyncResponse, after_s: float = 0.0) -> Iterator[Update]:
-        """`after_s`: what was written before that time, in seconds since the epoch, is no update."""
+    def updates(self, answer: nio.SyncResponse) -> Iterator[Update]:
         for room_id, room in answer.rooms.join.items():
             for event in self._since_invitation([event.source for event in room.timeline.events]):
                 self._note_redaction(event)
-                written_ms = event.get("origin_server_ts")
-                if isinstance(written_ms, int) and written_ms < after_s * 1000:
-                    continue
                 if update := self._update(room_id, event):
                     yield update
 
@@ -103,7 +99,7 @@ class Rooms:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
-        # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
+        # Notices are bots' talk: answering them is how two bots never stop. Places, verifications and the like say nothing.
         if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
             return None
         relation = content.get("m.relates_to")

@@ -21,7 +21,6 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, MessageReceived, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
-from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.platform_lease import PlatformLease
@@ -119,7 +118,6 @@ class HookInbox:
     def __init__(self, runner: PlatformRunner) -> None:
         self._runner = runner
         self.connected = runner.connected
-        self.position, self.keep_position = runner.position, runner.keep_position
 
     async def put(self, update: Update) -> None:
         await self._runner.handle(update)
@@ -148,7 +146,6 @@ class PlatformRunner:
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
-        self._positions = KeyValues(app.journal, "platforms.positions", str)  # by account
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
         self._connected_at: float | None = None
@@ -209,19 +206,6 @@ class PlatformRunner:
         self._connected_at = asyncio.get_running_loop().time()
         self._degraded.pop(self.platform.name, None)
         self.deliveries.wake()
-
-    async def position(self) -> str:
-        try:
-            return await self._positions.get(self._lease.account) or ""
-        except JournalError as exc:
-            reason = f"up to where it was heard is not known: {exc}"
-            raise PlatformError(reason, platform=self.platform.name) from exc
-
-    async def keep_position(self, position: str) -> None:
-        try:
-            await self._positions.update(self._lease.account, lambda _: position)
-        except JournalError as exc:
-            log.warning("%s: up to where it was heard is not kept: %s", self.platform.name, exc)
 
     # ── connection ──
 

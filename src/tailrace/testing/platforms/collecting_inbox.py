@@ -21,7 +21,6 @@ class CollectingInbox(Changing):
         self.connections = 0
         self.closed = False
         self.strangers: set[str] = set()
-        self.kept = ""  # the position
 
     async def put(self, update: Update) -> None:
         if self.closed:
@@ -36,12 +35,6 @@ class CollectingInbox(Changing):
         self.connections += 1
         self.changed()
 
-    async def position(self) -> str:
-        return self.kept
-
-    async def keep_position(self, position: str) -> None:
-        self.kept = position
-
     async def wait_connected(self, times: int = 1) -> None:
         await self.until(lambda: self.connections >= times)
 
@@ -52,14 +45,13 @@ class CollectingInbox(Changing):
 
 
 @asynccontextmanager
-async def running(platform: Platform, inbox: CollectingInbox | None = None) -> AsyncIterator[CollectingInbox]:
-    """The adapter is connected inside of the block, and closed after it. `inbox`: one that another adapter had."""
-    inbox = inbox or CollectingInbox()
-    connections = inbox.connections
+async def running(platform: Platform) -> AsyncIterator[CollectingInbox]:
+    """The adapter is connected inside of the block, and closed after it."""
+    inbox = CollectingInbox()
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(platform.run(inbox))
-            await inbox.wait_connected(connections + 1)
+            await inbox.wait_connected()
             yield inbox
             task.cancel()
     finally:
