@@ -55,6 +55,12 @@ def test_a_name_is_taken_off_and_a_word_is_not(text: str, rest: str, named: bool
     assert NAMES.named_in(text) is named
 
 
+def test_a_name_whose_small_letters_are_longer_takes_nothing_of_the_text_along() -> None:
+    assert (
+        BotNames("@tailrace:example.org", "İstanbul Bot").without_name("İstanbul Bot:hello", mentioned=False) == "hello"
+    )
+
+
 def test_a_mention_that_the_client_tells_needs_no_colon() -> None:
     assert NAMES.without_name("House Helper hello", mentioned=True) == "hello"
     assert NAMES.without_name("hello", mentioned=True) == "hello"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tailrace.delivery.inbound import command_in, command_meant
 
@@ -15,24 +16,26 @@ class BotNames:
     def __init__(self, user_id: str, shown: str = "") -> None:
         local = user_id.removeprefix("@").partition(":")[0]
         self._user_id = user_id.lower()
-        self._called = tuple(f"{user_id}{ending}".lower() for ending in (":", ",", " "))
-        self._called += tuple(f"@{local}{ending}".lower() for ending in (": ", ",", " "))  # not another server's
-        names = [name.lower() for name in (local, shown) if name]
-        self._called += tuple(f"{name}{ending}" for name in names for ending in (":", ","))
-        self._mentioned = tuple(f"{name} " for name in names)
+        called = [f"{user_id}{ending}" for ending in (":", ",", " ")]
+        called += [f"@{local}{ending}" for ending in (": ", ",", " ")]  # not another server's
+        names = [name for name in (local, shown) if name]
+        called += [f"{name}{ending}" for name in names for ending in (":", ",")]
+        self._called = _any_of(called)
+        self._mentioned = _any_of([*called, *(f"{name} " for name in names)])
 
     def without_name(self, text: str, *, mentioned: bool) -> str:
         """The text after a name that it begins with. A name without a colon or a comma may be a word of the sentence,
         unless the client says that the bot is `mentioned`."""
-        start = f"{text} ".lower()
-        for name in self._called + (self._mentioned if mentioned else ()):
-            if start.startswith(name):
-                return text[len(name) :].lstrip()
-        return text
+        name = (self._mentioned if mentioned else self._called).match(f"{text} ")
+        return text[name.end() :].lstrip() if name else text
 
     def named_in(self, text: str) -> bool:
         """Whether the text begins with a name, or has the id in it."""
         return self.without_name(text, mentioned=False) != text or self._user_id in text.lower()
+
+
+def _any_of(beginnings: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, beginnings)), re.IGNORECASE)
 
 
 def with_slash(text: str) -> str:
