@@ -234,14 +234,26 @@ async def test_doctor_misses_no_password_where_there_is_a_token(
         assert await doctor_on(settings, tmp_path, monkeypatch, MATRIX_TOKEN="token") == []
 
 
-async def test_an_address_without_a_homeserver_is_told() -> None:
-    async with TestServer(web.Application()) as server:
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (404, "what answers at {url} (HTTP 404) does not speak as a homeserver"),
+        (502, "the homeserver is not there for now (HTTP 502)"),
+    ],
+)
+async def test_an_address_without_a_homeserver_is_told(status: int, told: str) -> None:
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(status=status, text="<html>")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    async with TestServer(app) as server:
         url = str(server.make_url("")).rstrip("/")
         platform = MatrixPlatform(url, BOT, token="token")
         with pytest.raises(PlatformError) as refused:
             await platform.check()
         await platform.close()
-    assert str(refused.value) == f"matrix: what answers at {url} (HTTP 404) does not speak as a homeserver"
+    assert str(refused.value) == "matrix: " + told.format(url=url)
 
 
 async def test_a_login_too_many_is_told_with_what_helps() -> None:

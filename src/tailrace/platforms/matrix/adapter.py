@@ -12,6 +12,7 @@ import io
 import logging
 import secrets
 from collections import OrderedDict
+from http import HTTPStatus
 from typing import Any
 
 import nio
@@ -336,8 +337,10 @@ class MatrixPlatform(BasePlatform):
         permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
         reason = f"the homeserver refused {what} ({code}: {answer.message})"
         if not code or code == "M_UNRECOGNIZED":
-            status = answer.transport_response.status if answer.transport_response is not None else "?"
-            reason = f"what answers at {self._homeserver} (HTTP {status}) does not speak as a homeserver"
+            status = answer.transport_response.status if answer.transport_response is not None else 0
+            reason = f"what answers at {self._homeserver} (HTTP {status or '?'}) does not speak as a homeserver"
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # a proxy's own page
+                reason = f"the homeserver is not there for now (HTTP {status})"
         return PlatformError(
             f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )

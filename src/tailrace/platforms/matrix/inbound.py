@@ -99,7 +99,7 @@ class Rooms:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
-        # Notices are bots' talk: answering them is how two bots never stop. Places, verifications and the like say nothing.
+        # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
         if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
             return None
         relation = content.get("m.relates_to")
