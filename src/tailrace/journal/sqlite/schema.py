@@ -34,6 +34,7 @@ WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a rea
 # their tokens cost a tenth more, and there are four times as many checkpoints to wait for.
 WAL_BYTES = 4 << 20
 WAL_BYTES_LONG = 4 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
+HELD_BYTES = 1 << 20  # what a checkpoint leaves where nobody but writers is busy is less
 RETRY_S = 0.01  # between tries to change a file that another process changes
 RESTART_TIMEOUT_S = 0.2  # for so long; writers wait meanwhile
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
@@ -141,7 +142,9 @@ def checkpoint(connection: sqlite3.Connection) -> None:
     busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    is_held = bool(busy) or (pages - moved) * page_bytes > WAL_BYTES  # by another checkpoint, or by a reader that stays
+    is_held = (
+        bool(busy) or (pages - moved) * page_bytes > HELD_BYTES
+    )  # by another checkpoint, or by a reader that stays
     if wal_bytes(Path(path)) > WAL_BYTES_LONG and not is_held:
         connection.execute(f"PRAGMA busy_timeout = {int(RESTART_TIMEOUT_S * 1000)}")
         try:
