@@ -130,8 +130,8 @@ class Pastes:
         return min((until for _, until in self._held.values()), default=None)
 
     def continues(self, message: MessageReceived) -> bool:
-        """Whether a part of the same paste is held. Then the message belongs to it, whoever it is addressed to: only one
-        photo of an album has the caption that names the bot."""
+        """Whether a part of the same paste is held. Then the message belongs to it, whoever it is addressed to: one
+        photo of an album alone has the caption that names the bot."""
         return _of_sender(message) in self._held
 
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
