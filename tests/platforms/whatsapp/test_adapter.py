@@ -31,7 +31,7 @@ from tailrace.delivery.port import (
     Unknown,
 )
 from tailrace.errors import PlatformError
-from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
+from tailrace.platforms.whatsapp.adapter import HOOK_PATH, STATUS_S, WhatsAppPlatform
 from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
@@ -161,10 +161,11 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
         async with fake() as whatsapp, number(whatsapp) as platform:
             ada = whatsapp.person("15550001")
             ada.window_open = True
-            before = await platform.perform(ADA, Send("before", "hello"))
-            assert isinstance(before, Sent)
-            key = "before" if told else "of-another-process"
-            await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, before.message_id, key))
+            for key in ("before", "just before"):
+                before = await platform.perform(ADA, Send(key, "hello"))
+                assert isinstance(before, Sent)
+                status = whatsapp.taken(ada, before.message_id, key if told else f"of another process, {key}")
+                await deliver(whatsapp, platform, CollectingInbox(), status)
             whatsapp.fail("messages", bad_gateway())
             return await platform.perform(ADA, Send("k", "hello"))
 
@@ -174,6 +175,24 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
         assert (ask(told=True), ask(told=False)) == (Unknown(why, unlikely=True), Unknown(why))
     said = f"whether a message to 15550001 was sent is not known: {why}"
     assert [record.getMessage() for record in caplog.records] == [said, said]
+
+
+@driven
+async def test_G80_what_others_are_sent_while_a_status_is_waited_for_hides_no_loss() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+        people = [whatsapp.person(f"1555000{last}") for last in (1, 2)]
+        for ada in people:
+            ada.window_open = True
+            await platform.perform(Place("whatsapp", ada.number), Send(f"to-{ada.number}", "hello"))
+        whatsapp.fail("messages", bad_gateway())
+        sending = group.create_task(platform.perform(ADA, Send("k", "lost")))
+        await asyncio.sleep(STATUS_S - 0.2)
+        for ada in people:
+            body = whatsapp.taken(ada, ada.bubbles[0].id, f"to-{ada.number}")
+            await deliver(whatsapp, platform, CollectingInbox(), body)
+        await platform.perform(Place("whatsapp", "15550002"), Send("its status is under way", "more"))
+        assert not sending.done()
+        assert await sending == Unknown("status 502, and no answer of WhatsApp's", unlikely=True)
 
 
 def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:

@@ -133,10 +133,11 @@ class WhatsAppPlatform(BasePlatform):
 
     async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
         """What became of a send without a reply: WhatsApp tells the webhook of each message that it takes (G80)."""
+        then = self._told.so_far()  # what others are sent meanwhile may have no status yet
         if message_id := await self._told.id_of(key, within_s=STATUS_S):
             return port.Sent(message_id)
         log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
-        return port.Unknown(unknown.reason, unlikely=self._told.reach_us)
+        return port.Unknown(unknown.reason, unlikely=self._told.reach_us(then))
 
     async def _send(self, place: port.Place, action: port.Send) -> port.AnyReply:
         text = whatsapp_markup(action.text) if action.markup else action.text
