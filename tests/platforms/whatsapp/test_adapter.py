@@ -177,6 +177,32 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
     assert [record.getMessage() for record in caplog.records] == [said, said]
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (131047, "this person has not written for 24 hours: WhatsApp takes no answer until they write again (131047)"),
+        (131026, "Undeliverable (131026)"),
+        (None, "no reason given"),
+    ],
+)
+def test_G80_a_send_without_a_reply_that_failed_is_refused_with_the_reason(
+    code: int | None, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+            ada = whatsapp.person("15550001")
+            whatsapp.fail("messages", bad_gateway())
+            sending = group.create_task(platform.perform(ADA, Send("k", "hello")))
+            await whatsapp.until(lambda: whatsapp.calls)
+            body = whatsapp.not_delivered(ada, code, "Undeliverable", key="k")
+            await deliver(whatsapp, platform, CollectingInbox(), body)
+            return await sending
+
+    assert ask() == Refused(reason)
+    assert [record.getMessage() for record in caplog.records] == [f"a message to 15550001 was not delivered: {reason}"]
+
+
 @driven
 async def test_G80_what_others_are_sent_while_a_status_is_waited_for_hides_no_loss() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:

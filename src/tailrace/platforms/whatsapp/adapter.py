@@ -29,7 +29,6 @@ from tailrace.platforms.whatsapp.meta_errors import (
     Refusal,
     Trouble,
     UnclearResponse,
-    explained,
     reply_to,
 )
 from tailrace.platforms.whatsapp.statuses import MessagesTold
@@ -132,10 +131,10 @@ class WhatsAppPlatform(BasePlatform):
             return reply_without_answer(exc)
 
     async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
-        """What became of a send without a reply: WhatsApp tells the webhook of each message that it takes (G80)."""
+        """What became of a send without a reply: WhatsApp tells the webhook of each message (G80)."""
         then = self._told.so_far()  # what others are sent meanwhile may have no status yet
-        if message_id := await self._told.id_of(key, within_s=STATUS_S):
-            return port.Sent(message_id)
+        if outcome := await self._told.outcome_of(key, within_s=STATUS_S):
+            return outcome
         log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
         return port.Unknown(unknown.reason, unlikely=self._told.reach_us(then))
 
@@ -212,8 +211,8 @@ class WhatsAppPlatform(BasePlatform):
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
         self._told.add(inbound.told_of(notification, self._number))
-        for recipient, trouble in inbound.failures(notification, self._number):
-            log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
+        for recipient, reason in inbound.failures(notification, self._number):
+            log.warning("a message to %s was not delivered: %s", recipient, reason)
         try:
             for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
                 await inbox.put(update)

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
-from tailrace.platforms.whatsapp.meta_errors import Trouble
+from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
+from tailrace.platforms.whatsapp.statuses import Outcome
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -122,6 +123,11 @@ class _Status(msgspec.Struct):
     biz_opaque_callback_data: str = ""  # the key that the message was sent with
     errors: list[Trouble] = []
 
+    @property
+    def failures(self) -> list[str]:
+        """Why the message could not be delivered; empty where it could."""
+        return [explained(error) for error in self.errors] or ["no reason given"] * (self.status == "failed")
+
 
 class _Profile(msgspec.Struct):
     name: str = ""
@@ -177,20 +183,20 @@ def is_signed(body: bytes, header: str, secret: str) -> bool:
     return hmac.compare_digest(expected.encode(), header.encode("utf-8", "replace"))
 
 
-def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Trouble]]:
-    """Messages that were accepted and then could not be delivered: to whom, and why."""
+def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
+    """Messages that could not be delivered, though most were accepted: to whom, and why."""
     for value in notification.values(phone_number_id):
         for status in value.statuses:
-            for trouble in status.errors:
-                yield status.recipient_id or status.recipient_user_id, trouble
+            for reason in status.failures:
+                yield status.recipient_id or status.recipient_user_id, reason
 
 
-def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
-    """The messages of ours that WhatsApp has taken: the key of each, and its id."""
+def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Outcome]]:
+    """What became of messages of ours, each by its key."""
     for value in notification.values(phone_number_id):
         for status in value.statuses:
-            if status.biz_opaque_callback_data:
-                yield status.biz_opaque_callback_data, status.id
+            if key := status.biz_opaque_callback_data:
+                yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
 
 
 def received(
