@@ -336,7 +336,18 @@ async def test_what_is_not_taken_is_asked_for_again() -> None:
         assert await deliver(whatsapp, platform, inbox, body) == 503
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"entry": 1}', b'{"entry": [{"changes": [{}]}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"entry": 1}',
+        b'{"entry": [{"changes": [{}]}]}',
+        b"\xff",
+        b'{"entry": [{"changes": [{"value": {}, "field": "\xff"}]}]}',
+        pytest.param(b'{"more": ' + b"[" * 100_000, id="deep"),
+    ],
+)
 def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     @driven
     async def ask() -> None:
@@ -348,21 +359,71 @@ def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     ask()
 
 
-def test_a_message_that_makes_no_sense_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("items", "odd", "said"),
+    [
+        (
+            "messages",
+            {"id": "wamid.odd", "type": 7},
+            "a message could not be read: Expected `str`, got `int` - at `$.type`",
+        ),
+        ("contacts", {"wa_id": 7}, "a contact could not be read: Expected `str`, got `int` - at `$.wa_id`"),
+        ("contacts", 7, "a contact could not be read: Expected `object`, got `int`"),
+        ("statuses", {"status": "sent"}, "a status could not be read: Object missing required field `id`"),
+    ],
+)
+def test_what_makes_no_sense_takes_nothing_else_of_the_call_with_it(
+    items: str, odd: object, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     @driven
     async def ask() -> None:
         async with fake() as whatsapp, number(whatsapp) as platform:
             ada, inbox = whatsapp.person("15550001"), CollectingInbox()
             good = msgspec.json.decode(whatsapp.message(ada, "hello"))
-            good["entry"][0]["changes"][0]["value"]["messages"].insert(0, {"id": "wamid.odd", "type": 7})
+            good["entry"][0]["changes"][0]["value"].setdefault(items, []).insert(0, odd)
             assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(good)) == 200
-            assert [update.update_id for update in inbox.updates] == ["wamid.in-1"]
+            assert [(update.update_id, update.sender.name) for update in inbox.updates] == [("wamid.in-1", "Ada")]
 
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
-    assert [record.getMessage() for record in caplog.records] == [
-        "a message could not be read: Expected `str`, got `int` - at `$.type`"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+@driven
+async def test_a_text_in_no_utf_8_takes_no_other_with_it() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        both = msgspec.json.decode(whatsapp.message(ada, "broken"))
+        good = msgspec.json.decode(whatsapp.message(ada, "hello"))
+        of_both = both["entry"][0]["changes"][0]["value"]["messages"]
+        of_both += good["entry"][0]["changes"][0]["value"]["messages"]
+        body = msgspec.json.encode(both).replace(b"broken", b"\xff")
+        assert await deliver(whatsapp, platform, inbox, body) == 200
+        assert [update.update_id for update in inbox.updates] == ["wamid.in-2"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"context": None},
+        {"context": {"id": None}},
+        {"context": {"id": None, "forwarded": None}},
+        {"group_id": None, "image": None, "contacts": None},
+    ],
+)
+def test_a_field_of_a_message_that_is_null_is_one_that_is_not_there(fields: dict[str, object]) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            inbox = CollectingInbox()
+            body = msgspec.json.decode(whatsapp.message(whatsapp.person("15550001"), "hello", **fields))
+            body["entry"][0]["changes"][0]["value"]["statuses"] = None
+            assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(body)) == 200
+            [update] = inbox.updates
+            assert isinstance(update, MessageReceived)
+            assert update.text == "hello"
+
+    ask()
 
 
 @driven

@@ -207,12 +207,14 @@ class WhatsAppPlatform(BasePlatform):
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
-        except msgspec.DecodeError as exc:
+        except inbound.MAKES_NO_SENSE as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
-        self._told.add(inbound.told_of(notification, self._number))
-        for recipient, reason in inbound.failures(notification, self._number):
-            log.warning("a message to %s was not delivered: %s", recipient, reason)
+        statuses = inbound.statuses_in(notification, self._number)
+        self._told.add(inbound.told_of(statuses))
+        for status in statuses:
+            for reason in status.failures:
+                log.warning("a message to %s was not delivered: %s", status.recipient, reason)
         try:
             for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
                 await inbox.put(update)

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -115,13 +116,17 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
         return self.number or self.from_user_id
 
 
-class _Status(msgspec.Struct):
+class Status(msgspec.Struct):
     id: str
     status: str
     recipient_id: str = ""
     recipient_user_id: str = ""
     biz_opaque_callback_data: str = ""  # the key that the message was sent with
     errors: list[Trouble] = []
+
+    @property
+    def recipient(self) -> str:
+        return self.recipient_id or self.recipient_user_id
 
     @property
     def failures(self) -> list[str]:
@@ -144,10 +149,12 @@ class _Metadata(msgspec.Struct):
 
 
 class _Value(msgspec.Struct):
+    """Each of the items is read on its own: one that makes no sense takes no other with it."""
+
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    contacts: list[_Contact] = []
-    messages: list[msgspec.Raw] = []  # each is read on its own: one that makes no sense takes no other with it
-    statuses: list[_Status] = []
+    contacts: list[msgspec.Raw] | None = None
+    messages: list[msgspec.Raw] | None = None
+    statuses: list[msgspec.Raw] | None = None
 
 
 class _Change(msgspec.Struct):
@@ -171,8 +178,9 @@ class Notification(msgspec.Struct):
                     yield change.value
 
 
+MAKES_NO_SENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # that decoding raises
 NOTIFICATIONS = msgspec.json.Decoder(Notification)
-_MESSAGES = msgspec.json.Decoder(_Message)
+_T = TypeVar("_T")
 
 
 def is_signed(body: bytes, header: str, secret: str) -> bool:
@@ -183,20 +191,16 @@ def is_signed(body: bytes, header: str, secret: str) -> bool:
     return hmac.compare_digest(expected.encode(), header.encode("utf-8", "replace"))
 
 
-def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
-    """Messages that could not be delivered, though most were accepted: to whom, and why."""
-    for value in notification.values(phone_number_id):
-        for status in value.statuses:
-            for reason in status.failures:
-                yield status.recipient_id or status.recipient_user_id, reason
+def statuses_in(notification: Notification, phone_number_id: str) -> list[Status]:
+    values = notification.values(phone_number_id)
+    return [status for value in values for status in _readable(value.statuses, Status, "status")]
 
 
-def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Outcome]]:
+def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
     """What became of messages of ours, each by its key."""
-    for value in notification.values(phone_number_id):
-        for status in value.statuses:
-            if key := status.biz_opaque_callback_data:
-                yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
+    for status in statuses:
+        if key := status.biz_opaque_callback_data:
+            yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
 
 
 def received(
@@ -204,8 +208,9 @@ def received(
 ) -> Iterator[MessageReceived]:
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
-        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
-        for message in _readable(value.messages):
+        contacts = _readable(value.contacts, _Contact, "contact")
+        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
+        for message in _readable(value.messages, _Message, "message"):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
             if message.group_id:
@@ -230,12 +235,21 @@ def received(
             )
 
 
-def _readable(messages: Iterable[msgspec.Raw]) -> Iterator[_Message]:
-    for message in messages:
+def _readable(items: Iterable[msgspec.Raw] | None, kind: type[_T], name: str) -> Iterator[_T]:
+    for item in items or ():
         try:
-            yield _MESSAGES.decode(message)
-        except msgspec.DecodeError as exc:
-            log.warning("a message could not be read: %s", exc)
+            yield msgspec.convert(_without_nulls(msgspec.json.decode(item)), kind)
+        except MAKES_NO_SENSE as exc:
+            log.warning("a %s could not be read: %s", name, exc)
+
+
+def _without_nulls(value: object) -> object:
+    """A field that is null is one that is not there."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
 
 
 def _card(kind: str, *details: str) -> str:
