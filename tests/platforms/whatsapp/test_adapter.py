@@ -456,6 +456,19 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
 
 
 @driven
+async def test_a_reply_to_an_id_of_another_chat_shows_nothing_of_it() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, eve, inbox = whatsapp.person("15550001"), whatsapp.person("15550002"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "my secret"))
+        sent = await platform.perform(ADA, Send("k", "I keep it"))
+        assert isinstance(sent, Sent)
+        for message_id in ("wamid.in-1", sent.message_id):
+            await deliver(whatsapp, platform, inbox, whatsapp.message(eve, "what?", context={"id": message_id}))
+        texts = [update.text for update in inbox.updates if isinstance(update, MessageReceived)]
+        assert texts == ["my secret", *["[in reply to an earlier message]\n\nwhat?"] * 2]
+
+
+@driven
 async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()

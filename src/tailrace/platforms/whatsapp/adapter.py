@@ -109,7 +109,7 @@ class WhatsAppPlatform(BasePlatform):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
             self._told.sent(action.key)
-            self._recent.add(reply.message_id, "you", action.text)
+            self._recent.add(place.chat, reply.message_id, "you", action.text)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:

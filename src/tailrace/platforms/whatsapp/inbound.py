@@ -220,9 +220,9 @@ def received(
             if not said and not attachments:
                 continue
             context = message.context
-            quote = recent.quote(context.id) if context.id else None
+            quote = recent.quote(message.sender, context.id) if context.id else None
             text = with_context(said, quote, forwarded=context.forwarded or context.frequently_forwarded)
-            recent.add(message.id, "a message of their own", said)
+            recent.add(message.sender, message.id, "a message of their own", said)
             yield MessageReceived(
                 update_id=message.id,
                 # the message's id lets it be marked as read while the answer is made
