@@ -32,7 +32,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.whatsapp.adapter import HOOK_PATH, STATUS_S, WhatsAppPlatform
-from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
+from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, MAX_DETAILS, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
@@ -476,12 +476,18 @@ async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
         named = place | {"name": "Café\nMühle", "address": "Some Street 1"}
         bob = {"name": {"formatted_name": "Bob"}, "phones": [{"phone": "+1 555"}], "emails": [{"email": "b@x.org"}]}
         eve = {"name": {"formatted_name": "Eve"}}
-        for kind, content in (("location", place), ("location", named), ("contacts", [bob, eve])):
+        all_over = {
+            "phones": [{"phone": f"+{n}"} for n in range(MAX_DETAILS - 1)],
+            "emails": [{"email": "e@x.org"}] * 3,
+        }
+        contents = (("location", place), ("location", named), ("contacts", [bob, eve]), ("contacts", [eve | all_over]))
+        for kind, content in contents:
             await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "", type=kind, **{kind: content}))
         assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == [
             "[location: 52.52, 13.405]",
             "[location: Café Mühle, Some Street 1, 52.52, 13.405]",
             "[contact: Bob, +1 555, b@x.org]\n[contact: Eve]",
+            "[contact: Eve, +0, +1, +2, +3, +4, +5, +6, +7, +8, e@x.org, and 2 more]",
         ]
 
 

@@ -28,6 +28,7 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
 MAX_DETAIL = 160  # characters of a name or an address on a card
+MAX_DETAILS = 10  # telephone numbers and e-mail addresses of a contact
 _UNREADABLE = frozenset({"sticker", "unsupported", "order", "system", "reaction"})
 
 
@@ -80,8 +81,9 @@ class _ContactCard(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        reached_by = (entry.phone or entry.email for entry in (*self.phones, *self.emails))
-        return _card("contact", self.name.formatted_name, *reached_by)
+        reached_by = [entry.phone or entry.email for entry in (*self.phones, *self.emails)]
+        more = f"and {len(reached_by) - MAX_DETAILS} more" if len(reached_by) > MAX_DETAILS else ""
+        return _card("contact", self.name.formatted_name, *reached_by[:MAX_DETAILS], more)
 
 
 class _Context(msgspec.Struct):
