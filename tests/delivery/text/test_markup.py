@@ -103,10 +103,22 @@ def test_whatsapp_has_marks_of_its_own() -> None:
         ("re~~do~~ **[is](https://e.org)**no", "redo is (https://e.org)no", "redo is (https://e.org)no"),
         ("**a**`b` *c*, *d*", "*a*`b` _c_, _d_", "ab c, d"),
         ("这是**重点**内容", "这是*重点*内容", "这是重点内容"),
+        ("นี่**สำคัญ**มาก 서울**은**요", "นี่*สำคัญ*มาก 서울*은*요", "นี่สำคัญมาก 서울은요"),
+        ("при**вет**, **за**мок", "привет, замок", "привет, замок"),
+        ("2**3 and 4**5", "2**3 and 4**5", "2**3 and 4**5"),
+        ("10**6** or ~~1~~2", "10**6** or ~~1~~2", "10**6** or ~~1~~2"),
+        ("x**n + y**m, a~~b~~c", "x**n + y**m, a~~b~~c", "x**n + y**m, a~~b~~c"),
+        ("a***b***c ***d***", "a***b***c _*d*_", "a***b***c d"),
+        ("2[**3**](https://e.org)", "2**3** (https://e.org)", "2**3** (https://e.org)"),
     ],
 )
 def test_there_are_no_marks_inside_of_a_word_and_a_product_keeps_its_sign(text: str, whatsapp: str, plain: str) -> None:
     assert (whatsapp_markup(text), plain_text(text)) == (whatsapp, plain)
+
+
+def test_a_power_in_a_heading_or_a_table_keeps_its_sign() -> None:
+    assert whatsapp_markup("# 2**3 and 4**5") == "*2**3 and 4**5*"
+    assert plain_text("|a|\n|-|\n|2**3 and 4**5|") == "a\n-------------\n2**3 and 4**5"
 
 
 def test_plain_text_has_no_marks() -> None:

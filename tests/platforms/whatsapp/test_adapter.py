@@ -31,8 +31,8 @@ from tailrace.delivery.port import (
     Unknown,
 )
 from tailrace.errors import PlatformError
-from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
-from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
+from tailrace.platforms.whatsapp.adapter import HOOK_PATH, STATUS_S, WhatsAppPlatform
+from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, MAX_DETAILS, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
@@ -161,10 +161,11 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
         async with fake() as whatsapp, number(whatsapp) as platform:
             ada = whatsapp.person("15550001")
             ada.window_open = True
-            before = await platform.perform(ADA, Send("before", "hello"))
-            assert isinstance(before, Sent)
-            key = "before" if told else "of-another-process"
-            await deliver(whatsapp, platform, CollectingInbox(), whatsapp.taken(ada, before.message_id, key))
+            for key in ("before", "just before"):
+                before = await platform.perform(ADA, Send(key, "hello"))
+                assert isinstance(before, Sent)
+                status = whatsapp.taken(ada, before.message_id, key if told else f"of another process, {key}")
+                await deliver(whatsapp, platform, CollectingInbox(), status)
             whatsapp.fail("messages", bad_gateway())
             return await platform.perform(ADA, Send("k", "hello"))
 
@@ -174,6 +175,50 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
         assert (ask(told=True), ask(told=False)) == (Unknown(why, unlikely=True), Unknown(why))
     said = f"whether a message to 15550001 was sent is not known: {why}"
     assert [record.getMessage() for record in caplog.records] == [said, said]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (131047, "this person has not written for 24 hours: WhatsApp takes no answer until they write again (131047)"),
+        (131026, "Undeliverable (131026)"),
+        (None, "no reason given"),
+    ],
+)
+def test_G80_a_send_without_a_reply_that_failed_is_refused_with_the_reason(
+    code: int | None, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+            ada = whatsapp.person("15550001")
+            whatsapp.fail("messages", bad_gateway())
+            sending = group.create_task(platform.perform(ADA, Send("k", "hello")))
+            await whatsapp.until(lambda: whatsapp.calls)
+            body = whatsapp.not_delivered(ada, code, "Undeliverable", key="k")
+            await deliver(whatsapp, platform, CollectingInbox(), body)
+            return await sending
+
+    assert ask() == Refused(reason)
+    assert [record.getMessage() for record in caplog.records] == [f"a message to 15550001 was not delivered: {reason}"]
+
+
+@driven
+async def test_G80_what_others_are_sent_while_a_status_is_waited_for_hides_no_loss() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform, asyncio.TaskGroup() as group:
+        people = [whatsapp.person(f"1555000{last}") for last in (1, 2)]
+        for ada in people:
+            ada.window_open = True
+            await platform.perform(Place("whatsapp", ada.number), Send(f"to-{ada.number}", "hello"))
+        whatsapp.fail("messages", bad_gateway())
+        sending = group.create_task(platform.perform(ADA, Send("k", "lost")))
+        await asyncio.sleep(STATUS_S - 0.2)
+        for ada in people:
+            body = whatsapp.taken(ada, ada.bubbles[0].id, f"to-{ada.number}")
+            await deliver(whatsapp, platform, CollectingInbox(), body)
+        await platform.perform(Place("whatsapp", "15550002"), Send("its status is under way", "more"))
+        assert not sending.done()
+        assert await sending == Unknown("status 502, and no answer of WhatsApp's", unlikely=True)
 
 
 def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
@@ -291,7 +336,18 @@ async def test_what_is_not_taken_is_asked_for_again() -> None:
         assert await deliver(whatsapp, platform, inbox, body) == 503
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"entry": 1}', b'{"entry": [{"changes": [{}]}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"entry": 1}',
+        b'{"entry": [{"changes": [{}]}]}',
+        b"\xff",
+        b'{"entry": [{"changes": [{"value": {}, "field": "\xff"}]}]}',
+        pytest.param(b'{"more": ' + b"[" * 100_000, id="deep"),
+    ],
+)
 def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     @driven
     async def ask() -> None:
@@ -303,21 +359,71 @@ def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     ask()
 
 
-def test_a_message_that_makes_no_sense_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("items", "odd", "said"),
+    [
+        (
+            "messages",
+            {"id": "wamid.odd", "type": 7},
+            "a message could not be read: Expected `str`, got `int` - at `$.type`",
+        ),
+        ("contacts", {"wa_id": 7}, "a contact could not be read: Expected `str`, got `int` - at `$.wa_id`"),
+        ("contacts", 7, "a contact could not be read: Expected `object`, got `int`"),
+        ("statuses", {"status": "sent"}, "a status could not be read: Object missing required field `id`"),
+    ],
+)
+def test_what_makes_no_sense_takes_nothing_else_of_the_call_with_it(
+    items: str, odd: object, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     @driven
     async def ask() -> None:
         async with fake() as whatsapp, number(whatsapp) as platform:
             ada, inbox = whatsapp.person("15550001"), CollectingInbox()
             good = msgspec.json.decode(whatsapp.message(ada, "hello"))
-            good["entry"][0]["changes"][0]["value"]["messages"].insert(0, {"id": "wamid.odd", "type": 7})
+            good["entry"][0]["changes"][0]["value"].setdefault(items, []).insert(0, odd)
             assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(good)) == 200
-            assert [update.update_id for update in inbox.updates] == ["wamid.in-1"]
+            assert [(update.update_id, update.sender.name) for update in inbox.updates] == [("wamid.in-1", "Ada")]
 
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
-    assert [record.getMessage() for record in caplog.records] == [
-        "a message could not be read: Expected `str`, got `int` - at `$.type`"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+@driven
+async def test_a_text_in_no_utf_8_takes_no_other_with_it() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        both = msgspec.json.decode(whatsapp.message(ada, "broken"))
+        good = msgspec.json.decode(whatsapp.message(ada, "hello"))
+        of_both = both["entry"][0]["changes"][0]["value"]["messages"]
+        of_both += good["entry"][0]["changes"][0]["value"]["messages"]
+        body = msgspec.json.encode(both).replace(b"broken", b"\xff")
+        assert await deliver(whatsapp, platform, inbox, body) == 200
+        assert [update.update_id for update in inbox.updates] == ["wamid.in-2"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"context": None},
+        {"context": {"id": None}},
+        {"context": {"id": None, "forwarded": None}},
+        {"group_id": None, "image": None, "contacts": None},
+    ],
+)
+def test_a_field_of_a_message_that_is_null_is_one_that_is_not_there(fields: dict[str, object]) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            inbox = CollectingInbox()
+            body = msgspec.json.decode(whatsapp.message(whatsapp.person("15550001"), "hello", **fields))
+            body["entry"][0]["changes"][0]["value"]["statuses"] = None
+            assert await deliver(whatsapp, platform, inbox, msgspec.json.encode(body)) == 200
+            [update] = inbox.updates
+            assert isinstance(update, MessageReceived)
+            assert update.text == "hello"
+
+    ask()
 
 
 @driven
@@ -350,6 +456,19 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
 
 
 @driven
+async def test_a_reply_to_an_id_of_another_chat_shows_nothing_of_it() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, eve, inbox = whatsapp.person("15550001"), whatsapp.person("15550002"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "my secret"))
+        sent = await platform.perform(ADA, Send("k", "I keep it"))
+        assert isinstance(sent, Sent)
+        for message_id in ("wamid.in-1", sent.message_id):
+            await deliver(whatsapp, platform, inbox, whatsapp.message(eve, "what?", context={"id": message_id}))
+        texts = [update.text for update in inbox.updates if isinstance(update, MessageReceived)]
+        assert texts == ["my secret", *["[in reply to an earlier message]\n\nwhat?"] * 2]
+
+
+@driven
 async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
     async with fake() as whatsapp, number(whatsapp) as platform:
         ada, inbox = whatsapp.person("15550001"), CollectingInbox()
@@ -357,12 +476,18 @@ async def test_places_and_contact_cards_reach_the_model_as_text() -> None:
         named = place | {"name": "Café\nMühle", "address": "Some Street 1"}
         bob = {"name": {"formatted_name": "Bob"}, "phones": [{"phone": "+1 555"}], "emails": [{"email": "b@x.org"}]}
         eve = {"name": {"formatted_name": "Eve"}}
-        for kind, content in (("location", place), ("location", named), ("contacts", [bob, eve])):
+        all_over = {
+            "phones": [{"phone": f"+{n}"} for n in range(MAX_DETAILS - 1)],
+            "emails": [{"email": "e@x.org"}] * 3,
+        }
+        contents = (("location", place), ("location", named), ("contacts", [bob, eve]), ("contacts", [eve | all_over]))
+        for kind, content in contents:
             await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "", type=kind, **{kind: content}))
         assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == [
             "[location: 52.52, 13.405]",
             "[location: Café Mühle, Some Street 1, 52.52, 13.405]",
             "[contact: Bob, +1 555, b@x.org]\n[contact: Eve]",
+            "[contact: Eve, +0, +1, +2, +3, +4, +5, +6, +7, +8, e@x.org, and 2 more]",
         ]
 
 

@@ -8,10 +8,10 @@ from tailrace.platforms.whatsapp.context import MAX_QUOTE, Quote, RecentTexts, w
 def test_the_oldest_texts_are_forgotten_first_and_long_ones_cut() -> None:
     recent = RecentTexts(limit=2)
     for number in range(3):
-        recent.add(str(number), "you", f"text {number} " + "x" * 300)
-    assert recent.quote("0") == Quote("an earlier message", "")
-    assert [recent.quote(key).text[:6] for key in "12"] == ["text 1", "text 2"]
-    assert len(recent.quote("2").text) == MAX_QUOTE
+        recent.add("chat", str(number), "you", f"text {number} " + "x" * 300)
+    assert recent.quote("chat", "0") == Quote("an earlier message", "")
+    assert [recent.quote("chat", key).text[:6] for key in "12"] == ["text 1", "text 2"]
+    assert len(recent.quote("chat", "2").text) == MAX_QUOTE
 
 
 def test_a_file_without_words_may_refer_to_something_too() -> None:

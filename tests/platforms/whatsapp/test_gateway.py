@@ -75,9 +75,11 @@ async def test_G80_an_answer_that_got_lost_on_the_way_is_said_in_the_chat(tmp_pa
         ada = whatsapp.person("15550001")
         await whatsapp.write(ada, "first")
         await whatsapp.until(lambda: ada.texts == ["One."])
-        whatsapp.fail("messages", bad_gateway())
         await whatsapp.write(ada, "second")
-        await whatsapp.until(lambda: ada.texts == ["One.", UNSHOWN])
+        await whatsapp.until(lambda: ada.texts == ["One.", "Two."])
+        whatsapp.fail("messages", bad_gateway())
+        await whatsapp.write(ada, "third")
+        await whatsapp.until(lambda: ada.texts == ["One.", "Two.", UNSHOWN])
 
 
 @driven

@@ -24,6 +24,12 @@ _DISCORD_MARK = re.compile(
 )
 # What takes no place of its own: an emoji that is joined to the one before it, shades of skin, and the joiners.
 _JOINED = re.compile("\\u200d[\\u2600-\\u27bf\\U0001f300-\\U0001faff]|[\\u200d\\ufe0e\\ufe0f\\U0001f3fb-\\U0001f3ff]")
+# How the names of the letters begin that are written without spaces between words, or with particles at the word.
+_WITHOUT_SPACES = (
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH", "BOPOMOFO", "HANGUL", "YI "),
+    *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE", "BALINESE", "TAI "),
+)
+_SOURCE_MARKS: dict[md.Style, str] = {"bold": "**", "italic": "*", "strike": "~~"}
 _DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
@@ -162,32 +168,45 @@ def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
             assert_never(block)
 
 
-def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -> str:
+def _inline(
+    nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True, before: str = "", after: str = ""
+) -> str:
+    """`before`, `after`: the characters next to the nodes, where these are part of something else."""
     shown: list[str] = []
     rest = list(nodes)
     for place, node in enumerate(rest, 1):
+        left = shown[-1][-1:] if shown else before
+        right = _first_character(rest[place : place + 1]) if place < len(rest) else after
         match node:
             case str():
                 shown.append(node)
             case md.Code(text=text):
                 shown.append(f"{flavour.code}{text}{flavour.code}")
             case md.Styled(style=style, children=children):
-                mark = {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
-                if _is_letter(shown[-1][-1:] if shown else "") or _is_letter(_first_character(rest[place : place + 1])):
-                    mark = "*" if style == "italic" else ""
-                shown.append(_marked(mark, _inline(children, flavour, urls=urls)))
+                text = _inline(children, flavour, urls=urls, before=left, after=right)
+                shown.append(_marked(_mark(style, flavour, left, right), text))
             case md.Link(url=url, children=children):
-                text = _inline(children, flavour, urls=urls)
+                text = _inline(children, flavour, urls=urls, before=left, after="" if urls else right)
                 shown.append(_link(url, text) if urls else text)
             case _:
                 assert_never(node)
     return "".join(shown)
 
 
+def _mark(style: md.Style, flavour: _Flavour, left: str, right: str) -> str:
+    """The mark of the style between these two characters. Inside of a word these platforms read none. `5*3 and 2*2` or
+    `2**3 and 4**5` is emphasis to Markdown and arithmetic to people: the signs stay."""
+    if not _is_letter(left) and not _is_letter(right):
+        return {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
+    is_sign = style == "italic" or left.isdigit() or right.isdigit() or (_is_letter(left) and _is_letter(right))
+    return _SOURCE_MARKS[style] if is_sign else ""
+
+
 def _is_letter(character: str) -> bool:
-    """Whether a mark next to it is inside of a word, where these platforms read none. `5*3 and 2*2` is emphasis to
-    Markdown and two products to people: the asterisk stays. Languages without spaces have no such insides."""
-    return character.isascii() and character.isalnum()
+    """Whether a mark next to it is inside of a word. Languages without spaces have no such insides."""
+    if character.isascii() or character.isdigit():
+        return character.isalnum()
+    return character.isalnum() and not unicodedata.name(character, "").startswith(_WITHOUT_SPACES)
 
 
 def _first_character(nodes: Sequence[md.Node]) -> str:

@@ -29,7 +29,6 @@ from tailrace.platforms.whatsapp.meta_errors import (
     Refusal,
     Trouble,
     UnclearResponse,
-    explained,
     reply_to,
 )
 from tailrace.platforms.whatsapp.statuses import MessagesTold
@@ -110,7 +109,7 @@ class WhatsAppPlatform(BasePlatform):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
             self._told.sent(action.key)
-            self._recent.add(reply.message_id, "you", action.text)
+            self._recent.add(place.chat, reply.message_id, "you", action.text)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -132,11 +131,12 @@ class WhatsAppPlatform(BasePlatform):
             return reply_without_answer(exc)
 
     async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
-        """What became of a send without a reply: WhatsApp tells the webhook of each message that it takes (G80)."""
-        if message_id := await self._told.id_of(key, within_s=STATUS_S):
-            return port.Sent(message_id)
+        """What became of a send without a reply: WhatsApp tells the webhook of each message (G80)."""
+        then = self._told.so_far()  # what others are sent meanwhile may have no status yet
+        if outcome := await self._told.outcome_of(key, within_s=STATUS_S):
+            return outcome
         log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
-        return port.Unknown(unknown.reason, unlikely=self._told.reach_us)
+        return port.Unknown(unknown.reason, unlikely=self._told.reach_us(then))
 
     async def _send(self, place: port.Place, action: port.Send) -> port.AnyReply:
         text = whatsapp_markup(action.text) if action.markup else action.text
@@ -207,12 +207,14 @@ class WhatsAppPlatform(BasePlatform):
             return port.HookAnswer(401)
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
-        except msgspec.DecodeError as exc:
+        except inbound.MAKES_NO_SENSE as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
-        self._told.add(inbound.told_of(notification, self._number))
-        for recipient, trouble in inbound.failures(notification, self._number):
-            log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
+        statuses = inbound.statuses_in(notification, self._number)
+        self._told.add(inbound.told_of(statuses))
+        for status in statuses:
+            for reason in status.failures:
+                log.warning("a message to %s was not delivered: %s", status.recipient, reason)
         try:
             for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
                 await inbox.put(update)

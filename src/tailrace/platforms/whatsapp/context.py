@@ -21,20 +21,21 @@ class Quote(NamedTuple):
 
 
 class RecentTexts:
-    """The newest texts of every chat, by the ids of their messages. A process knows what it sent or received itself."""
+    """The newest texts, by their chats and the ids of their messages: an id of another chat shows nothing of it.
+    A process knows what it sent or received itself."""
 
     def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
-        self._quotes: OrderedDict[str, Quote] = OrderedDict()
+        self._quotes: OrderedDict[tuple[str, str], Quote] = OrderedDict()
 
-    def add(self, message_id: str, author: str, text: str) -> None:
+    def add(self, chat: str, message_id: str, author: str, text: str) -> None:
         """`author` as the model is told: "you" is the model itself."""
-        self._quotes[message_id] = Quote(author, preview_line(text, MAX_QUOTE))
+        self._quotes[chat, message_id] = Quote(author, preview_line(text, MAX_QUOTE))
         if len(self._quotes) > self._limit:
             self._quotes.popitem(last=False)
 
-    def quote(self, message_id: str) -> Quote:
-        return self._quotes.get(message_id) or Quote("an earlier message", "")
+    def quote(self, chat: str, message_id: str) -> Quote:
+        return self._quotes.get((chat, message_id)) or Quote("an earlier message", "")
 
 
 def with_context(text: str, quote: Quote | None, *, forwarded: bool) -> str:

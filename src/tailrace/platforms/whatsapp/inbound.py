@@ -10,13 +10,15 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
-from tailrace.platforms.whatsapp.meta_errors import Trouble
+from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
+from tailrace.platforms.whatsapp.statuses import Outcome
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -26,6 +28,7 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
 MAX_DETAIL = 160  # characters of a name or an address on a card
+MAX_DETAILS = 10  # telephone numbers and e-mail addresses of a contact
 _UNREADABLE = frozenset({"sticker", "unsupported", "order", "system", "reaction"})
 
 
@@ -78,8 +81,9 @@ class _ContactCard(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        reached_by = (entry.phone or entry.email for entry in (*self.phones, *self.emails))
-        return _card("contact", self.name.formatted_name, *reached_by)
+        reached_by = [entry.phone or entry.email for entry in (*self.phones, *self.emails)]
+        more = f"and {len(reached_by) - MAX_DETAILS} more" if len(reached_by) > MAX_DETAILS else ""
+        return _card("contact", self.name.formatted_name, *reached_by[:MAX_DETAILS], more)
 
 
 class _Context(msgspec.Struct):
@@ -114,13 +118,22 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
         return self.number or self.from_user_id
 
 
-class _Status(msgspec.Struct):
+class Status(msgspec.Struct):
     id: str
     status: str
     recipient_id: str = ""
     recipient_user_id: str = ""
     biz_opaque_callback_data: str = ""  # the key that the message was sent with
     errors: list[Trouble] = []
+
+    @property
+    def recipient(self) -> str:
+        return self.recipient_id or self.recipient_user_id
+
+    @property
+    def failures(self) -> list[str]:
+        """Why the message could not be delivered; empty where it could."""
+        return [explained(error) for error in self.errors] or ["no reason given"] * (self.status == "failed")
 
 
 class _Profile(msgspec.Struct):
@@ -138,10 +151,12 @@ class _Metadata(msgspec.Struct):
 
 
 class _Value(msgspec.Struct):
+    """Each of the items is read on its own: one that makes no sense takes no other with it."""
+
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    contacts: list[_Contact] = []
-    messages: list[msgspec.Raw] = []  # each is read on its own: one that makes no sense takes no other with it
-    statuses: list[_Status] = []
+    contacts: list[msgspec.Raw] | None = None
+    messages: list[msgspec.Raw] | None = None
+    statuses: list[msgspec.Raw] | None = None
 
 
 class _Change(msgspec.Struct):
@@ -165,8 +180,9 @@ class Notification(msgspec.Struct):
                     yield change.value
 
 
+MAKES_NO_SENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # that decoding raises
 NOTIFICATIONS = msgspec.json.Decoder(Notification)
-_MESSAGES = msgspec.json.Decoder(_Message)
+_T = TypeVar("_T")
 
 
 def is_signed(body: bytes, header: str, secret: str) -> bool:
@@ -177,20 +193,16 @@ def is_signed(body: bytes, header: str, secret: str) -> bool:
     return hmac.compare_digest(expected.encode(), header.encode("utf-8", "replace"))
 
 
-def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Trouble]]:
-    """Messages that were accepted and then could not be delivered: to whom, and why."""
-    for value in notification.values(phone_number_id):
-        for status in value.statuses:
-            for trouble in status.errors:
-                yield status.recipient_id or status.recipient_user_id, trouble
+def statuses_in(notification: Notification, phone_number_id: str) -> list[Status]:
+    values = notification.values(phone_number_id)
+    return [status for value in values for status in _readable(value.statuses, Status, "status")]
 
 
-def told_of(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, str]]:
-    """The messages of ours that WhatsApp has taken: the key of each, and its id."""
-    for value in notification.values(phone_number_id):
-        for status in value.statuses:
-            if status.biz_opaque_callback_data:
-                yield status.biz_opaque_callback_data, status.id
+def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
+    """What became of messages of ours, each by its key."""
+    for status in statuses:
+        if key := status.biz_opaque_callback_data:
+            yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
 
 
 def received(
@@ -198,8 +210,9 @@ def received(
 ) -> Iterator[MessageReceived]:
     """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
     for value in notification.values(phone_number_id):
-        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in value.contacts}
-        for message in _readable(value.messages):
+        contacts = _readable(value.contacts, _Contact, "contact")
+        names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
+        for message in _readable(value.messages, _Message, "message"):
             if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
                 continue
             if message.group_id:
@@ -209,9 +222,9 @@ def received(
             if not said and not attachments:
                 continue
             context = message.context
-            quote = recent.quote(context.id) if context.id else None
+            quote = recent.quote(message.sender, context.id) if context.id else None
             text = with_context(said, quote, forwarded=context.forwarded or context.frequently_forwarded)
-            recent.add(message.id, "a message of their own", said)
+            recent.add(message.sender, message.id, "a message of their own", said)
             yield MessageReceived(
                 update_id=message.id,
                 # the message's id lets it be marked as read while the answer is made
@@ -224,12 +237,21 @@ def received(
             )
 
 
-def _readable(messages: Iterable[msgspec.Raw]) -> Iterator[_Message]:
-    for message in messages:
+def _readable(items: Iterable[msgspec.Raw] | None, kind: type[_T], name: str) -> Iterator[_T]:
+    for item in items or ():
         try:
-            yield _MESSAGES.decode(message)
-        except msgspec.DecodeError as exc:
-            log.warning("a message could not be read: %s", exc)
+            yield msgspec.convert(_without_nulls(msgspec.json.decode(item)), kind)
+        except MAKES_NO_SENSE as exc:
+            log.warning("a %s could not be read: %s", name, exc)
+
+
+def _without_nulls(value: object) -> object:
+    """A field that is null is one that is not there."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
 
 
 def _card(kind: str, *details: str) -> str:

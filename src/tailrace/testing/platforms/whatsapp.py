@@ -119,11 +119,13 @@ class FakeWhatsApp(LoopbackFake):
         digest = hashlib.sha256(content).hexdigest()
         return {"id": media_id, "mime_type": media_type, "sha256": digest, **fields}
 
-    def not_delivered(self, person: Person, code: int, title: str) -> bytes:
-        """The body of the call that tells of a message that was accepted and then not delivered."""
-        status = {"id": "wamid.out", "status": "failed", "timestamp": "1", "recipient_id": person.number}
-        status["recipient_user_id"] = person.user_id
-        return self.notification({"statuses": [{**status, "errors": [{"code": code, "title": title}]}]})
+    def not_delivered(self, person: Person, code: int | None, title: str, *, key: str = "") -> bytes:
+        """The body of the call that tells of a message that was not delivered, without a reason where `code` is None.
+        `key` is the one that it was sent with."""
+        status: dict[str, Any] = {"id": "wamid.out", "status": "failed", "timestamp": "1"}
+        status |= {"recipient_id": person.number, "recipient_user_id": person.user_id, "biz_opaque_callback_data": key}
+        errors = [] if code is None else [{"code": code, "title": title}]
+        return self.notification({"statuses": [status | {"errors": errors}]})
 
     def taken(self, person: Person, message_id: str, key: str) -> bytes:
         """The body of the call that tells of a message that was taken; `key` is the one that it was sent with."""
