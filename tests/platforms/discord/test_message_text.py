@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.platforms.discord.adapter import DiscordPlatform
+from tailrace.platforms.discord.message_text import _uncalled
 from tailrace.testing.platforms.collecting_inbox import running
 from tailrace.testing.platforms.discord import BOT_ROLE_ID, FakeDiscord
 from tailrace.testing.platforms.discord_channels import DiscordChannel, DiscordMessage
@@ -79,6 +80,9 @@ async def test_a_reply_to_a_picture_brings_the_picture() -> None:
     picture = described | {"attachments": [cat | {"content_type": "image/png"}]}
     update = await heard("<@42> what is it?", type=19, message_reference=reference, referenced_message=picture)
     assert (update.text, [file.name for file in update.attachments]) == ("what is it?", ["cat.png"])
+    for said in ("/stop", "yes"):
+        answer = await heard(f"<@42> {said}", type=19, message_reference=reference, referenced_message=picture)
+        assert (answer.text, answer.attachments) == (said, ()), "a command or an answer has no files of others"
 
 
 async def test_a_forwarded_message_arrives() -> None:
@@ -87,3 +91,9 @@ async def test_a_forwarded_message_arrives() -> None:
     reference = {"type": 1, "message_id": "90", "channel_id": "5"}
     update = await heard("", message_reference=reference, message_snapshots=[{"message": snapshot}])
     assert update.text == "> Forwarded:\n> Meet at six."
+
+
+def test_mentions_that_nearly_end_a_message_are_read_in_linear_time() -> None:
+    """Two thousand characters are all that Discord takes; a reader that goes back for each mention never ends."""
+    assert _uncalled("a " + "<@42> " * 300 + "x", ["<@42>", "<@!42>"]).endswith("x")
+    assert _uncalled("<@42>  <@42> a <@42> \n<@42> ", ["<@42>"]) == "a"

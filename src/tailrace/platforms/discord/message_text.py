@@ -34,8 +34,8 @@ class MessageText:
     @property
     def text_with_quotes(self) -> str:
         """With the message of somebody else that it replies to, and those that it forwards: the model has not seen
-        them. A command stays a command, and a yes or no an answer to the bot's question."""
-        if self.text.startswith("/") or is_yes_or_no(self.text):
+        them."""
+        if self._is_plain:
             return self.text
         forwarded = [_quote("Forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
         quotes = [*(_quote(_author(other), other.content) for other in self._quoted), *forwarded]
@@ -44,11 +44,18 @@ class MessageText:
     @property
     def files(self) -> list[discord.Attachment]:
         """The files of what is quoted, then its own."""
+        if self._is_plain:
+            return self._message.attachments
         others: Iterable[discord.Message | discord.MessageSnapshot] = (
             *self._quoted,
             *self._message.message_snapshots,
         )
         return [file for other in others for file in other.attachments] + self._message.attachments
+
+    @property
+    def _is_plain(self) -> bool:
+        """A command stays a command, and a yes or no an answer to the bot's question: nothing is added to them."""
+        return self.text.startswith("/") or is_yes_or_no(self.text)
 
     @property
     def _quoted(self) -> list[discord.Message]:
@@ -71,7 +78,7 @@ def _names_in(message: discord.Message) -> Mapping[str, str]:
 def _uncalled(text: str, mentions: Iterable[str]) -> str:
     """The text without the mentions at its ends: within a sentence they are words of it."""
     mention = "|".join(map(re.escape, mentions))
-    return re.sub(rf"^(?:\s*(?:{mention})[\s,:]*)+|(?:\s*(?:{mention})\s*)+$", "", text).strip()
+    return re.sub(rf"^(?:\s*(?:{mention})[\s,:]*)+|(?:\s*(?:{mention}))+\s*$", "", text).strip()
 
 
 def _author(message: discord.Message) -> str:

@@ -21,12 +21,17 @@ def replied_message(message: telegram.Message) -> telegram.Message | None:
     return None if replied is None or replied.forum_topic_created is not None else replied
 
 
+def is_plain(text: str) -> bool:
+    """Whether it is a command or an answer to a question: nothing is added to these."""
+    return bool(command_in(text) or command_meant(text) or is_yes_or_no(text))
+
+
 def with_context(message: telegram.Message, text: str, me: telegram.User) -> str:
     """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
     forwarded: then they are somebody else's."""
     if message.forward_origin is not None:
         return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{text}".rstrip()
-    if command_in(text) or command_meant(text) or is_yes_or_no(text):
+    if is_plain(text):
         return text
     replied = replied_message(message)
     quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""

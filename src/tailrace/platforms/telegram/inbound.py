@@ -9,7 +9,7 @@ from telegram.constants import ChatType, MessageEntityType
 
 from tailrace.delivery import port
 from tailrace.delivery.inbound import command_in
-from tailrace.platforms.telegram.context import replied_message, with_context
+from tailrace.platforms.telegram.context import is_plain, replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
 STOPPED = "stopped_message_generation"
@@ -38,7 +38,7 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     if sender is None or not (text or attachments):
         return None  # a service message, a channel's post, another bot
     named, said = _without_mentions(message, text, me)
-    if (replied := replied_message(message)) is not None and replied.from_user != me:
+    if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
         attachments += tuple(_attachments(replied))
     text = with_context(message, said, me)
     if named and not (text or attachments):
