@@ -512,18 +512,24 @@ async def test_an_answer_that_makes_no_sense_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [(404, "Not Found (404)"), (403, "Forbidden (403)"), (200, "an answer that is not the Bot API's")],
+    ("status", "said", "became"),
+    [
+        (404, "Not Found (404)", Failed),
+        (403, "Forbidden (403)", Failed),
+        (200, "an answer that is not the Bot API's", Unknown),
+    ],
 )
 def test_a_page_of_another_server_is_no_word_of_telegram(
-    status: int, said: str, caplog: pytest.LogCaptureFixture
+    status: int, said: str, became: type[Failed | Unknown], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """An error says that nothing was sent, and the answer is sent later."""
+
     @driven
     async def ask() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:
             page = Fault(status, b"<html>Sign in to this network</html>")
             telegram.fail("sendMessage", page)
-            assert await platform.perform(ADA, SEND) == Unknown(said)
+            assert await platform.perform(ADA, SEND) == became(said)
             telegram.fail("getMe", page)
             with pytest.raises(PlatformError) as raised:
                 await platform.check()

@@ -99,6 +99,8 @@ def reply_to(error: TelegramError) -> port.AnyReply:
     match error:
         case Flooded():
             return port.Flood(error.retry_after_s)
+        case BadRequest() | Forbidden() | InvalidToken() if is_of_another(error):
+            return port.Failed(status_of(error))  # the page stands in the way: nothing has reached Telegram
         case _ if is_of_another(error):
             return port.Unknown(status_of(error))
         case ChatMigrated():
