@@ -16,6 +16,7 @@ from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.slack import FakeSlack
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
@@ -98,13 +99,40 @@ async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
             await slack.command(general, "/tailrace", typed)
             await slack.until(lambda: general.whispers)
             told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
-            assert general.whispers == [told]
+            assert general.whispers == [("U7", told)]
             general.whispers.clear()
         assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
         general.joined = True
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: general.texts)
         assert general.whispers == []
+
+
+@driven
+async def test_each_person_is_told_of_their_own_command_in_private(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, _):
+        general = slack.channel("C1")
+        general.joined = False
+        slack.fail("chat.postMessage", silence(accepted=False))  # so that both have typed before either is answered
+        for user in ("U7", "U8"):
+            await slack.command(general, "/tailrace", "help", user=user)
+        await slack.until(lambda: len(general.whispers) == 2)
+        assert sorted(user for user, _ in general.whispers) == ["U7", "U8"]
+
+
+@pytest.mark.parametrize("typed", ["help", "what is a mill?"])
+def test_who_types_a_command_in_an_archived_channel_is_told_that_it_is_archived(tmp_path: Path, typed: str) -> None:
+    @driven
+    async def ask() -> list[tuple[str, str]]:
+        async with served(tmp_path) as (slack, _):
+            general = slack.channel("C1")
+            general.archived = True
+            await slack.command(general, "/tailrace", typed)
+            await slack.until(lambda: general.whispers)
+            return general.whispers
+
+    told = "This channel is archived, so I cannot answer here. Ask me in another channel or in a direct message."
+    assert ask() == [("U7", told)]
 
 
 @driven

@@ -26,6 +26,7 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connectio
 from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
+from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here
 from tailrace.platforms.slack.socket import OneSocket
 
 log = logging.getLogger("tailrace.platforms")
@@ -53,7 +54,6 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-_MAX_REMEMBERED = 256  # commands
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -69,7 +69,7 @@ class SlackPlatform(BasePlatform):
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
-        self._response_urls: dict[str, str] = {}  # by channel: where the newest command there can be answered
+        self._response_urls = ResponseUrls()
         self._shown_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -89,7 +89,7 @@ class SlackPlatform(BasePlatform):
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
                 log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
-                await self._tell_who_commanded(place)
+                await self._tell_in_private(place, why_not_here(code_of(exc), place, self._bot_name))
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -130,12 +130,9 @@ class SlackPlatform(BasePlatform):
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
 
-    async def _tell_who_commanded(self, place: port.Place) -> None:
-        """Slack offers a slash command in every channel, also in one that the bot is no member of."""
-        url = self._response_urls.pop(place.chat, "")
-        if url and not place.thread:
-            name = self._me.name if self._me else "me"
-            text = f"I am not in this channel, so I cannot answer here. Type `/invite @{name}`, then ask again."
+    async def _tell_in_private(self, place: port.Place, text: str) -> None:
+        """Tells the person whose slash command is answered there."""
+        if url := self._response_urls.take(place):
             with contextlib.suppress(*NO_ANSWER):
                 async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
                     pass
@@ -227,8 +224,8 @@ class SlackPlatform(BasePlatform):
             await socket.open(self._answer_s)
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
-                if envelope.type == "slash_commands" and (url := envelope.payload.get("response_url")):
-                    self._keep_response_url(str(envelope.payload.get("channel_id")), str(url))
+                if envelope.type == "slash_commands":
+                    self._response_urls.keep(envelope.payload)
                 update = parse_envelope(envelope.type, envelope.payload, me)
                 if (
                     isinstance(update, port.MessageReceived)
@@ -243,9 +240,6 @@ class SlackPlatform(BasePlatform):
         finally:
             await socket.finish()
 
-    def _keep_response_url(self, channel: str, url: str) -> None:
-        _remember(self._response_urls, channel, url)
-
     async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
         """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
         a conversation of its own as any other. None where nothing can be written: the person was told."""
@@ -254,13 +248,17 @@ class SlackPlatform(BasePlatform):
             shown = port.Send(question.update_id, shown_question(question), markup=False)
             match await self.perform(question.place, shown):
                 case port.Sent(message_id=ts):
-                    _remember(self._shown_questions, question.update_id, ts)
+                    remember(self._shown_questions, question.update_id, ts)
                 case port.Gone(what="chat"):
                     return None
                 case _:
                     return question
         place = msgspec.structs.replace(question.place, thread=ts)
         return msgspec.structs.replace(question, place=place, message_id=ts)
+
+    @property
+    def _bot_name(self) -> str:
+        return self._me.name if self._me else "me"
 
     async def _who(self) -> BotAccount:
         if self._me is None:
@@ -308,12 +306,6 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
-
-
-def _remember(known: dict[str, str], key: str, value: str) -> None:
-    known[key] = value
-    if len(known) > _MAX_REMEMBERED:
-        known.pop(next(iter(known)))
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

@@ -130,7 +130,7 @@ class FakeSlack(LoopbackFake):
     async def command(self, channel: SlackChannel, command: str, text: str = "", *, user: str = "U7") -> None:
         """A person uses a slash command."""
         payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
-        payload["response_url"] = f"{self.url}/commands/{channel.id}"
+        payload["response_url"] = f"{self.url}/commands/{channel.id}/{user}"
         await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
 
     async def send_event(self, event: Params) -> None:
@@ -163,7 +163,7 @@ class FakeSlack(LoopbackFake):
             web.post("/api/{method}", self._serve),
             web.post("/upload/{file}", self._take_upload),
             web.get("/files/{name}", self._serve_file),
-            web.post("/commands/{channel}", self._take_whisper),
+            web.post("/commands/{channel}/{user}", self._take_whisper),
             web.get("/socket", self._socket),
         ]
 
@@ -329,7 +329,7 @@ class FakeSlack(LoopbackFake):
 
     async def _take_whisper(self, request: web.Request) -> web.Response:
         said = msgspec.json.decode(await request.read())
-        self.channels[request.match_info["channel"]].whispers.append(said["text"])
+        self.channels[request.match_info["channel"]].whispers.append((request.match_info["user"], said["text"]))
         self.changed()
         return web.Response(text="ok")
 
