@@ -352,6 +352,18 @@ async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
 
 
 @driven
+async def test_a_question_that_is_too_long_to_be_shown_is_shown_in_part() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        question = "why? " * 3000 + "because"
+        await slack.command(general, "/tailrace", question)
+        [update] = await inbox.wait_for(1)
+        assert isinstance(update, MessageReceived)
+        assert update.text == question
+        assert general.texts == [f"name of U7: {question}"[:2999] + "…"]
+
+
+@driven
 async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
     async with FakeSlack() as slack, listening(slack) as (platform, inbox):
         await slack.write(slack.channel("D1"), "what is it?", files={"cat.png": b"a cat", "notes.txt": b"some notes"})

@@ -16,8 +16,8 @@ from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.loopback import silence
-from tailrace.testing.platforms.slack import FakeSlack
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
+from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 TEXT = " ".join(f"word{number}" for number in range(60))
@@ -232,6 +232,49 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
         ]
         told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
         assert told == ["what is a mill?"]
+
+
+NOT_NOW = "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."
+NOT_HERE = "I cannot write here (restricted_action), so I cannot answer here. Ask me in a direct message."
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        pytest.param(refusal("restricted_action"), NOT_HERE, id="refused"),
+        pytest.param(flood(1), NOT_NOW, id="flood"),
+        pytest.param(silence(accepted=False), NOT_NOW, id="silence"),
+        pytest.param(bad_gateway(), NOT_NOW, id="gateway"),
+    ],
+)
+def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
+    tmp_path: Path, fault: Fault, told: str
+) -> None:
+    """Outside of threads everybody in the channel would share one conversation."""
+
+    @driven
+    async def ask() -> None:
+        async with served(tmp_path) as (slack, provider):
+            general = slack.channel("C1")
+            slack.fail("chat.postMessage", fault)
+            await slack.command(general, "/tailrace", "what is a mill?")
+            await slack.until(lambda: general.whispers and slack.acknowledged)
+            await asyncio.sleep(60)
+            assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
+
+    ask()
+
+
+@driven
+async def test_G80_a_question_that_is_shown_without_a_reply_is_answered_below_it(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A mill.")) as (slack, _):
+        general = slack.channel("C1")
+        slack.fail("chat.postMessage", silence())
+        await slack.command(general, "/tailrace", "what is a mill?")
+        await slack.until(lambda: "A mill." in general.texts)
+        shown, answer = general.answers
+        assert (shown.text, answer.thread_ts) == ("name of U7: what is a mill?", shown.ts)
+        assert general.whispers == []
 
 
 @driven

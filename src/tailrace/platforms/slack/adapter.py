@@ -23,10 +23,10 @@ from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
-from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
+from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here
+from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here, why_not_taken
 from tailrace.platforms.slack.socket import OneSocket
 
 log = logging.getLogger("tailrace.platforms")
@@ -55,6 +55,7 @@ OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of ev
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 _HISTORY = 999  # messages of one page, the most that Slack gives
+_RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
 
@@ -152,21 +153,27 @@ class SlackPlatform(BasePlatform):
     async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
         is the one without, since the actions of one chat are made in order."""
-        me = await self._who()
-        method = "conversations.replies" if place.thread else "conversations.history"
-        where = {"ts": place.thread} if place.thread else {}
-        page = await self._call(method, channel=place.chat, limit=_HISTORY, include_all_metadata=True, **where)
-        ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
+        ours, has_more = await self._our_messages(place, _HISTORY)
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
-            mark = message.get("metadata") or {}
-            if mark.get("event_type") != MARK:
+            found = key_of(message)
+            if found is None:
                 unmarked = str(message.get("ts"))
-            elif (mark.get("event_payload") or {}).get("key") == key:
+            elif found == key:
                 return port.Sent(str(message.get("ts")))
         if unmarked:
             return port.Sent(unmarked)
-        return port.Unknown("the thread is too long to be looked through") if page.get("has_more") else port.NotFound()
+        return port.Unknown("the thread is too long to be looked through") if has_more else port.NotFound()
+
+    async def _our_messages(self, place: port.Place, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """What we wrote in the thread, or in the channel outside of threads, and whether there is more than that.
+        Raises what the SDK and aiohttp raise."""
+        me = await self._who()
+        method = "conversations.replies" if place.thread else "conversations.history"
+        where = {"ts": place.thread} if place.thread else {}
+        page = await self._call(method, channel=place.chat, limit=limit, include_all_metadata=True, **where)
+        ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
+        return ours, bool(page.get("has_more"))
 
     async def _call(self, method: str, **body: Any) -> dict[str, Any]:
         """Raises what the SDK and aiohttp raise."""
@@ -242,19 +249,37 @@ class SlackPlatform(BasePlatform):
 
     async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
         """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
-        a conversation of its own as any other. None where nothing can be written: the person was told."""
-        ts = self._shown_questions.get(question.update_id, "")
+        a conversation of its own as any other. None where it cannot be shown: without a thread it would be part of one
+        conversation with everybody's questions in that channel. The person was told."""
+        ts = self._shown_questions.get(question.update_id) or await self._show(question)
         if not ts:
-            shown = port.Send(question.update_id, shown_question(question), markup=False)
-            match await self.perform(question.place, shown):
-                case port.Sent(message_id=ts):
-                    remember(self._shown_questions, question.update_id, ts)
-                case port.Gone(what="chat"):
-                    return None
-                case _:
-                    return question
+            return None
+        remember(self._shown_questions, question.update_id, ts)
         place = msgspec.structs.replace(question.place, thread=ts)
         return msgspec.structs.replace(question, place=place, message_id=ts)
+
+    async def _show(self, question: port.MessageReceived) -> str:
+        """The message that shows the question; empty where there is none, of which the person was told."""
+        place, shown = question.place, port.Send(question.update_id, shown_question(question), markup=False)
+        match await self.perform(place, shown):
+            case port.Sent(message_id=ts):
+                return ts
+            case port.Gone(what="chat"):  # logged and told already
+                return ""
+            case port.Unknown() if ts := await self._find(place, shown.key):
+                return ts
+            case reply:
+                log.warning("slack: a question could not be shown in %s: %s", place.chat, reply)
+                await self._tell_in_private(place, why_not_taken(reply))
+                return ""
+
+    async def _find(self, place: port.Place, key: str) -> str:
+        """Our message with this key among the newest ones there; empty where none is found."""
+        try:
+            ours, _ = await self._our_messages(place, _RECENT)
+        except (SlackApiError, *NO_ANSWER):
+            return ""
+        return next((str(message.get("ts")) for message in ours if key_of(message) == key), "")
 
     @property
     def _bot_name(self) -> str:

@@ -16,6 +16,7 @@ from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, P
 OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
 _MAX_NAME = 64  # characters
+_MAX_SHOWN = 3_000  # characters
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 _LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^|>]+)(?:\|[^>]*)?>")
 _NAMED = re.compile(r"<([#@])([^|>]+)\|([^>]*)>")
@@ -110,7 +111,9 @@ def is_bare_question(message: MessageReceived) -> bool:
 
 
 def shown_question(message: MessageReceived) -> str:
-    return f"{message.sender.name or message.sender.id}: {message.text}"
+    """A long question is shown by its beginning: Slack would refuse the rest. The model reads all of it."""
+    text = f"{message.sender.name or message.sender.id}: {message.text}"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:

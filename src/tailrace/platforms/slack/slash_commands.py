@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.delivery.port import Place
+from tailrace.delivery.port import AnyReply, Place, Refused
 
 MAX_REMEMBERED = 256  # commands
 
@@ -41,6 +41,13 @@ def why_not_here(code: str, place: Place, bot: str) -> str:
             return f"I am not in this channel, so I cannot answer here. Type `/invite @{bot}`, then ask again."
         case _:
             return f"I cannot write here ({code}). Ask me in another channel or in a direct message."
+
+
+def why_not_taken(reply: AnyReply) -> str:
+    """Why a question was not taken that Slack would not show, and what to do."""
+    if isinstance(reply, Refused):
+        return f"I cannot write here ({reply.reason}), so I cannot answer here. Ask me in a direct message."
+    return "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."
 
 
 def remember(known: dict[str, str], key: str, value: str) -> None:
