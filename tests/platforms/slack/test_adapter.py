@@ -36,6 +36,7 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
     Unknown,
+    Update,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
@@ -349,6 +350,81 @@ async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
         assert first == again
         [shown] = general.answers
         assert (shown.text, first.place.thread) == ("U9: why?", shown.ts)
+
+
+class EndingInbox(CollectingInbox):
+    """Refuses an update, and has the task cancelled at once: the process ends."""
+
+    async def put(self, _update: Update) -> None:
+        await asyncio.sleep(4000)  # no idle connection is kept so long: the next request waits for one
+        if (task := asyncio.current_task()) is not None:
+            task.cancel()
+        raise PlatformError("no new work")
+
+
+class HangingInbox(CollectingInbox):
+    """Takes no update to its end."""
+
+    async def put(self, update: Update) -> None:
+        await super().put(update)
+        await asyncio.Event().wait()
+
+
+@driven
+async def test_G88_a_question_that_is_not_taken_is_not_shown_and_may_come_again() -> None:
+    async with FakeSlack() as slack:
+        platform, general = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url), slack.channel("C1")
+        closing = CollectingInbox()
+        closing.closed = True
+        await slack.command(general, "/tailrace", "why?")
+        with pytest.raises(PlatformError, match="no new work"):
+            await platform.run(closing)
+        assert (general.texts, slack.acknowledged) == ([], [])
+        async with running(platform) as inbox:
+            [update] = await inbox.wait_for(1)
+            [shown] = general.answers
+            assert (shown.text, update.place.thread) == ("name of U7: why?", shown.ts)
+
+
+@driven
+async def test_a_question_that_is_not_taken_goes_though_the_process_ends_at_once() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "why?")
+        run = asyncio.ensure_future(platform.run(EndingInbox()))
+        await asyncio.wait([run])
+        assert run.cancelled()
+        assert (general.texts, len(slack.called("chat.postMessage"))) == ([], 1)
+
+
+@driven
+async def test_G88_a_question_that_a_killed_process_has_shown_is_shown_once() -> None:
+    async with FakeSlack() as slack, app(slack) as killed:
+        general, hanging = slack.channel("C1"), HangingInbox()
+        await slack.command(general, "/tailrace", "why?")
+        run = asyncio.ensure_future(killed.run(hanging))
+        await hanging.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        async with listening(slack) as (_, inbox):
+            [update] = await inbox.wait_for(1)
+            [shown] = general.answers
+            assert (shown.text, update.place.thread) == ("name of U7: why?", shown.ts)
+
+
+@driven
+async def test_G88_a_question_that_was_taken_stays_when_it_comes_again_to_a_process_that_ends() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        general, inbox = slack.channel("C1"), CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        payload = {"command": "/tailrace", "text": "why?", "channel_id": "C1", "user_id": "U9", "trigger_id": "1"}
+        await slack.deliver("slash_commands", payload)
+        await inbox.wait_for(1)
+        inbox.closed = True
+        await slack.deliver("slash_commands", payload)
+        with pytest.raises(PlatformError, match="no new work"):
+            await run
+        assert general.texts == ["U9: why?"]
 
 
 @driven

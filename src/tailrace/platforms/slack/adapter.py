@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 from slack_sdk.errors import SlackApiError, SlackRequestError
+from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
@@ -54,6 +55,7 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
+LAST_WRITE_S = 2.0  # for a request that outlives its task
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
@@ -71,7 +73,7 @@ class SlackPlatform(BasePlatform):
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
         self._response_urls = ResponseUrls()
-        self._shown_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
+        self._taken_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -231,32 +233,50 @@ class SlackPlatform(BasePlatform):
             await socket.open(self._answer_s)
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
-                if envelope.type == "slash_commands":
-                    self._response_urls.keep(envelope.payload)
-                update = parse_envelope(envelope.type, envelope.payload, me)
-                if (
-                    isinstance(update, port.MessageReceived)
-                    and is_bare_question(update)
-                    and await inbox.serves(update.sender)
-                ):
-                    update = await self._with_thread(update)
-                if update is not None:
-                    await inbox.put(update)
+                await self._take_envelope(envelope, inbox, me)
                 await socket.confirm(envelope)
             return socket.is_replaced
         finally:
             await socket.finish()
 
-    async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
+    async def _take_envelope(self, envelope: SocketModeRequest, inbox: port.Inbox, me: BotAccount) -> None:
+        if envelope.type == "slash_commands":
+            self._response_urls.keep(envelope.payload)
+        update = parse_envelope(envelope.type, envelope.payload, me)
+        if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
+            await self._take_question(update, inbox)
+        elif update is not None:
+            await inbox.put(update)
+
+    async def _take_question(self, question: port.MessageReceived, inbox: port.Inbox) -> None:
         """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
-        a conversation of its own as any other. None where it cannot be shown: without a thread it would be part of one
-        conversation with everybody's questions in that channel. The person was told."""
-        ts = self._shown_questions.get(question.update_id) or await self._show(question)
+        a conversation of its own as any other. Where it cannot be shown it is not taken: without a thread it would be
+        part of one conversation with everybody's questions in that channel.
+
+        It comes again where it was not confirmed, perhaps to another process: then it is shown already."""
+        key = question.update_id
+        shown_before = self._taken_questions.get(key) or await self._find(question.place, key)
+        ts = shown_before or await self._show(question)
         if not ts:
-            return None
-        remember(self._shown_questions, question.update_id, ts)
+            return
         place = msgspec.structs.replace(question.place, thread=ts)
-        return msgspec.structs.replace(question, place=place, message_id=ts)
+        try:
+            await inbox.put(msgspec.structs.replace(question, place=place, message_id=ts))
+        except Exception:
+            if not shown_before:  # else it may have been taken before, and be answered below
+                await self._take_back(place, ts)
+            raise
+        remember(self._taken_questions, key, ts)
+
+    async def _take_back(self, place: port.Place, ts: str) -> None:
+        """Deletes a question that was not taken. The process may be about to end, and cancel this: the request is made
+        all the same."""
+        deleting = asyncio.ensure_future(self.perform(place, port.Delete(ts)))
+        try:
+            await asyncio.wait([deleting])
+        finally:
+            await asyncio.wait([deleting], timeout=LAST_WRITE_S)
+            deleting.cancel()
 
     async def _show(self, question: port.MessageReceived) -> str:
         """The message that shows the question; empty where there is none, of which the person was told."""
