@@ -477,6 +477,7 @@ async def test_a_socket_that_slack_wants_replaced_is_and_what_was_said_meanwhile
         direct = slack.channel("D1")
         await slack.write(direct, "one")
         await slack.until(lambda: len(slack.acknowledged) == 1)
+        await asyncio.sleep(3600)
         await slack.ask_to_reconnect()
         await slack.until(lambda: slack.connections == 2)
         await slack.write(direct, "two")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,6 +72,28 @@ async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_a
             await slack.write(slack.channel("D1"), "/status")
             await slack.until(lambda: slack.channel("D1").texts, 600)
             assert app.degraded == {}
+
+
+@driven
+async def test_sockets_that_slack_wants_replaced_at_once_are_opened_with_longer_and_longer_pauses(
+    tmp_path: Path,
+) -> None:
+    async with FakeSlack() as slack:
+        slack.replaced_at_once = 6
+        async with running_gateway(tmp_path, (), settings_for(slack), env_for(slack)):
+            await slack.until(lambda: slack.connections == 7, 600)
+            opened = [call.at for call in slack.called("apps.connections.open")]
+            pauses_s = [later - earlier for earlier, later in itertools.pairwise(opened)]
+            assert pauses_s == sorted(pauses_s)
+            assert (round(pauses_s[0]), pauses_s[5] > 20) == (1, True)
+            await asyncio.sleep(120)
+            slack.replaced_at_once = 1
+            asked_at = asyncio.get_running_loop().time()
+            await slack.ask_to_reconnect()
+            await slack.until(lambda: slack.connections == 9, 600)
+            replaced_at, after_pause_at = (call.at for call in slack.called("apps.connections.open")[-2:])
+            assert replaced_at - asked_at < 0.5, "a socket that has lived is replaced without a pause"
+            assert 0.5 < after_pause_at - replaced_at < 2, "and the pauses begin anew"
 
 
 @driven

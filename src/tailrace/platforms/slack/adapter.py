@@ -213,6 +213,7 @@ class SlackPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
+        """A connection that has lived and that Slack wants replaced is replaced without a pause."""
         try:
             me = await self._who()
         except (SlackApiError, *NO_ANSWER) as exc:
@@ -235,6 +236,8 @@ class SlackPlatform(BasePlatform):
             while (envelope := await socket.next_envelope()) is not None:
                 await self._take_envelope(envelope, inbox, me)
                 await socket.confirm(envelope)
+            if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
+                raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
         finally:
             await socket.finish()

@@ -16,6 +16,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 PING_S = 5.0  # between checks that the socket is alive
+SHORT_LIVED_S = 10.0  # a socket that Slack wants replaced before this age is a failure: the next one has to wait
 
 
 class OneSocket(SocketModeClient):
@@ -25,6 +26,7 @@ class OneSocket(SocketModeClient):
         super().__init__(app_token, web_client=web, ping_interval=PING_S)
         self._waiting: asyncio.Queue[SocketModeRequest | None] = asyncio.Queue()
         self.is_replaced = False  # Slack asks for another connection: it does every few hours
+        self._opened_at = 0.0
         self.socket_mode_request_listeners.append(self._keep)
 
     async def open(self, timeout_s: float) -> None:
@@ -35,6 +37,11 @@ class OneSocket(SocketModeClient):
                 await self.connect()  # type: ignore[no-untyped-call] # the SDK does not say
         except TimeoutError:
             raise TimeoutError(f"{urlsplit(self.wss_uri).netloc} does not answer") from None
+        self._opened_at = asyncio.get_running_loop().time()
+
+    @property
+    def is_short_lived(self) -> bool:
+        return asyncio.get_running_loop().time() - self._opened_at < SHORT_LIVED_S
 
     async def next_envelope(self) -> SocketModeRequest | None:
         """None once the connection has ended."""

@@ -36,6 +36,7 @@ from tailrace.testing.platforms.slack_channels import (
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
+_RECONNECT = {"type": "disconnect", "reason": "refresh_requested"}
 BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
 BUDGETS = {
@@ -69,6 +70,7 @@ class FakeSlack(LoopbackFake):
         self.channels: dict[str, SlackChannel] = {}
         self.acknowledged: list[str] = []
         self.connections = 0
+        self.replaced_at_once = 0  # how many of the next connections Slack wants replaced as soon as they are made
         self._budgets, self._meter = budgets, Meter()
         self._sockets: list[web.WebSocketResponse] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
@@ -359,7 +361,7 @@ class FakeSlack(LoopbackFake):
     async def ask_to_reconnect(self) -> None:
         """Slack refreshes its sockets every few hours."""
         for socket in list(self._sockets):
-            await _send(socket, {"type": "disconnect", "reason": "refresh_requested"})
+            await _send(socket, _RECONNECT)
 
     async def close_sockets(self) -> None:
         for socket in list(self._sockets):
@@ -373,6 +375,9 @@ class FakeSlack(LoopbackFake):
         try:
             await _send(socket, {"type": "hello", "num_connections": len(self._sockets)})
             self.changed()
+            if self.replaced_at_once:
+                self.replaced_at_once -= 1
+                await _send(socket, _RECONNECT)
             for envelope in list(self._unacknowledged.values()):
                 await _send(socket, envelope)
             async for message in socket:
