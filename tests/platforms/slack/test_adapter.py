@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -509,6 +510,27 @@ async def test_a_socket_that_is_not_to_be_had_is_said_without_its_ticket() -> No
         with pytest.raises(PlatformError, match=r"no connection: 127\.0\.0\.1:1 does not answer") as said:
             await platform.run(CollectingInbox())
         assert "secret" not in str(said.value)
+
+
+def test_J114_the_ticket_of_a_socket_that_is_refused_is_in_no_log_and_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @driven
+    async def refuse() -> str:
+        async with FakeSlack() as slack, app(slack) as platform:
+            address = f"{slack.url.replace('http', 'ws', 1)}/refused?ticket=secret&app_id=A1"
+            slack.fail("apps.connections.open", json_fault(200, {"ok": True, "url": address}))
+            with pytest.raises(PlatformError) as said:
+                await platform.run(CollectingInbox())
+            return str(said.value)
+
+    caplog.set_level(logging.DEBUG)
+    told = refuse()
+    assert "secret" not in caplog.text + told
+    [refused, *_] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert refused.getMessage().startswith("Failed to connect (error: 404")
+    assert "ticket=…&app_id=A1" in refused.getMessage()
+    assert any("'url': 'ws://" in record.getMessage() for record in caplog.records), "the answer that brings the ticket"
 
 
 @driven

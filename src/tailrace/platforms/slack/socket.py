@@ -7,6 +7,9 @@ gateway logs each failure, waits longer after each, and tells whoever asks that 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
+import traceback
 from urllib.parse import urlsplit
 
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
@@ -17,6 +20,20 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 PING_S = 5.0  # between checks that the socket is alive
 SHORT_LIVED_S = 10.0  # a socket that Slack wants replaced before this age is a failure: the next one has to wait
+_TICKET = re.compile(r"(?<=ticket=)[^&\s'\"]+")
+
+
+def _hide_ticket(record: logging.LogRecord) -> bool:
+    """The ticket opens the app's connection. It is part of the address, which the SDK logs, and which aiohttp names in
+    its errors (J114). A traceback with the ticket is left out: the line says the same."""
+    record.msg, record.args = _TICKET.sub("…", record.getMessage()), ()
+    if record.exc_info and _TICKET.search("".join(traceback.format_exception(*record.exc_info))):
+        record.exc_info = record.exc_text = None
+    return True
+
+
+for _name in ("slack_sdk.socket_mode.aiohttp", "slack_sdk.web.async_base_client"):
+    logging.getLogger(_name).addFilter(_hide_ticket)
 
 
 class OneSocket(SocketModeClient):
