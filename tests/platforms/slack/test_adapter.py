@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,6 +37,7 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
     Unknown,
+    Update,
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
@@ -351,6 +353,93 @@ async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
         assert (shown.text, first.place.thread) == ("U9: why?", shown.ts)
 
 
+class EndingInbox(CollectingInbox):
+    """Refuses an update, and has the task cancelled at once: the process ends."""
+
+    async def put(self, _update: Update) -> None:
+        await asyncio.sleep(4000)  # no idle connection is kept so long: the next request waits for one
+        if (task := asyncio.current_task()) is not None:
+            task.cancel()
+        raise PlatformError("no new work")
+
+
+class HangingInbox(CollectingInbox):
+    """Takes no update to its end."""
+
+    async def put(self, update: Update) -> None:
+        await super().put(update)
+        await asyncio.Event().wait()
+
+
+@driven
+async def test_G88_a_question_that_is_not_taken_is_not_shown_and_may_come_again() -> None:
+    async with FakeSlack() as slack:
+        platform, general = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url), slack.channel("C1")
+        closing = CollectingInbox()
+        closing.closed = True
+        await slack.command(general, "/tailrace", "why?")
+        with pytest.raises(PlatformError, match="no new work"):
+            await platform.run(closing)
+        assert (general.texts, slack.acknowledged) == ([], [])
+        async with running(platform) as inbox:
+            [update] = await inbox.wait_for(1)
+            [shown] = general.answers
+            assert (shown.text, update.place.thread) == ("name of U7: why?", shown.ts)
+
+
+@driven
+async def test_a_question_that_is_not_taken_goes_though_the_process_ends_at_once() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "why?")
+        run = asyncio.ensure_future(platform.run(EndingInbox()))
+        await asyncio.wait([run])
+        assert run.cancelled()
+        assert (general.texts, len(slack.called("chat.postMessage"))) == ([], 1)
+
+
+@driven
+async def test_G88_a_question_that_a_killed_process_has_shown_is_shown_once() -> None:
+    async with FakeSlack() as slack, app(slack) as killed:
+        general, hanging = slack.channel("C1"), HangingInbox()
+        await slack.command(general, "/tailrace", "why?")
+        run = asyncio.ensure_future(killed.run(hanging))
+        await hanging.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        async with listening(slack) as (_, inbox):
+            [update] = await inbox.wait_for(1)
+            [shown] = general.answers
+            assert (shown.text, update.place.thread) == ("name of U7: why?", shown.ts)
+
+
+@driven
+async def test_G88_a_question_that_was_taken_stays_when_it_comes_again_to_a_process_that_ends() -> None:
+    async with FakeSlack() as slack, app(slack) as platform:
+        general, inbox = slack.channel("C1"), CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        payload = {"command": "/tailrace", "text": "why?", "channel_id": "C1", "user_id": "U9", "trigger_id": "1"}
+        await slack.deliver("slash_commands", payload)
+        await inbox.wait_for(1)
+        inbox.closed = True
+        await slack.deliver("slash_commands", payload)
+        with pytest.raises(PlatformError, match="no new work"):
+            await run
+        assert general.texts == ["U9: why?"]
+
+
+@driven
+async def test_a_question_that_is_too_long_to_be_shown_is_shown_in_part() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        question = "why? " * 3000 + "because"
+        await slack.command(general, "/tailrace", question)
+        [update] = await inbox.wait_for(1)
+        assert isinstance(update, MessageReceived)
+        assert update.text == question
+        assert general.texts == [f"name of U7: {question}"[:2999] + "…"]
+
+
 @driven
 async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
     async with FakeSlack() as slack, listening(slack) as (platform, inbox):
@@ -389,6 +478,7 @@ async def test_a_socket_that_slack_wants_replaced_is_and_what_was_said_meanwhile
         direct = slack.channel("D1")
         await slack.write(direct, "one")
         await slack.until(lambda: len(slack.acknowledged) == 1)
+        await asyncio.sleep(3600)
         await slack.ask_to_reconnect()
         await slack.until(lambda: slack.connections == 2)
         await slack.write(direct, "two")
@@ -420,6 +510,27 @@ async def test_a_socket_that_is_not_to_be_had_is_said_without_its_ticket() -> No
         with pytest.raises(PlatformError, match=r"no connection: 127\.0\.0\.1:1 does not answer") as said:
             await platform.run(CollectingInbox())
         assert "secret" not in str(said.value)
+
+
+def test_J114_the_ticket_of_a_socket_that_is_refused_is_in_no_log_and_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @driven
+    async def refuse() -> str:
+        async with FakeSlack() as slack, app(slack) as platform:
+            address = f"{slack.url.replace('http', 'ws', 1)}/refused?ticket=secret&app_id=A1"
+            slack.fail("apps.connections.open", json_fault(200, {"ok": True, "url": address}))
+            with pytest.raises(PlatformError) as said:
+                await platform.run(CollectingInbox())
+            return str(said.value)
+
+    caplog.set_level(logging.DEBUG)
+    told = refuse()
+    assert "secret" not in caplog.text + told
+    [refused, *_] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert refused.getMessage().startswith("Failed to connect (error: 404")
+    assert "ticket=…&app_id=A1" in refused.getMessage()
+    assert any("'url': 'ws://" in record.getMessage() for record in caplog.records), "the answer that brings the ticket"
 
 
 @driven

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.slack import FakeSlack
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
+from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 TEXT = " ".join(f"word{number}" for number in range(60))
@@ -73,6 +75,28 @@ async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_a
 
 
 @driven
+async def test_sockets_that_slack_wants_replaced_at_once_are_opened_with_longer_and_longer_pauses(
+    tmp_path: Path,
+) -> None:
+    async with FakeSlack() as slack:
+        slack.replaced_at_once = 6
+        async with running_gateway(tmp_path, (), settings_for(slack), env_for(slack)):
+            await slack.until(lambda: slack.connections == 7, 600)
+            opened = [call.at for call in slack.called("apps.connections.open")]
+            pauses_s = [later - earlier for earlier, later in itertools.pairwise(opened)]
+            assert pauses_s == sorted(pauses_s)
+            assert (round(pauses_s[0]), pauses_s[5] > 20) == (1, True)
+            await asyncio.sleep(120)
+            slack.replaced_at_once = 1
+            asked_at = asyncio.get_running_loop().time()
+            await slack.ask_to_reconnect()
+            await slack.until(lambda: slack.connections == 9, 600)
+            replaced_at, after_pause_at = (call.at for call in slack.called("apps.connections.open")[-2:])
+            assert replaced_at - asked_at < 0.5, "a socket that has lived is replaced without a pause"
+            assert 0.5 < after_pause_at - replaced_at < 2, "and the pauses begin anew"
+
+
+@driven
 async def test_in_a_thread_commands_are_named_as_slack_lets_one_type_them(tmp_path: Path) -> None:
     async with served(tmp_path, reply(call("terminal", {"command": "rm -rf build"})), reply("It stays.")) as (slack, _):
         direct = slack.channel("D1")
@@ -98,13 +122,40 @@ async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
             await slack.command(general, "/tailrace", typed)
             await slack.until(lambda: general.whispers)
             told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
-            assert general.whispers == [told]
+            assert general.whispers == [("U7", told)]
             general.whispers.clear()
         assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
         general.joined = True
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: general.texts)
         assert general.whispers == []
+
+
+@driven
+async def test_each_person_is_told_of_their_own_command_in_private(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, _):
+        general = slack.channel("C1")
+        general.joined = False
+        slack.fail("chat.postMessage", silence(accepted=False))  # so that both have typed before either is answered
+        for user in ("U7", "U8"):
+            await slack.command(general, "/tailrace", "help", user=user)
+        await slack.until(lambda: len(general.whispers) == 2)
+        assert sorted(user for user, _ in general.whispers) == ["U7", "U8"]
+
+
+@pytest.mark.parametrize("typed", ["help", "what is a mill?"])
+def test_who_types_a_command_in_an_archived_channel_is_told_that_it_is_archived(tmp_path: Path, typed: str) -> None:
+    @driven
+    async def ask() -> list[tuple[str, str]]:
+        async with served(tmp_path) as (slack, _):
+            general = slack.channel("C1")
+            general.archived = True
+            await slack.command(general, "/tailrace", typed)
+            await slack.until(lambda: general.whispers)
+            return general.whispers
+
+    told = "This channel is archived, so I cannot answer here. Ask me in another channel or in a direct message."
+    assert ask() == [("U7", told)]
 
 
 @driven
@@ -204,6 +255,49 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
         ]
         told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
         assert told == ["what is a mill?"]
+
+
+NOT_NOW = "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."
+NOT_HERE = "I cannot write here (restricted_action), so I cannot answer here. Ask me in a direct message."
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        pytest.param(refusal("restricted_action"), NOT_HERE, id="refused"),
+        pytest.param(flood(1), NOT_NOW, id="flood"),
+        pytest.param(silence(accepted=False), NOT_NOW, id="silence"),
+        pytest.param(bad_gateway(), NOT_NOW, id="gateway"),
+    ],
+)
+def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
+    tmp_path: Path, fault: Fault, told: str
+) -> None:
+    """Outside of threads everybody in the channel would share one conversation."""
+
+    @driven
+    async def ask() -> None:
+        async with served(tmp_path) as (slack, provider):
+            general = slack.channel("C1")
+            slack.fail("chat.postMessage", fault)
+            await slack.command(general, "/tailrace", "what is a mill?")
+            await slack.until(lambda: general.whispers and slack.acknowledged)
+            await asyncio.sleep(60)
+            assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
+
+    ask()
+
+
+@driven
+async def test_G80_a_question_that_is_shown_without_a_reply_is_answered_below_it(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A mill.")) as (slack, _):
+        general = slack.channel("C1")
+        slack.fail("chat.postMessage", silence())
+        await slack.command(general, "/tailrace", "what is a mill?")
+        await slack.until(lambda: "A mill." in general.texts)
+        shown, answer = general.answers
+        assert (shown.text, answer.thread_ts) == ("name of U7: what is a mill?", shown.ts)
+        assert general.whispers == []
 
 
 @driven

@@ -440,7 +440,7 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
             ("/stop", {"id": sent.message_id}),
             ("yes", {"id": sent.message_id}),
             ("/yolo", {"forwarded": True}),
-            ("chain letter", {"frequently_forwarded": True}),
+            ("chain letter\n\nPass it on.", {"frequently_forwarded": True}),
         ]
         for text, context in messages:
             await deliver(whatsapp, platform, inbox, whatsapp.message(ada, text, context=context))
@@ -450,8 +450,8 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
             "[in reply to an earlier message]\n\nand this?",
             "/stop",
             "yes",
-            "[forwarded]\n/yolo",
-            "[forwarded]\nchain letter",
+            "[forwarded]\n> /yolo",
+            "[forwarded]\n> chain letter\n>\n> Pass it on.",
         ]
 
 

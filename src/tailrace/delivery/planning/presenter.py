@@ -225,6 +225,11 @@ def preview_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def quotation(text: str) -> str:
+    """The text as a quotation, each line marked: whatever it says, it cannot be taken for what stands below it."""
+    return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
+
+
 def code_span(text: str) -> str:
     """The text as inline code, whatever backticks it contains (CommonMark 6.1)."""
     marker = "`" * (_longest_run(text) + 1)

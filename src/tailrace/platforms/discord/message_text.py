@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 import discord
 
 from tailrace.delivery.inbound import is_yes_or_no
+from tailrace.delivery.planning.presenter import preview_line, quotation
 
+MAX_NAME = 64  # characters
 _REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
 
 
@@ -82,8 +84,8 @@ def _uncalled(text: str, mentions: Iterable[str]) -> str:
 
 
 def _author(message: discord.Message) -> str:
-    return message.author.display_name
+    return preview_line(message.author.display_name, MAX_NAME)
 
 
 def _quote(of: str, text: str) -> str:
-    return "\n".join([f"> {of}:", *(f"> {line}" for line in text.splitlines())]) if text else ""
+    return quotation(f"{of}:\n{text}") if text else ""

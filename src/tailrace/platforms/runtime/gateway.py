@@ -203,7 +203,8 @@ class PlatformRunner:
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
-        self._connected_at = asyncio.get_running_loop().time()
+        if self._connected_at is None:  # else it has replaced a connection of its own
+            self._connected_at = asyncio.get_running_loop().time()
         self._degraded.pop(self.platform.name, None)
         self.deliveries.wake()
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 from slack_sdk.errors import SlackApiError, SlackRequestError
+from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
@@ -23,9 +24,10 @@ from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
-from tailrace.platforms.slack.blocks import MARK, message_body, metadata, stream_body
+from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
+from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here, why_not_taken
 from tailrace.platforms.slack.socket import OneSocket
 
 log = logging.getLogger("tailrace.platforms")
@@ -53,8 +55,9 @@ EDIT = msgspec.structs.replace(
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-_MAX_REMEMBERED = 256  # commands
+LAST_WRITE_S = 2.0  # for a request that outlives its task
 _HISTORY = 999  # messages of one page, the most that Slack gives
+_RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
 
@@ -69,8 +72,8 @@ class SlackPlatform(BasePlatform):
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
-        self._response_urls: dict[str, str] = {}  # by channel: where the newest command there can be answered
-        self._shown_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
+        self._response_urls = ResponseUrls()
+        self._taken_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -89,7 +92,7 @@ class SlackPlatform(BasePlatform):
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
                 log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
-                await self._tell_who_commanded(place)
+                await self._tell_in_private(place, why_not_here(code_of(exc), place, self._bot_name))
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -130,12 +133,9 @@ class SlackPlatform(BasePlatform):
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
 
-    async def _tell_who_commanded(self, place: port.Place) -> None:
-        """Slack offers a slash command in every channel, also in one that the bot is no member of."""
-        url = self._response_urls.pop(place.chat, "")
-        if url and not place.thread:
-            name = self._me.name if self._me else "me"
-            text = f"I am not in this channel, so I cannot answer here. Type `/invite @{name}`, then ask again."
+    async def _tell_in_private(self, place: port.Place, text: str) -> None:
+        """Tells the person whose slash command is answered there."""
+        if url := self._response_urls.take(place):
             with contextlib.suppress(*NO_ANSWER):
                 async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
                     pass
@@ -155,21 +155,27 @@ class SlackPlatform(BasePlatform):
     async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
         is the one without, since the actions of one chat are made in order."""
-        me = await self._who()
-        method = "conversations.replies" if place.thread else "conversations.history"
-        where = {"ts": place.thread} if place.thread else {}
-        page = await self._call(method, channel=place.chat, limit=_HISTORY, include_all_metadata=True, **where)
-        ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
+        ours, has_more = await self._our_messages(place, _HISTORY)
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
-            mark = message.get("metadata") or {}
-            if mark.get("event_type") != MARK:
+            found = key_of(message)
+            if found is None:
                 unmarked = str(message.get("ts"))
-            elif (mark.get("event_payload") or {}).get("key") == key:
+            elif found == key:
                 return port.Sent(str(message.get("ts")))
         if unmarked:
             return port.Sent(unmarked)
-        return port.Unknown("the thread is too long to be looked through") if page.get("has_more") else port.NotFound()
+        return port.Unknown("the thread is too long to be looked through") if has_more else port.NotFound()
+
+    async def _our_messages(self, place: port.Place, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """What we wrote in the thread, or in the channel outside of threads, and whether there is more than that.
+        Raises what the SDK and aiohttp raise."""
+        me = await self._who()
+        method = "conversations.replies" if place.thread else "conversations.history"
+        where = {"ts": place.thread} if place.thread else {}
+        page = await self._call(method, channel=place.chat, limit=limit, include_all_metadata=True, **where)
+        ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
+        return ours, bool(page.get("has_more"))
 
     async def _call(self, method: str, **body: Any) -> dict[str, Any]:
         """Raises what the SDK and aiohttp raise."""
@@ -207,6 +213,7 @@ class SlackPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
+        """A connection that has lived and that Slack wants replaced is replaced without a pause."""
         try:
             me = await self._who()
         except (SlackApiError, *NO_ANSWER) as exc:
@@ -227,40 +234,79 @@ class SlackPlatform(BasePlatform):
             await socket.open(self._answer_s)
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
-                if envelope.type == "slash_commands" and (url := envelope.payload.get("response_url")):
-                    self._keep_response_url(str(envelope.payload.get("channel_id")), str(url))
-                update = parse_envelope(envelope.type, envelope.payload, me)
-                if (
-                    isinstance(update, port.MessageReceived)
-                    and is_bare_question(update)
-                    and await inbox.serves(update.sender)
-                ):
-                    update = await self._with_thread(update)
-                if update is not None:
-                    await inbox.put(update)
+                await self._take_envelope(envelope, inbox, me)
                 await socket.confirm(envelope)
+            if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
+                raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
         finally:
             await socket.finish()
 
-    def _keep_response_url(self, channel: str, url: str) -> None:
-        _remember(self._response_urls, channel, url)
+    async def _take_envelope(self, envelope: SocketModeRequest, inbox: port.Inbox, me: BotAccount) -> None:
+        if envelope.type == "slash_commands":
+            self._response_urls.keep(envelope.payload)
+        update = parse_envelope(envelope.type, envelope.payload, me)
+        if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
+            await self._take_question(update, inbox)
+        elif update is not None:
+            await inbox.put(update)
 
-    async def _with_thread(self, question: port.MessageReceived) -> port.MessageReceived | None:
+    async def _take_question(self, question: port.MessageReceived, inbox: port.Inbox) -> None:
         """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
-        a conversation of its own as any other. None where nothing can be written: the person was told."""
-        ts = self._shown_questions.get(question.update_id, "")
+        a conversation of its own as any other. Where it cannot be shown it is not taken: without a thread it would be
+        part of one conversation with everybody's questions in that channel.
+
+        It comes again where it was not confirmed, perhaps to another process: then it is shown already."""
+        key = question.update_id
+        shown_before = self._taken_questions.get(key) or await self._find(question.place, key)
+        ts = shown_before or await self._show(question)
         if not ts:
-            shown = port.Send(question.update_id, shown_question(question), markup=False)
-            match await self.perform(question.place, shown):
-                case port.Sent(message_id=ts):
-                    _remember(self._shown_questions, question.update_id, ts)
-                case port.Gone(what="chat"):
-                    return None
-                case _:
-                    return question
+            return
         place = msgspec.structs.replace(question.place, thread=ts)
-        return msgspec.structs.replace(question, place=place, message_id=ts)
+        try:
+            await inbox.put(msgspec.structs.replace(question, place=place, message_id=ts))
+        except Exception:
+            if not shown_before:  # else it may have been taken before, and be answered below
+                await self._take_back(place, ts)
+            raise
+        remember(self._taken_questions, key, ts)
+
+    async def _take_back(self, place: port.Place, ts: str) -> None:
+        """Deletes a question that was not taken. The process may be about to end, and cancel this: the request is made
+        all the same."""
+        deleting = asyncio.ensure_future(self.perform(place, port.Delete(ts)))
+        try:
+            await asyncio.wait([deleting])
+        finally:
+            await asyncio.wait([deleting], timeout=LAST_WRITE_S)
+            deleting.cancel()
+
+    async def _show(self, question: port.MessageReceived) -> str:
+        """The message that shows the question; empty where there is none, of which the person was told."""
+        place, shown = question.place, port.Send(question.update_id, shown_question(question), markup=False)
+        match await self.perform(place, shown):
+            case port.Sent(message_id=ts):
+                return ts
+            case port.Gone(what="chat"):  # logged and told already
+                return ""
+            case port.Unknown() if ts := await self._find(place, shown.key):
+                return ts
+            case reply:
+                log.warning("slack: a question could not be shown in %s: %s", place.chat, reply)
+                await self._tell_in_private(place, why_not_taken(reply))
+                return ""
+
+    async def _find(self, place: port.Place, key: str) -> str:
+        """Our message with this key among the newest ones there; empty where none is found."""
+        try:
+            ours, _ = await self._our_messages(place, _RECENT)
+        except (SlackApiError, *NO_ANSWER):
+            return ""
+        return next((str(message.get("ts")) for message in ours if key_of(message) == key), "")
+
+    @property
+    def _bot_name(self) -> str:
+        return self._me.name if self._me else "me"
 
     async def _who(self) -> BotAccount:
         if self._me is None:
@@ -308,12 +354,6 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
-
-
-def _remember(known: dict[str, str], key: str, value: str) -> None:
-    known[key] = value
-    if len(known) > _MAX_REMEMBERED:
-        known.pop(next(iter(known)))
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

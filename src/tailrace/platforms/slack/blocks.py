@@ -51,6 +51,14 @@ def metadata(key: str = "") -> dict[str, Any]:
     return {"metadata": {"event_type": MARK, "event_payload": {"key": key} if key else {}}}
 
 
+def key_of(message: dict[str, Any]) -> str | None:
+    """The key in a message's metadata, empty where that has none; None for a message without metadata of ours."""
+    mark = message.get("metadata") or {}
+    if mark.get("event_type") != MARK:
+        return None
+    return str((mark.get("event_payload") or {}).get("key") or "")
+
+
 def _actions(buttons: Sequence[port.Button]) -> dict[str, Any]:
     return {
         "type": "actions",

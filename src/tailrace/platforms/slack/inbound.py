@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
+from tailrace.delivery.planning.presenter import preview_line, quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
+_MAX_NAME = 64  # characters
+_MAX_SHOWN = 3_000  # characters
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 _LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^|>]+)(?:\|[^>]*)?>")
 _NAMED = re.compile(r"<([#@])([^|>]+)\|([^>]*)>")
@@ -108,7 +111,9 @@ def is_bare_question(message: MessageReceived) -> bool:
 
 
 def shown_question(message: MessageReceived) -> str:
-    return f"{message.sender.name or message.sender.id}: {message.text}"
+    """A long question is shown by its beginning: Slack would refuse the rest. The model reads all of it."""
+    text = f"{message.sender.name or message.sender.id}: {message.text}"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:
@@ -129,9 +134,9 @@ def _file(file: dict[str, Any]) -> Attachment:
 
 def _forwarded(message: dict[str, Any]) -> str:
     """A message of somebody else's that the person forwards, as a quotation."""
-    lines = readable(str(message.get("text") or message.get("fallback") or "")).splitlines()
-    author = message.get("author_name") or "somebody"
-    return "\n".join([f"[forwarded, written by {author}]", *(f"> {line}" for line in lines)])
+    text = readable(str(message.get("text") or message.get("fallback") or ""))
+    author = preview_line(readable(str(message.get("author_name") or "")), _MAX_NAME) or "somebody"
+    return f"[forwarded, written by {author}]\n{quotation(text)}".rstrip()
 
 
 def readable(text: str) -> str:

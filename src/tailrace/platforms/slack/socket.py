@@ -7,6 +7,9 @@ gateway logs each failure, waits longer after each, and tells whoever asks that 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
+import traceback
 from urllib.parse import urlsplit
 
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
@@ -16,6 +19,21 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 PING_S = 5.0  # between checks that the socket is alive
+SHORT_LIVED_S = 10.0  # a socket that Slack wants replaced before this age is a failure: the next one has to wait
+_TICKET = re.compile(r"(?<=ticket=)[^&\s'\"]+")
+
+
+def _hide_ticket(record: logging.LogRecord) -> bool:
+    """The ticket opens the app's connection. It is part of the address, which the SDK logs, and which aiohttp names in
+    its errors (J114). A traceback with the ticket is left out: the line says the same."""
+    record.msg, record.args = _TICKET.sub("…", record.getMessage()), ()
+    if record.exc_info and _TICKET.search("".join(traceback.format_exception(*record.exc_info))):
+        record.exc_info = record.exc_text = None
+    return True
+
+
+for _name in ("slack_sdk.socket_mode.aiohttp", "slack_sdk.web.async_base_client"):
+    logging.getLogger(_name).addFilter(_hide_ticket)
 
 
 class OneSocket(SocketModeClient):
@@ -25,6 +43,7 @@ class OneSocket(SocketModeClient):
         super().__init__(app_token, web_client=web, ping_interval=PING_S)
         self._waiting: asyncio.Queue[SocketModeRequest | None] = asyncio.Queue()
         self.is_replaced = False  # Slack asks for another connection: it does every few hours
+        self._opened_at = 0.0
         self.socket_mode_request_listeners.append(self._keep)
 
     async def open(self, timeout_s: float) -> None:
@@ -35,6 +54,11 @@ class OneSocket(SocketModeClient):
                 await self.connect()  # type: ignore[no-untyped-call] # the SDK does not say
         except TimeoutError:
             raise TimeoutError(f"{urlsplit(self.wss_uri).netloc} does not answer") from None
+        self._opened_at = asyncio.get_running_loop().time()
+
+    @property
+    def is_short_lived(self) -> bool:
+        return asyncio.get_running_loop().time() - self._opened_at < SHORT_LIVED_S
 
     async def next_envelope(self) -> SocketModeRequest | None:
         """None once the connection has ended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import telegram
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line
+from tailrace.delivery.planning.presenter import preview_line, quotation
 
 MAX_NAME = 64  # characters
 MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
@@ -30,15 +30,14 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
     """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
     forwarded: then they are somebody else's."""
     if message.forward_origin is not None:
-        return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{text}".rstrip()
+        return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{quotation(text)}".rstrip()
     if is_plain(text):
         return text
     replied = replied_message(message)
     quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""
     if not quoted.strip():
         return text
-    lines = "\n".join(f"> {line}".rstrip() for line in quoted.strip().splitlines())
-    return f"[in reply to {_author(replied, me)}]\n{lines}\n\n{text}".rstrip()
+    return f"[in reply to {_author(replied, me)}]\n{quotation(quoted)}\n\n{text}".rstrip()
 
 
 def _text(replied: telegram.Message, me: telegram.User) -> str:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line
+from tailrace.delivery.planning.presenter import preview_line, quotation
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
 MAX_QUOTE = 200  # characters: the model has the text, and must know only which one is meant
@@ -42,7 +42,7 @@ def with_context(text: str, quote: Quote | None, *, forwarded: bool) -> str:
     """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
     forwarded: then they are somebody else's."""
     if forwarded:
-        return f"[forwarded]\n{text}".rstrip()
+        return f"[forwarded]\n{quotation(text)}".rstrip()
     if quote is None or command_in(text) or command_meant(text) or is_yes_or_no(text):
         return text
     said = f"\n> {quote.text}" if quote.text else ""

@@ -36,6 +36,7 @@ from tailrace.testing.platforms.slack_channels import (
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
+_RECONNECT = {"type": "disconnect", "reason": "refresh_requested"}
 BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
 BUDGETS = {
@@ -69,6 +70,7 @@ class FakeSlack(LoopbackFake):
         self.channels: dict[str, SlackChannel] = {}
         self.acknowledged: list[str] = []
         self.connections = 0
+        self.replaced_at_once = 0  # how many of the next connections Slack wants replaced as soon as they are made
         self._budgets, self._meter = budgets, Meter()
         self._sockets: list[web.WebSocketResponse] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
@@ -130,7 +132,7 @@ class FakeSlack(LoopbackFake):
     async def command(self, channel: SlackChannel, command: str, text: str = "", *, user: str = "U7") -> None:
         """A person uses a slash command."""
         payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
-        payload["response_url"] = f"{self.url}/commands/{channel.id}"
+        payload["response_url"] = f"{self.url}/commands/{channel.id}/{user}"
         await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
 
     async def send_event(self, event: Params) -> None:
@@ -163,7 +165,7 @@ class FakeSlack(LoopbackFake):
             web.post("/api/{method}", self._serve),
             web.post("/upload/{file}", self._take_upload),
             web.get("/files/{name}", self._serve_file),
-            web.post("/commands/{channel}", self._take_whisper),
+            web.post("/commands/{channel}/{user}", self._take_whisper),
             web.get("/socket", self._socket),
         ]
 
@@ -329,7 +331,7 @@ class FakeSlack(LoopbackFake):
 
     async def _take_whisper(self, request: web.Request) -> web.Response:
         said = msgspec.json.decode(await request.read())
-        self.channels[request.match_info["channel"]].whispers.append(said["text"])
+        self.channels[request.match_info["channel"]].whispers.append((request.match_info["user"], said["text"]))
         self.changed()
         return web.Response(text="ok")
 
@@ -359,7 +361,7 @@ class FakeSlack(LoopbackFake):
     async def ask_to_reconnect(self) -> None:
         """Slack refreshes its sockets every few hours."""
         for socket in list(self._sockets):
-            await _send(socket, {"type": "disconnect", "reason": "refresh_requested"})
+            await _send(socket, _RECONNECT)
 
     async def close_sockets(self) -> None:
         for socket in list(self._sockets):
@@ -373,6 +375,9 @@ class FakeSlack(LoopbackFake):
         try:
             await _send(socket, {"type": "hello", "num_connections": len(self._sockets)})
             self.changed()
+            if self.replaced_at_once:
+                self.replaced_at_once -= 1
+                await _send(socket, _RECONNECT)
             for envelope in list(self._unacknowledged.values()):
                 await _send(socket, envelope)
             async for message in socket:

@@ -79,7 +79,7 @@ class SlackChannel(ShownChat[SlackMessage]):
     id: str
     archived: bool = False
     joined: bool = True  # the bot is a member
-    whispers: list[str] = field(default_factory=list)  # what only the person who gave a command was told
+    whispers: list[tuple[str, str]] = field(default_factory=list)  # who gave a command, and what they alone were told
     messages: list[SlackMessage] = field(default_factory=list)
     statuses: list[tuple[str, str]] = field(default_factory=list)  # thread and what it said
 

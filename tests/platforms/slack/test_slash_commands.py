@@ -1,0 +1,50 @@
+"""Whom a slash command is answered in private, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.delivery.port import Place
+from tailrace.platforms.slack.slash_commands import MAX_REMEMBERED, ResponseUrls, why_not_here
+
+
+def command(channel: str, user: str, url: str) -> dict[str, str]:
+    return {"channel_id": channel, "user_id": user, "response_url": url}
+
+
+def place(channel: str, user: str, thread: str = "") -> Place:
+    return Place("slack", channel, thread, "group", {"user": user})
+
+
+def test_a_command_is_answered_to_who_typed_it_once_and_in_no_thread() -> None:
+    urls = ResponseUrls()
+    urls.keep(command("C1", "U7", "old"))
+    urls.keep(command("C1", "U7", "ours"))
+    urls.keep(command("C1", "U8", "theirs"))
+    urls.keep(command("C2", "U7", "elsewhere"))
+    assert urls.take(place("C1", "U7", thread="1.1")) == ""
+    assert [urls.take(place("C1", user)) for user in ("U7", "U7", "U8", "U9")] == ["ours", "", "theirs", ""]
+
+
+def test_the_oldest_commands_are_forgotten_first() -> None:
+    urls = ResponseUrls()
+    for number in range(MAX_REMEMBERED + 1):
+        urls.keep(command("C1", f"U{number}", f"url {number}"))
+    assert [urls.take(place("C1", user)) for user in ("U0", "U1")] == ["", "url 1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "channel", "told"),
+    [
+        ("not_in_channel", "C1", "Type `/invite @tailrace`"),
+        ("channel_not_found", "G1", "Type `/invite @tailrace`"),  # a private one
+        ("channel_not_found", "D1", "I am not in this conversation"),  # of two other people: nobody can be invited
+        ("is_archived", "C1", "This channel is archived"),
+        ("is_inactive", "D1", "I cannot write here (is_inactive)"),
+    ],
+)
+def test_what_is_so_is_told_and_an_invitation_advised_where_it_helps(code: str, channel: str, told: str) -> None:
+    where = Place("slack", channel, kind="private" if channel.startswith("D") else "group")
+    text = why_not_here(code, where, "tailrace")
+    assert told in text
+    assert ("/invite" in text) == ("/invite" in told)
