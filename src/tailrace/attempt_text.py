@@ -31,8 +31,8 @@ class AttemptText:
 
     def add(self, text: str, attempt: int) -> None:
         runs = self._runs
-        if runs and runs[-1][0] == attempt:
-            runs[-1][1].append(text)
+        if runs and (newest := runs[-1])[0] == attempt:
+            newest[1].append(text)
         else:
             runs.append((attempt, [text]))
 

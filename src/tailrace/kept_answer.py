@@ -47,7 +47,7 @@ class KeptAnswerFold:
     """The answer that the newest attempt is giving, where its provider keeps it."""
 
     def __init__(self) -> None:
-        self._kept: AnswerKept | None = None
+        self.answer: AnswerKept | None = None  # that is under way
         self._begin(0)
 
     def _begin(self, attempt: int) -> None:
@@ -59,7 +59,7 @@ class KeptAnswerFold:
 
     @property
     def current(self) -> KeptAnswer | None:
-        kept = self._kept
+        kept = self.answer
         if kept is None:
             return None
         return KeptAnswer(
@@ -75,12 +75,12 @@ class KeptAnswerFold:
 
     def apply(self, event: AnyEvent, attempt: int) -> None:
         if event.__class__ is AnswerKept:  # by class: a miss of `isinstance` costs a struct much more
-            self._kept = event
+            self.answer = event
             self._begin(attempt)
-        elif self._kept is None:
+        elif self.answer is None:
             return  # nearly always
         elif isinstance(event, _ENDS) or (isinstance(event, AttemptDiscarded) and attempt == self._attempt):
-            self._kept = None
+            self.answer = None
         elif attempt != self._attempt:
             return
         elif isinstance(event, MessageChunk):

@@ -105,7 +105,7 @@ class RedactingStream:
         return bool(self._held)
 
     def feed(self, text: str) -> str:
-        if self._redactor.idle:
+        if self._redactor.pattern is None:  # idle, without a call for each token
             return text
         data = self._held + text
         keep = self._redactor.held_from(data)

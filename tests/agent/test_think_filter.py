@@ -107,6 +107,20 @@ def test_C42_any_split_gives_the_same_halves(bits: list[str], cuts: list[int]) -
     assert pieces(text, parts) == split_thoughts(text)
 
 
+@given(bits=st.lists(st.sampled_from([*BITS, "a word", " and more\n"]), max_size=30))
+def test_a_plain_piece_is_what_any_piece_is(bits: list[str]) -> None:
+    quick, usual = ThinkFilter(), ThinkFilter()
+    for bit in bits:
+        before = dict(vars(quick))
+        fed = usual.feed(bit)
+        if (plain := quick.feed_plain(bit)) is not None:
+            assert Filtered(plain, "") == fed
+        else:
+            assert vars(quick) == before, "nothing was taken"
+            assert quick.feed(bit) == fed
+        assert vars(quick) == vars(usual)
+
+
 @given(bits=st.lists(st.sampled_from(BITS), max_size=30))
 def test_nothing_is_lost_but_tags_and_blanks(bits: list[str]) -> None:
     text = "".join(bits)

@@ -263,10 +263,7 @@ class _AnswerLog(DeltaLog):
     def __init__(
         self, record: RecordedFold[Turn], answer: AnswerFilter, shown: str, kept: KeptAnswer | None = None
     ) -> None:
-        def write(attempt: int, events: Sequence[AnyEvent]) -> None:
-            record.add(*events, attempt=attempt)
-
-        super().__init__(write, attempts=record.fold.attempt, shown=shown, kept=kept)
+        super().__init__(record.add_all, attempts=record.fold.attempt, shown=shown, kept=kept)
         self.filter = answer
 
     def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:

@@ -62,6 +62,16 @@ class ThinkFilter:
         self._indent = ""  # blanks in the gap: dropped with their line, shown if the answer begins after them
         self._mentions = 0  # opening tags shown as text: as many closing tags are text as well
 
+    def feed_plain(self, text: str) -> str | None:
+        """As `feed`, for a piece that is shown as it is, whatever follows: nearly every one. None, with nothing taken,
+        for any other."""
+        if self._blank_so_far or self._held or self._depth or self._code or self._in_gap:
+            return None
+        if "<" in text or "`" in text or "~" in text:
+            return None
+        self._pass_line(text)
+        return text
+
     def feed(self, text: str) -> Filtered:
         if self._held[-1:] in _RUNS and not text.strip(self._held[-1]):
             self._repeats += len(text)
@@ -215,8 +225,7 @@ class ThinkFilter:
         return "" if self._in_gap else text
 
     def _pass_line(self, text: str) -> None:
-        _, newline, tail = text.rpartition("\n")
-        line = tail if newline else self._line + tail
+        line = text[text.rindex("\n") + 1 :] if "\n" in text else self._line + text
         self._line = line if len(line) <= _MAX_LINE_CHARS else "…"
         self._last = text[-1:] or self._last
 

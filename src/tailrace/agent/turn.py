@@ -261,7 +261,15 @@ class Turn:
 
     def apply(self, event: AnyEvent, attempt: int = 0) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
-        self._kept.apply(event, attempt)
+        if self._kept.answer is not None or event.__class__ is AnswerKept:
+            self._kept.apply(event, attempt)
+        if event.__class__ is MessageChunk:  # nearly every event: ahead of the match for speed alone
+            self._shown.add(event.text, attempt)
+            self._bubble.add(event.text, attempt)
+        else:
+            self._apply(event, attempt)
+
+    def _apply(self, event: AnyEvent, attempt: int) -> None:
         match event:
             case MessageChunk(text):
                 self._shown.add(text, attempt)

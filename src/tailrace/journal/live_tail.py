@@ -176,7 +176,7 @@ class Tail(Waiters):
             viewer.offer(batch, after)
         if self.ended:
             self.wake()
-        else:
+        elif self._next is not None:
             super().wake()
 
     def _shrink(self, window: int) -> None:
@@ -281,12 +281,8 @@ class Viewer(ABC, Generic[P]):
         self.cursor = after
 
     @abstractmethod
-    def _given(self, batch: Batch) -> P:
-        """A batch as the viewer is given it."""
-
-    def _fits(self, _batch: Batch) -> bool:
-        """Whether the viewer takes a batch of the tail; otherwise it takes a page from storage instead."""
-        return True
+    def _given(self, batch: Batch) -> P | None:
+        """A batch of the tail as the viewer is given it; None where it takes a page from storage instead."""
 
     @abstractmethod
     async def _from_storage(self) -> P: ...
@@ -326,7 +322,7 @@ class Viewer(ABC, Generic[P]):
         if (take := self._take) is None:
             return
         try:
-            if self.cursor == after and self._fits(batch) and take(self._given(batch)):
+            if self.cursor == after and (page := self._given(batch)) is not None and take(page):
                 self.cursor = batch[-1].seq
                 return
         except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
@@ -368,9 +364,8 @@ class Viewer(ABC, Generic[P]):
                 raise failure
             await arrival.wait()
             return None
-        if batch is not None and self._fits(batch):
-            return self._given(batch)
-        if not (page := await self._from_storage()):
+        page = self._given(batch) if batch is not None else None
+        if page is None and not (page := await self._from_storage()):
             raise RunNotFound(f"run {self._run_id} was deleted")
         return page
 
@@ -392,11 +387,9 @@ class PageViewer(Viewer[LogPage]):
 
     __slots__ = ()
 
-    def _given(self, batch: Batch) -> LogPage:
-        return batch.page
-
-    def _fits(self, batch: Batch) -> bool:
-        return len(batch) == 1 or (len(batch) <= PAGE_LINES and batch.stored_bytes <= PAGE_BYTES)
+    def _given(self, batch: Batch) -> LogPage | None:
+        fits = len(batch) == 1 or (len(batch) <= PAGE_LINES and batch.stored_bytes <= PAGE_BYTES)
+        return batch.page if fits else None
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

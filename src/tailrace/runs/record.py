@@ -60,10 +60,11 @@ class RecordedFold(Generic[F_co]):
     def add(self, *events: AnyEvent, attempt: int | None = None) -> None:
         """Events of this attempt; without a number, of the newest. Never blocks. Raises `StaleEpoch` where another
         process has the run."""
-        if not events:
-            return
-        if attempt is None:
-            attempt = max(1, self.fold.attempt)
+        if events:
+            self.add_all(max(1, self.fold.attempt) if attempt is None else attempt, events)
+
+    def add_all(self, attempt: int, events: Sequence[AnyEvent]) -> None:
+        """The same, as a `DeltaLog` writes them."""
         self._journal.append(self._lease, events, attempt=attempt)
         for event in events:
             self.fold.apply(event, attempt)

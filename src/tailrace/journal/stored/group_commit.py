@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import Tail, Waiters
+from tailrace.journal.live_tail import NOTHING, Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.rows import rows_of, without_outputs
-from tailrace.ports import Batch, Lease
+from tailrace.ports import Lease
 
 MIN_INTERVAL_S = 0.002  # between two groups of entries that nobody waits for; the first after a pause goes at once
 OnLag: TypeAlias = Callable[[float], None]
@@ -64,18 +64,17 @@ class StoredLog(OpenLog):
         self.signalled.wake()
 
 
-@dataclass(slots=True, eq=False)
 class PendingAppend:
     """The pending entries of one log, as one part of a group."""
 
-    log: StoredLog
-    batch: Batch = field(default_factory=Batch)
-    rows: list[BoundRow] = field(default_factory=list)
-    error: TailraceError | None = None
+    __slots__ = ("batch", "error", "fsync", "log", "rows")
 
-    @property
-    def fsync(self) -> bool:
-        return self.log.fsync
+    def __init__(self, log: StoredLog) -> None:
+        self.log = log
+        self.fsync = log.fsync
+        self.batch = NOTHING
+        self.rows: list[BoundRow] = []
+        self.error: TailraceError | None = None
 
     def freeze(self, at: float) -> None:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
@@ -90,11 +89,12 @@ class PendingAppend:
         if repeats:  # a sequence's output: it stands in the entries of its steps
             entries = [*entries[:-1], without_outputs(entries[-1])]
         try:
-            rows = list(rows_of(entries))
+            rows = rows_of(entries)
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
             return
-        self.rows = [(self.log.num, *row, at, self.log.epoch) for row in rows]
+        num, epoch = log.num, log.epoch
+        self.rows = [(num, *row, at, epoch) for row in rows]
         if not repeats:
             self.batch.stored = rows[0].events if len(rows) == 1 else b"".join([row.events for row in rows])
 
@@ -225,17 +225,23 @@ class GroupCommit(ABC, Generic[Work]):
         try:
             self._next_at = self._loop.time() + MIN_INTERVAL_S
             at = self._clock()
+            refused = False
             for part in group:
                 if isinstance(part, PendingAppend):
                     part.freeze(at)
+                    refused = refused or part.error is not None
+                elif part.log is not None:
+                    refused = True  # where its entries are
         except BaseException:  # Ctrl-C while the process ends: the next group must still be written
             fail_interrupted(group)
             self._loop.call_soon(self._settle, group)
             raise
-        if left := [part for part in group if not self._is_refused(part)]:
-            self._write(left)
+        if refused:
+            group = [part for part in group if not self._is_refused(part)]
+        if group:
+            self._write(group)
         else:
-            self._loop.call_soon(self._settle, left)
+            self._loop.call_soon(self._settle, group)
 
     def _is_refused(self, part: PendingAppend | PendingCall[Work]) -> bool:
         """Whether nothing of this part may be written, because an entry of its log was not; its caller is told."""

@@ -86,7 +86,7 @@ def no_such_run(run_id: str) -> RunNotFound:
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of(entries: Sequence[Entry]) -> Iterable[Row]:
+def rows_of(entries: Sequence[Entry]) -> Sequence[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
     if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
         (entry,) = entries
@@ -96,7 +96,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterable[Row]:
     if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
         events = _ENCODER.encode_lines([entry.event for entry in entries])
         return (Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events),)
-    return _rows_by_attempt(entries)
+    return [*_rows_by_attempt(entries)]
 
 
 def _rows_by_attempt(entries: Sequence[Entry]) -> Iterator[Row]:

@@ -222,8 +222,8 @@ class EventStream:
         return self._protocol.writing_paused
 
     def takes(self, data_bytes: int) -> bool:
-        """Whether `send` may be called with about so much: the client need not be waited for."""
-        return not self._protocol.writing_paused and data_bytes <= PIECE_BYTES
+        """Whether `send` may be called with about so much: the head is sent, and the client need not be waited for."""
+        return self._transport is not None and not self._protocol.writing_paused and data_bytes <= PIECE_BYTES
 
     async def caught_up(self) -> None:
         """Returns when the transport's buffer has drained. A handler that reads from a log waits here between batches,

@@ -12,7 +12,7 @@ import time
 import msgspec
 from aiohttp import web
 
-from tailrace.events import AttemptStarted, ToolCallChunk
+from tailrace.events import AttemptStarted, MessageChunk, ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
@@ -82,9 +82,12 @@ class _AgentAnswer:
             return _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun)
 
         def take(batch: Batch) -> bool:
-            if not stream.begun or not batch.stored or not stream.takes(len(batch.stored)):
+            if not batch.stored or not stream.takes(len(batch.stored)):
                 return False
-            stream.send(encoded(batch))
+            if not at_once and len(batch) == 1 and batch[0].event.__class__ is MessageChunk:  # nearly every batch
+                stream.send(encoder.encode(log_to_deltas.take_entry(batch[0])))
+            else:
+                stream.send(encoded(batch))
             return True
 
         try:

@@ -266,7 +266,7 @@ class Responses:
         at_once = self._app.config.streaming.api_server is False
 
         def take(batch: Batch) -> bool:
-            if held or not stream.begun or not batch.stored or not stream.takes(len(batch.stored)):
+            if held or not batch.stored or not stream.takes(len(batch.stored)):
                 return False
             stream.send(response.events(batch))
             return True
