@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
@@ -202,7 +203,7 @@ def test_balancers_do_not_buffer_and_know_the_nodes(tmp_path: Path) -> None:
         assert directive in nginx
     assert "proxy_set_header Host $http_host;" in nginx, "$host has no port: the page's own origin would be refused"
     assert "non_idempotent" not in nginx, "a POST that was sent is not sent twice"
-    assert "flush_interval -1" in caddy
+    assert "flush_interval" not in caddy.replace("`flush_interval -1`", ""), "Caddy up to 2.8 hides a disconnect then"
     assert "stream_close_delay" not in caddy, "Caddy 2.6, as Debian 12 has it, does not know it"
     assert nginx.count("{") == nginx.count("}")
     assert caddy.count("{") == caddy.count("}")
@@ -232,3 +233,15 @@ def test_nginx_finds_no_mistake(tmp_path: Path) -> None:
     command = ["nginx", "-t", "-q", "-c", str(config), "-p", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "test failed" not in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="needs Caddy")
+def test_caddy_finds_no_mistake(tmp_path: Path) -> None:
+    command = ["caddy", "adapt", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"]
+    home = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(tmp_path))
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env={"PATH": os.defpath, **home}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    [server] = json.loads(done.stdout)["apps"]["http"]["servers"].values()
+    assert server["listen"] == [":8080"]
