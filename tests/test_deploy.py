@@ -87,11 +87,22 @@ def test_the_container_starts_a_command_that_exists() -> None:
 
 
 def test_the_container_installs_extras_that_exist() -> None:
-    [extras] = re.findall(r'"\.\[([a-z,]+)\]"', text_of("Containerfile"))
+    text = text_of("Containerfile")
+    [extras] = re.findall(r"^ARG EXTRAS=([a-z,]+)$", text, re.MULTILINE)
+    assert '".[$EXTRAS]"' in text
     declared = (DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8")
     for extra in extras.split(","):
         assert re.search(rf"^{extra} = \[", declared, re.MULTILINE), extra
     assert "prices" in extras, "a key with usd_per_day, as docs/teams.md has it, does not start without them"
+
+
+def test_the_container_is_given_all_that_it_copies_and_names_its_user_by_number() -> None:
+    text = text_of("Containerfile")
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
+    ignored = (DEPLOY.parent / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert sorted(line[1:] for line in ignored if line.startswith("!")) == sorted(copied)
+    assert "*" in ignored
+    assert re.search(r"^USER \d+$", text, re.MULTILINE), "Kubernetes cannot tell that a name is not root's"
 
 
 def test_kubernetes_starts_a_command_that_exists() -> None:
