@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import aiohttp
 import msgspec
@@ -44,7 +44,7 @@ approvals: {{mode: {approvals}, timeout_s: 60}}
 streaming: {{enabled: true, min_tokens: 1}}
 store: {{url: "{store}", lease_s: {lease_s}, durability: {durability}}}
 bus: {{url: "{bus}"}}
-server: {{port: 0, drain_s: {drain_s}, keys: [{keys}]}}
+server: {{port: {port}, drain_s: {drain_s}, keys: [{keys}]}}
 platforms: {{{platforms}}}
 """
 
@@ -63,6 +63,13 @@ class SharedStore(NamedTuple):
     url: str
     bus: str = "auto"
     durability: Literal["committed", "fsync"] = "committed"
+
+
+class HttpServer(Protocol):
+    """A node, or what stands before nodes."""
+
+    @property
+    def url(self) -> str: ...
 
 
 class Node:
@@ -205,13 +212,16 @@ class Cluster:
             for node in self.nodes:
                 sys.stderr.write("".join(f"{node.name}: {line}\n" for line in node.log))
 
-    async def start(self, command: Literal["serve", "gateway"] = "serve", *, store: SharedStore | None = None) -> Node:
-        """One node more; `store` where it reaches the same store by another address."""
+    async def start(
+        self, command: Literal["serve", "gateway"] = "serve", *, store: SharedStore | None = None, port: int = 0
+    ) -> Node:
+        """One node more; `store` where it reaches the same store by another address, `port` where it takes the place of
+        one that has ended."""
         self._started += 1
         name = f"node{self._started}"
         home = self.directory / name
         home.mkdir()
-        (home / "config.yaml").write_text(self._config(store or self._store), encoding="utf-8")
+        (home / "config.yaml").write_text(self._config(store or self._store, port=port), encoding="utf-8")
         environment = {**os.environ, "TAILRACE_HOME": str(home), **self._environment}
         child = await self._store.forker.start([command], home, environment)
         node = Node(name, home, child)
@@ -224,19 +234,19 @@ class Cluster:
 
     # ── HTTP ──
 
-    async def post(self, node: Node, path: str, body: object) -> dict[str, Any]:
+    async def post(self, node: HttpServer, path: str, body: object) -> dict[str, Any]:
         async with self.client.post(node.url + path, json=body) as response:
             assert response.status < 300, f"{path}: {response.status} {await response.text()}"
             answer: dict[str, Any] = await response.json()
             return answer
 
-    async def get(self, node: Node, path: str) -> dict[str, Any]:
+    async def get(self, node: HttpServer, path: str) -> dict[str, Any]:
         async with self.client.get(node.url + path) as response:
             assert response.status < 300, f"{path}: {response.status} {await response.text()}"
             answer: dict[str, Any] = await response.json()
             return answer
 
-    async def run(self, node: Node, text: str, **fields: object) -> str:
+    async def run(self, node: HttpServer, text: str, **fields: object) -> str:
         """A run of the agent that has begun on this node."""
         run_id: str = (await self.post(node, "/runs", {"input": text, **fields}))["id"]
         return run_id
@@ -263,9 +273,11 @@ class SeenEvent(dict[str, Any]):
         return str(self["type"])
 
 
-async def events(cluster: Cluster, node: Node, path: str) -> AsyncGenerator[SeenEvent, None]:
+async def events(
+    cluster: Cluster, node: HttpServer, path: str, *, headers: Mapping[str, str] | None = None
+) -> AsyncGenerator[SeenEvent, None]:
     """The events of a stream as this node sends them, until it ends. Raises `aiohttp.ClientError` where it is cut."""
-    async with cluster.client.get(node.url + path) as response:
+    async with cluster.client.get(node.url + path, headers=headers) as response:
         assert response.status == 200, f"{path}: {response.status} {await response.text()}"
         decoder = SseDecoder()
         async for data in response.content.iter_any():
@@ -278,7 +290,7 @@ async def events(cluster: Cluster, node: Node, path: str) -> AsyncGenerator[Seen
 
 @asynccontextmanager
 async def watching(
-    cluster: Cluster, node: Node, run_id: str
+    cluster: Cluster, node: HttpServer, run_id: str
 ) -> AsyncGenerator[Callable[[Callable[[list[SeenEvent]], object]], Any], None]:
     """Watches a run from this node within the block. What it yields waits until what was seen meets a condition, and
     returns what was seen."""

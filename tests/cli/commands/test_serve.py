@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, r
 TEXT = "One two three four five six seven eight nine ten"
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
 SQLITE = "sqlite:///runs.db"
+AS_PROCESS_1 = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 
 
 async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> None:
@@ -48,6 +50,27 @@ async def test_under_nohup_it_outlives_its_terminal(tmp_path: Path, workers: str
                 assert await response.json() == {"status": "ok"}
             code, err = await process.stop()
     assert (code, "Traceback" in err) == (0, False)
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+@pytest.mark.parametrize(("store", "has_parent"), [(SQLITE, True), ("memory://", False)])
+async def test_as_process_1_a_single_worker_has_a_parent(tmp_path: Path, store: str, has_parent: bool) -> None:
+    """As in a container with one core: it collects the orphans of tools. A store in memory cannot be shared with it."""
+    tried = await asyncio.create_subprocess_exec(*AS_PROCESS_1, "true", stderr=asyncio.subprocess.DEVNULL)
+    if await tried.wait() != 0:
+        pytest.skip("this machine allows no process namespace")
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path, store=store)
+        async with served(tmp_path, "--workers", "1", under=AS_PROCESS_1) as process:
+            [first] = _children_of(process.child.pid)
+            assert len(_children_of(first)) == has_parent
+            os.kill(first, signal.SIGTERM)  # `unshare` ignores it
+            code, err = await process.ended()
+    assert (code, "worker 1 serves" in err) == (0, has_parent)
+
+
+def _children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
 async def test_too_few_files_for_the_requests_are_said_at_the_start(tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp
     async with running_server(tmp_path, "silence") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream?after=1") as response:
+            before = await server.json("GET", "/healthz")
             drained = await server.pipeline.drain(5.0)
             late = await server.json("POST", "/runs", {"input": "late"})
             alive = await server.json("GET", "/healthz")
@@ -311,7 +312,7 @@ async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp
             data = await response.content.read()
     assert not drained
     assert (late[0], late[1]["error"]["kind"]) == (503, "server_stopping")
-    assert alive[0] == 200
+    assert [before, alive] == [(200, {"status": "ok"}), (200, {"status": "stopping"})], "alive, and not to be sent more"
     assert data.endswith(b"\n\n")
     assert b"event: error" in data
     assert b"server_stopping" in data

@@ -66,9 +66,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
     require_writable_store(config)
     allow_open_files()
     workers: int = config.server.workers if args.workers is None else args.workers
-    if (workers or usable_cores()) == 1:
+    count = workers or usable_cores()
+    if count == 1 and not (_is_init() and _can_share(config)):
         return _run_process(args, config)
-    return _run_workers(args, config, workers or usable_cores())
+    return _run_workers(args, config, count)
+
+
+def _is_init() -> bool:
+    """Process 1, as in a container: orphans of tools become its children, and stay in the process table until it
+    collects them. The parent of workers does that, so even one worker has a parent then."""
+    return os.getpid() == 1
 
 
 def _run_process(args: argparse.Namespace, config: Config, worker: _Worker | None = None) -> int:
@@ -117,6 +124,14 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
         on_death=lambda index: mark_dead(files[index - 1]),
     )
     return processes.run()
+
+
+def _can_share(config: Config) -> bool:
+    try:
+        _check_shared(config)
+    except ConfigError:
+        return False
+    return True
 
 
 def _check_shared(config: Config) -> None:

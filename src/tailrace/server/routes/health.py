@@ -17,7 +17,9 @@ from tailrace.server.http.route import Route, json_response
 
 
 class Health(msgspec.Struct, frozen=True):
-    status: Literal["ok"] = "ok"
+    """`stopping`: new work is refused, and what is in flight may end. A balancer that reads it sends nothing more."""
+
+    status: Literal["ok", "stopping"] = "ok"
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -38,8 +40,12 @@ def _reason(failure: JournalError) -> str:
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def health(_: web.Request) -> web.Response:
-        """The process is alive."""
-        return json_response(Health())
+        """The process is alive, also while it stops."""
+        if not pipeline.draining:
+            return json_response(Health())
+        response = json_response(Health("stopping"))
+        response.force_close()  # of several workers that share the address, another one may answer the next time
+        return response
 
     async def readiness(_: web.Request) -> web.Response:
         """The server can take work: the store can be read and written. Otherwise 503, which names what of store and bus
