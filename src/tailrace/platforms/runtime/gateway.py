@@ -278,8 +278,9 @@ class PlatformRunner:
             log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
 
     async def _stay_connected(self) -> None:
-        """Reconnects with backoff until the process is to end. Every failure is logged, and none leaves this task. A
-        platform that must not try a refused token again is left alone."""
+        """Reconnects with backoff, to the end of the process: what is left to be shown then may need the connection.
+        Every failure is logged, and none leaves this task. A platform that must not try a refused token again is left
+        alone."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._connected_at = None
@@ -297,8 +298,6 @@ class PlatformRunner:
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)
                 reason = f"{type(exc).__name__}: {exc}"
-            if self._stopping.is_set():  # it would be refused the same update again: the next process is given it
-                return
             self._degraded[self.platform.name] = reason
             if self._held_for() >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
