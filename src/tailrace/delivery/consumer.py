@@ -187,7 +187,7 @@ class GatewayStreamConsumer:
             ledger.id,
             spec.place,
             capabilities,
-            Presenter(spec.chrome, mark=capabilities.command_mark),
+            Presenter(spec.chrome, mark=capabilities.command_mark, platform=spec.place.platform),
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
