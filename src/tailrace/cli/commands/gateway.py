@@ -106,8 +106,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
-        if recovered := await app.recover():
-            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
+        await app.recover()
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))
