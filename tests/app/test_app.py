@@ -12,7 +12,7 @@ from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.events import MessageChunk, ReasoningChunk, ToolOutputRecorded
 from tailrace.messages import user
-from tailrace.testing.provider import FaultyProvider, call, reply
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 
 
 async def test_the_agents_settings_reach_a_turn(tmp_path: Path) -> None:
@@ -51,6 +51,28 @@ async def test_the_stores_durability_is_every_turns(tmp_path: Path) -> None:
             run = await app.agents.submit(TurnSpec(user("go")))
             await app.agents.finished(run.id)
     assert run.new.durability == "fsync"
+
+
+async def test_runs_of_a_dead_process_go_on_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tailrace")
+    stalled = Scenario(reply=reply("One two"), pace_s=60.0)
+    async with FaultyProvider(script=[stalled, stalled, reply("One."), reply("Two.")]) as server:
+        (tmp_path / "config.yaml").write_text(
+            f"model: {{provider: p, name: ok}}\nproviders: {{p: {{dialect: chat, base_url: '{server.url}'}}}}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            await app.recover()
+            begun = [await app.agents.submit(TurnSpec(user("go"))) for _ in range(2)]
+            await server.request(1)
+        assert not any("resuming" in said for said in caplog.messages)
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            assert sorted(await app.recover()) == sorted(run.id for run in begun)
+            for run in begun:
+                await app.agents.finished(run.id)
+    assert [said for said in caplog.messages if "resuming" in said] == ["resuming 2 unfinished runs"]
 
 
 async def test_a_pattern_that_is_none_is_said_at_the_start(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ providers: {{fake: {{dialect: chat, base_url: "{provider}"}}}}
 streaming: {{enabled: true, min_tokens: 5, {streaming}}}
 agent: {{tools: [terminal]}}
 store: {{url: "{store}"}}
-server: {{drain_s: 0.5, port: 0}}
+server: {{drain_s: {drain_s}, port: 0}}
 platforms: {{{platforms}}}
 """
 
@@ -30,19 +30,21 @@ def config_for(
     *,
     store: str = "memory://",
     streaming: str = "",
+    drain_s: float = 0.5,
 ) -> Config:
     """`platforms` and `streaming` are what stands in those sections, as YAML."""
-    text = CONFIG.format(provider=provider.openai_url, platforms=platforms, store=store, streaming=streaming)
+    told = {"platforms": platforms, "store": store, "streaming": streaming, "drain_s": drain_s}
+    text = CONFIG.format(provider=provider.openai_url, **told)
     (home / "config.yaml").write_text(text, encoding="utf-8")
     return load(env, home)
 
 
 @asynccontextmanager
 async def running_gateway(
-    home: Path, script: Iterable[Reply | Scenario], platforms: str, env: Mapping[str, str]
+    home: Path, script: Iterable[Reply | Scenario], platforms: str, env: Mapping[str, str], *, drain_s: float = 0.5
 ) -> AsyncIterator[tuple[Gateway, FaultyProvider]]:
     async with FaultyProvider(script) as provider:
-        config = config_for(home, provider, platforms, env)
+        config = config_for(home, provider, platforms, env, drain_s=drain_s)
         async with open_app(config, directory=home) as app, Gateway(app) as gateway:
             yield gateway, provider
             gateway.take_no_more()

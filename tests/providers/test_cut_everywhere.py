@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -95,7 +96,8 @@ async def recorded(dialect: Dialect, said: Reply) -> tuple[bytes, Completion]:
     taken: list[bytes] = []
     async with faulty(said) as bench:
         provider = bench.provider(dialect)
-        answer, _ = await provider._post(ASK, stream=True)
+        body_without = partial(provider.request_body, ASK, stream=True)
+        answer, _ = await provider._post(ASK, body_without, provider._url, dialect)
         while data := await answer.read():
             taken.append(data)
         answer.close()

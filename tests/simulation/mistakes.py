@@ -291,9 +291,9 @@ def leaked_connection() -> Planted:
         def __getattr__(self, name: str) -> Any:
             return (lambda: None) if name == "close" else getattr(self._reply, name)
 
-    async def left_open(self: HttpProvider, request: Any, *, stream: bool) -> Any:
-        reply, kept = await post(self, request, stream=stream)
-        return _Open(reply), kept
+    async def left_open(self: HttpProvider, *asked: Any) -> Any:
+        reply, refused = await post(self, *asked)
+        return _Open(reply), refused
 
     yield HttpProvider, "_post", left_open
 

@@ -167,9 +167,11 @@ class AgentService(RunHost["_TurnExecution"]):
         idempotency_key: str = "",
         durability: Durability | None = None,
         deadline_at: float | None = None,
+        later: bool = False,
     ) -> Run:
         """A run that has begun; it goes on whether or not anything watches it. With a known idempotency key, the run
-        that has it. Without a `durability` of its own it has the service's.
+        that has it. Without a `durability` of its own it has the service's. `later`: this process is about to end, and
+        another one begins the run; not with the durability `memory`.
 
         In a session that is busy, the runs before it are stopped or waited for."""
         spec = self.as_stored(spec)
@@ -183,7 +185,7 @@ class AgentService(RunHost["_TurnExecution"]):
             deadline_at=deadline_at,
         )
         before = self.tasks_of(session) if session else {}
-        run = await self.start_run(new)
+        run = await self._journal.create(new) if later else await self.start_run(new)
         if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
             for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id, by=spec.requester, newer=True)

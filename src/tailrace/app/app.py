@@ -151,8 +151,11 @@ class App:
         )
 
     async def recover(self) -> list[str]:
-        """Goes on with the unfinished runs of dead processes, of every kind; returns them."""
-        return [run_id for service in self._services for run_id in await service.recover()]
+        """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
+        recovered = [run_id for service in self._services for run_id in await service.recover()]
+        if recovered:
+            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
+        return recovered
 
     async def keep_recovering(self) -> None:
         """Does so whenever another process dies, hangs or hands its runs over. Never returns: cancel it."""

@@ -114,6 +114,11 @@ class Config(Sections, kw_only=True):
         """Whether what is stored outlives the process, and other processes see it."""
         return not self.store.url.startswith("memory:")
 
+    @property
+    def runs_are_kept(self) -> bool:
+        """Whether another process can go on with the runs of this one."""
+        return self.store_is_kept and self.store.durability != "memory"
+
 
 def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     """`config.yaml` in `home`, else in `$TAILRACE_HOME`, else in `~/.tailrace`. No file: the defaults. Variables that

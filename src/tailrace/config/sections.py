@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeAlias, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -353,6 +353,7 @@ class Flows(Section):
 class PlatformSettings(Section):
     """The keys of every platform. Only users that `allow` names are served; "*" is everyone."""
 
+    needs_every_secret: ClassVar[bool] = True  # of its variables; False: one of them will do
     enabled: bool = False
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
@@ -393,6 +394,7 @@ class HomeAssistant(PlatformSettings):
 
 
 class Matrix(PlatformSettings):
+    needs_every_secret: ClassVar[bool] = False  # a token, or the password
     homeserver: HttpUrl | None = None
     user: str | None = None
     password_env: EnvName | None = None

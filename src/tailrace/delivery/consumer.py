@@ -187,12 +187,13 @@ class GatewayStreamConsumer:
             ledger.id,
             spec.place,
             capabilities,
-            Presenter(spec.chrome, mark=capabilities.command_mark),
+            Presenter(spec.chrome, mark=capabilities.command_mark, platform=spec.place.platform),
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
             resumed=resumed,
         )
+        planner.restore(ledger.facts)
         self._driver = _Driver(platform, line, planner, ledger, may_send)
 
     @property
@@ -224,7 +225,6 @@ class GatewayStreamConsumer:
         """Delivers until everything is shown, and seals the delivery; returns None where something ended it before.
         Raises `StaleEpoch` where another process has taken the delivery over, `JournalError`."""
         planner = self._driver.planner
-        planner.restore(self._ledger.facts)
         seq = 0
         # All entries so far are applied before the first step, so that no shown text shrinks.
         for entry in await self._journal.read(self.spec.run_id):

@@ -338,8 +338,8 @@ class Inbox(Protocol):
 
     async def put(self, update: Update) -> None:
         """Returns once the update is accepted; the adapter may acknowledge it then. Does not wait for an answer. The
-        same `update_id` again is a no-op. Raises `PlatformError` when the process is about to end and accepts no new
-        work: the platform must deliver the update again."""
+        same `update_id` again is a no-op. Raises `TailraceError` for an update that was not handled, as when another
+        process polls the platform now: the platform must deliver it again."""
 
     async def serves(self, sender: Sender) -> bool:
         """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""

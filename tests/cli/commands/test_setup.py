@@ -28,6 +28,7 @@ from tailrace.cli.setup.candidates import SUGGESTED_MODELS, Candidate, ollama_ur
 from tailrace.cli.setup.doctor import Finding, _refusal, findings, models_url
 from tailrace.cli.setup.init import _answered
 from tailrace.config.load import load
+from tailrace.config.sections import Slack
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.schema import MIGRATIONS
 from tailrace.system.extras import install_command
@@ -441,6 +442,33 @@ async def test_doctor_says_that_a_chat_could_stream(
     patient.write(platforms={name: {"enabled": True, "allow": ["*"]}}, streaming=streaming)
     said = [finding.what async for finding in findings(offline=True) if "answers appear whole" in finding.what]
     assert said == ([f"platforms.{name}: answers appear whole"] if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "missed"),
+    [
+        ("slack", {"token_env": "A_TOKEN", "app_token_env": "NONE"}, ["NONE"]),
+        ("matrix", {"token_env": "A_TOKEN", "password_env": "NONE"}, []),
+        ("matrix", {"token_env": "NOR_THIS", "password_env": "NONE"}, ["NONE", "NOR_THIS"]),
+    ],
+)
+async def test_doctor_misses_the_secrets_that_a_platform_needs(
+    patient: Patient, name: str, settings: dict[str, str], missed: list[str]
+) -> None:
+    patient.setenv("A_TOKEN", "set")
+    patient.write(platforms={name: {"enabled": True, "allow": ["*"], **settings}})
+    said = [finding.what for finding in await patient.broken() if finding.what.endswith("is not set")]
+    assert said == [f"platforms.{name}: {variable} is not set" for variable in missed]
+
+
+async def test_a_platforms_own_settings_say_whether_it_needs_every_secret(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new platform needs no edit of the doctor."""
+    patient.setenv("A_TOKEN", "set")
+    patient.write(platforms={"slack": {"enabled": True, "allow": ["*"], "token_env": "A_TOKEN"}})
+    monkeypatch.setattr(Slack, "needs_every_secret", False)
+    assert [finding.what for finding in await patient.broken() if finding.what.endswith("is not set")] == []
 
 
 async def test_doctor_names_the_store_its_format_and_the_bus(patient: Patient, server: FaultyProvider) -> None:

@@ -74,6 +74,13 @@ def test_a_pipe_gets_whole_lines() -> None:
     assert "ared line" in piped[3]
 
 
+def test_in_a_pipe_a_long_question_widens_no_line_without_end() -> None:
+    short, long = row("How deep is it?"), row("How deep is it? " * 20)
+    for line in plain(table([short, long], None)).splitlines():
+        assert cell_len(line) == cell_len(plain(table([row("x" * 100)], None)).splitlines()[1])
+    assert "How deep is it? How…  openrouter" in plain(table([long], None))
+
+
 def test_J122_a_question_moves_no_cursor() -> None:
     assert "\x1b" not in plain(table(ROWS, 100))
 

@@ -72,7 +72,7 @@ class Stage:
             "d1",
             self.place,
             self.capabilities,
-            Presenter(self.chrome),
+            Presenter(self.chrome, platform=self.place.platform),
             showing=self.showing,
             pace=self.pace,
             hints=True,

@@ -51,6 +51,8 @@ WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
 NATIVE = Capabilities(mode="stream", edits=True, limit=12_000, windows=(Window(100, 60.0),))
 LIMIT = RunFailure("incomplete", ENDED_BY_PROVIDER["length"])
 REPLACED = stop_failure(stop_signal(by="telegram:7", newer=True))
+STOPPED_HERE = stop_failure(stop_signal(by=f"{PLACE.platform}:7"))
+STOPPED_ELSEWHERE = stop_failure(stop_signal(by="ann"))
 
 
 def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
@@ -248,6 +250,10 @@ def test_an_approval_is_asked_without_streaming_too() -> None:
         (RunFinished("stopped"), ()),
         (RunFinished("stopped", "half", error=REPLACED), ("half\n\n⏹ Interrupted by a newer message.",)),
         (RunFinished("stopped", error=REPLACED), ()),
+        (RunFinished("stopped", "half", error=STOPPED_HERE), ("half",)),
+        (RunFinished("stopped", error=STOPPED_HERE), ()),
+        (RunFinished("stopped", "half", error=STOPPED_ELSEWHERE), ("half\n\n⏹ Stopped from elsewhere.",)),
+        (RunFinished("stopped", error=STOPPED_ELSEWHERE), ("⏹ Stopped from elsewhere.",)),
         (RunFinished("completed"), ("The model gave no answer.",)),
     ],
 )

@@ -147,7 +147,7 @@ async def test_the_beginning_of_an_answer_that_was_stopped_is_shown_and_not_spok
 
 @driven
 async def test_an_answer_that_ends_while_the_process_does_is_shown(tmp_path: Path) -> None:
-    """No update is read any more by then; `server.drain_s` is half a second here."""
+    """`server.drain_s` is half a second here."""
     async with FakeHomeAssistant() as home:
         settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
         slowly = Scenario(reply=reply("one two three"), pace_s=0.02)
@@ -156,6 +156,22 @@ async def test_an_answer_that_ends_while_the_process_does_is_shown(tmp_path: Pat
             await home.fire("tailrace_message", {"text": "count", "user": "ada"})
             await provider.request(0)
         assert [fired.data["text"] for fired in home.fired] == home.messages == ["one two three"]
+
+
+@driven
+async def test_an_answer_is_shown_though_the_connection_is_lost_while_the_process_ends(tmp_path: Path) -> None:
+    async with FakeHomeAssistant() as home:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        slowly = Scenario(reply=reply("one two three"), pace_s=1.0)
+        env = {"HASS_TOKEN": home.token}
+        async with running_gateway(tmp_path, [slowly], settings, env, drain_s=60.0) as (gateway, provider):
+            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.fire("tailrace_message", {"text": "count", "user": "ada"})
+            await provider.request(0)
+            gateway.take_no_more()
+            await home.restart(start_s=5.0)
+        assert [fired.data["text"] for fired in home.fired] == home.messages == ["one two three"]
+        assert home.connections == 2
 
 
 @driven

@@ -35,19 +35,3 @@ def test_any_name_stays_within_the_data_that_is_shown() -> None:
     place = Place("homeassistant", 'a"b\\\n```', extra={"user": "home"})
     shown = notification_text(place, Send("k", ANSWER_BY_COMMAND, purpose="approval"))
     assert shown.endswith('conversation_id: "a\\"b\\\\ \\x60\\x60\\x60"\n```')
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("See ![a map](https://evil.example/?k=1).", "See !\u2060[a map](https://evil.example/?k=1)."),
-        (r"See \![a map](https://evil.example/).", "See \\!\u2060[a map](https://evil.example/)."),
-        ("![one][ref]\n\n[ref]: https://evil.example", "!\u2060[one][ref]\n\n[ref]: https://evil.example"),
-        ("<div><IMG src=x></div>", "<div><\u2060IMG src=x></div>"),
-        ("<b>bold</b> 1 < 2, a [link](https://example.org)!", None),
-        ("```rust\nvec![1, 2]\n```", None),
-    ],
-)
-def test_no_text_of_a_model_loads_anything_from_elsewhere(text: str, shown: str | None) -> None:
-    """Home Assistant's front end shows images of any host."""
-    assert notification_text(KITCHEN, Send("k", text)) == (text if shown is None else shown)

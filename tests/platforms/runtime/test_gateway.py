@@ -547,20 +547,6 @@ async def test_what_a_shutdown_cuts_says_so_and_goes_on_after_the_restart(tmp_pa
 
 
 @driven
-async def test_while_it_ends_no_new_work_is_taken(tmp_path: Path) -> None:
-    async with town(tmp_path, SLOW) as here:
-        await here.write("Count.")
-        here.gateway.take_no_more()
-        refused = False
-        try:
-            await here.write("And this?")
-        except PlatformError:
-            refused = True
-        assert refused
-        assert len(await here.runs()) == 1
-
-
-@driven
 async def test_while_it_ends_a_button_lets_the_answer_end_that_waits_for_it(tmp_path: Path) -> None:
     async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
         await here.write("Clean up.")

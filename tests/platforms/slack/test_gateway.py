@@ -159,16 +159,18 @@ def test_who_types_a_command_in_an_archived_channel_is_told_that_it_is_archived(
 
 
 @driven
-async def test_while_it_ends_a_message_waits_for_the_next_process_and_nobody_connects_again(
+async def test_while_it_ends_a_message_is_answered_so_and_nobody_connects_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with FakeSlack() as slack:
+        direct = slack.channel("D1")
         async with running_gateway(tmp_path, (), settings_for(slack), env_for(slack)) as (gateway, _):
             await slack.until(lambda: slack.connections == 1)
             gateway.take_no_more()
-            await slack.write(slack.channel("D1"), "hello")
+            await slack.write(direct, "hello")
+            await slack.until(lambda: direct.texts == ["⏸ Restarting; please ask this again afterwards."])
             await asyncio.sleep(60)
-            assert (slack.connections, slack.acknowledged) == (1, [])
+            assert (slack.connections, len(slack.acknowledged)) == (1, 1)
         assert not any("connecting again" in said for said in caplog.messages)
 
 

@@ -270,6 +270,38 @@ async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         await ask_raw(tmp_path, handler, key=KEY)
 
 
+@asynccontextmanager
+async def always_refusing(tmp_path: Path, field: str, dialect: Dialect) -> AsyncGenerator[HttpProvider, None]:
+    """A provider that names the field in its refusal whether it is there or not, four times."""
+    sent = 0
+
+    async def handler(_request: web.Request) -> web.Response:
+        nonlocal sent
+        sent += 1
+        said = f"{field} is not supported" if sent < 5 else f"asked {sent} times"
+        return web.json_response({"error": {"message": f"request {sent}: {said}"}}, status=400)
+
+    async with on_a_socket(tmp_path / "s", handler) as path, open_transport(faulty_calls.TRANSPORT) as transport:
+        yield HttpProvider(Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=path), transport)
+
+
+async def test_a_field_that_is_refused_though_it_was_left_out_is_not_left_out_again(tmp_path: Path) -> None:
+    async with always_refusing(tmp_path, "cache_control", "anthropic") as provider:
+        with pytest.raises(Rejected, match="request 2: cache_control is not supported"):
+            await drain(provider, msgspec.structs.replace(ASK, cache_prompt=True))
+
+
+async def test_a_relayed_field_of_the_clients_own_is_refused_by_name_once_ours_was_left_out(tmp_path: Path) -> None:
+    body, ours = {"model": "m", "stream_options": {}}, {"stream_options": {"include_usage": True}}
+    async with always_refusing(tmp_path, "stream_options", "chat") as provider:
+        with pytest.raises(Rejected, match="request 2: stream_options is not supported"):
+            async with provider.relay("/completions", body, ours=ours):
+                pass
+        with pytest.raises(Rejected, match="request 3: stream_options is not supported"):
+            async with provider.relay("/completions", body):
+                pass
+
+
 async def test_A22_a_body_that_is_not_in_its_encoding_is_a_peer_error(tmp_path: Path) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=SSE_BODY, headers={"content-type": "text/event-stream", "content-encoding": "gzip"})

@@ -3,6 +3,9 @@
 The front end of Home Assistant shows images of any host, so that a text that a model was tricked into would reach a
 stranger's server as soon as somebody looks at it. The word joiner, which is not seen, makes a link of a Markdown image
 and a text of a tag, also inside of HTML, where no backslash does.
+
+The gateway has the same filter (`tailrace/platforms/homeassistant/outbound.py`), for a Home Assistant without this
+integration; neither is installed with the other. `tests/home_assistant/test_images.py` holds both to one table.
 """
 
 from __future__ import annotations

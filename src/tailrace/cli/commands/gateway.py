@@ -2,7 +2,7 @@
 
 The first SIGINT or SIGTERM starts the drain: no new work. Answers in flight go on in another process at once, where one
 lives that serves the platform; otherwise they have `server.drain_s`, and a cut answer says so in its message and
-continues after the restart. The second signal ends it at once.
+continues after the restart, as a question does that comes meanwhile. The second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
-        if recovered := await app.recover():
-            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
+        await app.recover()
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))
@@ -120,3 +119,4 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         log.info("stopping; answers in flight have %g s to end", config.server.drain_s)
         await gateway.hand_over()
         await app.hand_over()
+        await gateway.drain()  # while the webhooks listen

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
@@ -22,8 +21,6 @@ from tailrace.runs.signals import FlatTaskGroup
 from tailrace.system.extras import install_command
 from tailrace.system.json_rpc.stdio import Pipes, take_stdio
 from tailrace.system.working_directory import working_directory
-
-log = logging.getLogger("tailrace.mcp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +80,7 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipe
     )
     stop = stop_event()
     async with open_app(config, directory=directory) as app, app.processes:
-        if recovered := await app.recover():
-            log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
+        await app.recover()
         async with FlatTaskGroup() as group:
             recovering = group.create_task(app.keep_recovering())
             serving = group.create_task(serve_stdio(app, defaults, pipes))

@@ -173,8 +173,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)], shared=shared
             ) as server,
         ):
-            if recovered := await app.recover():
-                log.info("resuming %d unfinished run%s", len(recovered), "" if len(recovered) == 1 else "s")
+            await app.recover()
             if worker is None:
                 _print_address(server.url)
                 _log_config(config)

@@ -20,7 +20,8 @@ from tailrace.runs.run_overview import RunOverview
 GAP = 2  # columns between two cells
 MIN_QUESTION = 18
 MAX_MODEL = 26
-MAX_PIPED = 300  # characters of a question where the output is no terminal
+MAX_QUESTION = 300  # characters that are looked at: no terminal is wider
+MAX_PIPED = 100  # columns of a question where the output is no terminal: one long question would widen every line
 
 
 class Column(NamedTuple):
@@ -46,13 +47,13 @@ QUESTION = 2
 
 def cells_of(overview: RunOverview, *, name: str, cost: float | None, now: float) -> list[str]:
     """One row, in the order of `COLUMNS`. `name` is how the run is named in the list."""
-    question = sanitized_line(overview.question, MAX_PIPED)
+    question = sanitized_line(overview.question, MAX_QUESTION)
     if overview.problem and overview.state in ("failed", "parked", "incomplete"):
-        question = f"{question} · {sanitized_line(overview.problem, MAX_PIPED)}" if question else overview.problem
+        question = f"{question} · {sanitized_line(overview.problem, MAX_QUESTION)}" if question else overview.problem
     return [
         name,
         when(overview.created_at, now),
-        sanitized_line(question, MAX_PIPED),
+        sanitized_line(question, MAX_QUESTION),
         _model(overview.models),
         overview.state,
         duration(overview.duration_s),
@@ -69,13 +70,16 @@ def _model(models: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], width: int | None) -> list[Text]:
-    """The header and a line for each row, none longer than `width`; None where lines may be of any length."""
+    """The header and a line for each row, none longer than `width`; None where the output is no terminal: the question
+    alone is cut then, at `MAX_PIPED`."""
     used = [place for place, _ in enumerate(COLUMNS) if place == QUESTION or any(row[place] for row in rows)]
     widths = {
         place: max(cell_len(COLUMNS[place].title), *(cell_len(row[place]) for row in rows)) if rows else 0
         for place in used
     }
-    if width is not None:
+    if width is None:
+        widths[QUESTION] = min(widths[QUESTION], MAX_PIPED)
+    else:
         _fit(widths, width)
     titles = [column.title for column in COLUMNS]
     return [_line(titles, widths, header=True), *(_line(row, widths) for row in rows)]

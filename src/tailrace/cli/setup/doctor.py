@@ -264,8 +264,8 @@ def _secrets(config: Config) -> Iterator[Finding]:
         fields = [getattr(settings, field) for field in settings.__struct_fields__ if field.endswith("_env")]
         variables = [variable for variable in fields if variable]
         unset = [variable for variable in variables if config.secret(variable) is None]
-        one_will_do = name == "matrix" and len(unset) < len(variables)  # the token or the password
-        for variable in () if one_will_do else unset:
+        enough = not settings.needs_every_secret and len(unset) < len(variables)
+        for variable in () if enough else unset:
             yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
         if not settings.allow:
             yield Finding("note", f"platforms.{name} serves no user", f"platforms.{name}.allow: [your id]")

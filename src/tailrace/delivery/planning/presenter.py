@@ -45,6 +45,7 @@ _OUTCOMES: dict[Decision, str] = {
 }
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
+STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebody stopped who did not do so by the chat
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
@@ -71,11 +72,13 @@ class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
     `chrome` is how much is shown of tools: a line each; a line only where the tool is another than before, or failed;
-    the arguments, progress and output of each; or nothing. `mark` is what a person types before a command's name."""
+    the arguments, progress and output of each; or nothing. `mark` is what a person types before a command's name.
+    `platform` is the chat's: who stops an answer there sees the reply to that."""
 
-    def __init__(self, chrome: Chrome = "lines", *, mark: str = "/") -> None:
+    def __init__(self, chrome: Chrome = "lines", *, mark: str = "/", platform: str = "") -> None:
         self.chrome: Chrome = chrome
         self._mark = mark
+        self._people_here = f"{platform}:"
 
     def shown_tools(self, tools: Iterable[ToolSoFar], before: str) -> list[ToolSoFar]:
         """The tools that have a line. `before` is the name of the tool that was called before these."""
@@ -181,11 +184,19 @@ class Presenter:
         return tuple(Button(label, f"{approval.asked.approval_id}:{name}") for name, label in DECISIONS.items())
 
     def answer(self, finished: RunFinished) -> str:
-        """The final text of the answer. One that a newer message has cut says so, outside of any open code block."""
+        """The final text of the answer. One that was cut by a newer message, or from elsewhere, says so, outside of any
+        open code block."""
         output, error = finished.output, finished.error
-        if not output.strip() or error is None or error.code != NEWER_MESSAGE:
-            return output
-        return f"{balance(output).rstrip()}\n\n{REPLACED}"
+        replaced = error is not None and error.code == NEWER_MESSAGE
+        cut = REPLACED if replaced else STOPPED_ELSEWHERE if self._stopped_elsewhere(finished) else ""
+        return f"{balance(output).rstrip()}\n\n{cut}" if cut and output.strip() else output
+
+    def _stopped_elsewhere(self, finished: RunFinished) -> bool:
+        """Whether the chat cannot know who has stopped the run: the page, a terminal, another program."""
+        error = finished.error
+        if finished.status != "stopped" or error is None or error.code == NEWER_MESSAGE:
+            return False
+        return not error.by.startswith(self._people_here)
 
     def ending(self, finished: RunFinished, *, shown: bool) -> str | None:
         """A note about how the run ended, below its answer. `shown`: there is an answer."""
@@ -196,6 +207,8 @@ class Presenter:
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ The answer was cut off."
             case "completed" if not shown:
                 return "The model gave no answer."
+            case "stopped" if not shown and self._stopped_elsewhere(finished):
+                return STOPPED_ELSEWHERE
             case _:
                 return None
 

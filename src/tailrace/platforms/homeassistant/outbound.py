@@ -13,6 +13,8 @@ _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 # An image, and the HTML that loads something. The front end of Home Assistant shows both without asking, so that a text
 # that a model was tricked into would reach a stranger's server as soon as somebody looks at it. The word joiner, which
 # is not seen, makes a link of the one and a text of the other, also inside of HTML, where no backslash does.
+# The integration has the same filter (`custom_components/tailrace/images.py`): it is installed without this package.
+# `tests/home_assistant/test_images.py` holds both to one table.
 _LOADED = re.compile(
     r"!(?=\[)|<(?=(?:audio|embed|iframe|image|img|input|link|object|picture|source|style|svg|track|video)\b)",
     re.IGNORECASE,

@@ -46,6 +46,7 @@ log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
 _UNFINISHED: tuple[RunState, ...] = ("pending", "running")
 STOPPED = "⏹ Stopped."
+RESTARTING = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
 HELP = """\
 /new begins a new conversation
 /stop stops the answer under way
@@ -82,7 +83,12 @@ class Conversations:
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
         self._told_codes: OrderedDict[str, str] = OrderedDict()  # users who are not served, and the code each was told
         self._turns = PlaceLocks()
+        self._stopping = False
         app.agents.sources[platform.name] = self._fetch_files
+
+    def take_no_more(self) -> None:
+        """The process is about to end: it begins no run any more. Commands and buttons are still carried out."""
+        self._stopping = True
 
     async def handle(self, update: Update) -> None:
         """The updates of one place are handled one after the other, in the order of the calls. Raises `TailraceError`
@@ -134,7 +140,7 @@ class Conversations:
                     await self._start_run_logged(message)
 
     async def flush(self) -> None:
-        """Starts the runs of all held pastes at once: the process is about to end."""
+        """Takes all held pastes as they are: the process is about to end."""
         for message in self._pastes.take_all():
             await self._start_run_logged(message)
 
@@ -219,6 +225,9 @@ class Conversations:
         message = named_message(received)
         if not message.parts:
             return
+        if self._stopping and not self._app.config.runs_are_kept:
+            self._say(place, RESTARTING, received.update_id)
+            return
         chosen = await self._chosen(place)
         session = _session(place, chosen)
         requester = self._requester(received.sender)
@@ -234,9 +243,11 @@ class Conversations:
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
-        run = await self._app.agents.submit(spec, session=session, idempotency_key=key)
+        later = self._stopping
+        run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
         chrome = self._chrome(chosen)
-        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(place), chrome, requester))
+        shown = DeliverySpec(run.id, place, self._showing(place), chrome, requester)
+        await self._deliveries.deliver(shown, later=later)
 
     def _chrome(self, chosen: ChatSettings) -> Chrome:
         """How much is shown of tools: what `/verbose` has chosen, else what the config says."""

@@ -63,15 +63,17 @@ class Deliveries(RunHost["_Delivery"]):
         self._messages: set[asyncio.Task[None]] = set()
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
 
-    async def deliver(self, spec: DeliverySpec) -> None:
-        """Shows the run in the place from now on. The same run in the same place is shown once."""
+    async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
+        """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
+        process executes the run and shows it; this one only says that it restarts."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
         if self._lease is not None:
             spec = msgspec.structs.replace(spec, account=self._lease.account)
         if self.may_send():
-            run = await self.start_run(new_delivery(spec))
-            await self.take_over(run.id)  # a no-op unless a process that died had begun it
+            run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
+            if not later:
+                await self.take_over(run.id)  # a no-op unless a process that died had begun it
         else:
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
@@ -136,7 +138,8 @@ class Deliveries(RunHost["_Delivery"]):
         await self.give_back()
 
     async def _wait(self, timeout_s: float) -> None:
-        messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
+        said = set(self._messages)  # those of now: each leaves the set when it ends
+        messages = asyncio.wait(said, timeout=timeout_s) if said else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
 
     def _is_given_back(self, error: Exception, tries: int) -> bool:
@@ -171,6 +174,11 @@ class Deliveries(RunHost["_Delivery"]):
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)
+
+    def _suspended(self, claimed: ClaimedRun) -> _Delivery:
+        delivery = _Delivery(self, claimed)
+        delivery.consumer.suspend()
+        return delivery
 
     async def consumer_again(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         """The same delivery from what its ledger says now."""

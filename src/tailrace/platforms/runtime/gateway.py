@@ -1,9 +1,10 @@
 """Starts every enabled chat platform, keeps it connected and stops it. A failure in one does not affect the others.
 
 Of several processes on one journal one polls a platform and sends to it (`platform_lease`); each of them answers its
-webhook. Use `Gateway` as an async context manager beside an open `App`. On exit it takes no new work, lets the
-deliveries in flight finish for `server.drain_s`, and marks those that it cuts; the next process completes them. Where
-another process lives that can, `hand_over` leaves them to it at once.
+webhook. Use `Gateway` as an async context manager beside an open `App`. At the end it lets the deliveries in flight
+finish for `server.drain_s` and marks those that it cuts; the next process completes them, and answers the questions
+that come meanwhile. Commands and buttons are heard to the end: an answer that is waited for may wait for one. Where
+another process lives that can, `hand_over` leaves all to it at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Self
 
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, MessageReceived, Platform, Sender, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
@@ -82,22 +83,37 @@ class Gateway:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.take_no_more()
-        drained_by = self._drained_by if self._drained_by is not None and kind is None else 0.0
-        drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
+        if kind is not None:
+            self._drained_by = 0.0
+        try:
+            await self.drain()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for runner in self._runners:
-                    group.create_task(runner.stop(drain_s))
+                    group.create_task(runner.stop())
         finally:
             await self._stack.aclose()
 
     def take_no_more(self) -> None:
-        """Takes no new work from now on. Deliveries in flight have `server.drain_s`, counted from the first call."""
+        """Begins no new work from now on. Deliveries in flight have `server.drain_s`, counted from the first call."""
         if self._drained_by is None:
             self._drained_by = asyncio.get_running_loop().time() + self._app.config.server.drain_s
         for runner in self._runners:
-            runner.stopping = True
+            runner.take_no_more()
+
+    async def drain(self) -> None:
+        """Lets the deliveries in flight come to their end while there is time, and marks those that it cuts. People are
+        heard meanwhile: leave the webhooks open."""
+        self.take_no_more()
+        drained_by = self._drained_by or 0.0
+        drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
+        async with asyncio.TaskGroup() as group:
+            for runner in self._runners:
+                group.create_task(runner.drain(drain_s))
 
     @property
     def hook_paths(self) -> list[str]:
@@ -147,7 +163,7 @@ class PlatformRunner:
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._tasks: list[asyncio.Task[None]] = []
-        self.stopping = False
+        self._stopping = asyncio.Event()
         self._connected_at: float | None = None
 
     async def start(self) -> None:
@@ -165,10 +181,19 @@ class PlatformRunner:
             await self.deliveries.hand_over()
             await self._give_up_lease()
 
-    async def stop(self, drain_s: float) -> None:
-        await self._disconnect()
+    def take_no_more(self) -> None:
+        """The process is about to end."""
+        self._stopping.set()
+        self._conversations.take_no_more()
+
+    async def drain(self, timeout_s: float) -> None:
+        """The platform stays connected: whoever is asked for approval can answer."""
         await self._conversations.flush()
-        await self.deliveries.drain(drain_s)
+        await self.deliveries.drain(timeout_s)
+
+    async def stop(self) -> None:
+        await self._disconnect()
+        await self.drain(0.0)  # what was asked since
         await self._give_up_lease()
         await self.platform.close()
 
@@ -192,10 +217,7 @@ class PlatformRunner:
         await self.handle(update)
 
     async def handle(self, update: Update) -> None:
-        """Raises `PlatformError` for an update that was not handled: the platform must deliver it again. A button is no
-        new work: it lets a run end that is waited for."""
-        if self.stopping and isinstance(update, MessageReceived):
-            raise PlatformError("the process is about to end", platform=self.platform.name)
+        """Raises `TailraceError` for an update that was not handled: the platform must deliver it again."""
         await self._conversations.handle(update)
 
     async def serves(self, sender: Sender) -> bool:
@@ -244,7 +266,11 @@ class PlatformRunner:
         async with FlatTaskGroup() as group:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
-            group.create_task(self.deliveries.keep_recovering(self._processes, at_once=True, shared=False))
+            group.create_task(self._take_deliveries_over())
+
+    async def _take_deliveries_over(self) -> None:
+        recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
+        await run_beside(self._stopping.wait(), recovering)  # then the next process does
 
     async def _see_to_other_accounts(self) -> None:
         try:
@@ -253,8 +279,9 @@ class PlatformRunner:
             log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
 
     async def _stay_connected(self) -> None:
-        """Reconnects with backoff until the process is to end. Every failure is logged, and none leaves this task. A
-        platform that must not try a refused token again is left alone."""
+        """Reconnects with backoff, to the end of the process: what is left to be shown then may need the connection.
+        Every failure is logged, and none leaves this task. A platform that must not try a refused token again is left
+        alone."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._connected_at = None
@@ -272,8 +299,6 @@ class PlatformRunner:
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)
                 reason = f"{type(exc).__name__}: {exc}"
-            if self.stopping:  # it would be refused the same update again: the next process is given it
-                return
             self._degraded[self.platform.name] = reason
             if self._held_for() >= STEADY_S:
                 pause_s = FIRST_PAUSE_S

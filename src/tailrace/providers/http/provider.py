@@ -7,9 +7,10 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -92,9 +93,11 @@ class HttpProvider:
 
     async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
         """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
-        reply, kept = await self._post(request, stream=True)
+        body_without = partial(self.request_body, request, stream=True)
+        reply, refused = await self._post(request, body_without, self._url, self.dialect)
         block.reply = reply
         try:
+            kept = self.keeps_answers and self._may_keep(request, refused)
             if self._passes_plain_streams and reply.is_event_stream:
                 return self._streamed(reply, request)  # as what follows would return it
             return self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
@@ -105,7 +108,8 @@ class HttpProvider:
             raise
 
     async def complete(self, request: ModelRequest) -> Completion:
-        reply, _ = await self._post(request, stream=False)
+        body_without = partial(self.request_body, request, stream=False)
+        reply, _ = await self._post(request, body_without, self._url, self.dialect)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -131,7 +135,7 @@ class HttpProvider:
     def _cuts(self, request: ModelRequest) -> bool:
         return self.dialect == "responses" and bool(request.stop) and not request.verbatim
 
-    def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
+    def request_body(self, request: ModelRequest, refused: Collection[str] = (), *, stream: bool) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
         the fields of ours that it has `refused`."""
         quirks, extra = self._model(request.model).quirks, self._endpoint.extra_body
@@ -169,7 +173,7 @@ class HttpProvider:
             return None
         fields = _COUNTED[self.dialect].union(request.extra if request.verbatim else ())
         known = self._refused.at(self._model(request.model).place)
-        body = self.request_body(request, stream=False, refused=known)
+        body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
         reply = await self._send(request, body, url=url)
         try:
@@ -190,7 +194,12 @@ class HttpProvider:
         fields in place of the body's own, unless the endpoint refuses them by name. Leaving the block closes the
         connection. Raises `ProviderError`."""
         request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
-        reply = await self._post_relayed(request, body, ours, self._endpoint.route_url(route))
+
+        def body_without(refused: Collection[str]) -> JsonObject:
+            return {**body, **{name: value for name, value in ours.items() if name not in refused}}
+
+        chosen = {name: value for name, value in body.items() if name not in ours}
+        reply, _ = await self._post(request, body_without, self._endpoint.route_url(route), "chat", chosen)
         try:
             yield RelayedReply(reply, self._redactor, self._failed)
         except ProviderError as exc:
@@ -198,28 +207,6 @@ class HttpProvider:
             raise
         finally:
             reply.close()
-
-    async def _post_relayed(
-        self, request: ModelRequest, body: JsonObject, ours: Mapping[str, Any], url: str
-    ) -> HttpReply:
-        place = self._model(request.model).place
-        added = {name: value for name, value in ours.items() if name not in self._refused.at(place)}
-        left_out: set[str] = set()
-        while True:
-            reply = await self._send(request, {**body, **added}, url=url)
-            if 200 <= reply.status < 300:
-                break
-            try:
-                error = await self._refusal(reply)
-            finally:
-                reply.close()
-            if (field := refused_field(error, added, request, "chat", NOTHING)) is None:
-                raise error
-            left_out.add(field)
-            del added[field]
-        if left_out:
-            self._refused.remember(place, left_out)
-        return reply
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
@@ -325,16 +312,24 @@ class HttpProvider:
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _post(self, request: ModelRequest, *, stream: bool) -> tuple[HttpReply, bool]:
-        """The reply, once it is known to be a success, and whether the provider was asked to keep its answer. A field
-        of ours that the endpoint refuses by name is left out and the request sent again, at most once for each."""
+    async def _post(
+        self,
+        request: ModelRequest,
+        body_without: Callable[[Collection[str]], JsonObject],
+        url: str,
+        dialect: Dialect,
+        chosen: Mapping[str, Any] | None = None,
+    ) -> tuple[HttpReply, frozenset[str]]:
+        """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
+        the endpoint refuses by name is left out and the request sent again, at most once for each. `chosen` are the
+        fields that the user or the client wrote; None for those of the config and the request."""
         place = self._model(request.model).place
         refused = self._refused.at(place)
         left_out: set[str] = set()
         while True:
-            body = self.request_body(request, stream=stream, refused=refused)
+            body = body_without(refused)
             try:
-                reply = await self._sent(request, body, self._url)
+                reply = await self._sent(request, body, url)
             except ProviderError as exc:
                 exc.provider = self.name
                 raise
@@ -344,9 +339,10 @@ class HttpProvider:
                 error = await self._refusal(reply)
             finally:
                 reply.close()
-            chosen = merged(self._endpoint.extra_body, request.extra)
-            field = refused_field(error, body, request, self.dialect, chosen)
-            if field is None:
+            if chosen is None:
+                chosen = merged(self._endpoint.extra_body, request.extra)
+            field = refused_field(error, body, request, dialect, chosen)
+            if field is None or field in refused:
                 raise error
             left_out.add(field)
             refused = refused.union(left_out)
@@ -354,7 +350,7 @@ class HttpProvider:
             log.debug("%s/%s refuses %s: %s", self.name, request.model, field, error)
         if left_out:
             self._refused.remember(place, left_out)
-        return reply, stream and self.keeps_answers and self._may_keep(request, refused)
+        return reply, refused
 
     async def _send(self, request: ModelRequest, body: JsonObject, *, url: str) -> HttpReply:
         try:

@@ -23,19 +23,16 @@ suite runs on a driven clock and never sleeps; an adapter that needs the real ti
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar
 
 import pytest
 
+from tailrace.delivery.planning.presenter import STOPPED_ELSEWHERE
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
     Attachment,
-    Capabilities,
     Close,
     Delete,
     Draft,
@@ -45,8 +42,6 @@ from tailrace.delivery.port import (
     MessageReceived,
     NotFound,
     Open,
-    Place,
-    Platform,
     Refused,
     Send,
     Sent,
@@ -57,107 +52,21 @@ from tailrace.errors import PlatformError
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished, ToolOutputRecorded
 from tailrace.messages import ToolFile
 from tailrace.testing.clock import run_driven
-from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.loopback import Fault, LoopbackFake, RecordedCall, bad_gateway, cut, silence
+from tailrace.testing.conformance.platform_rig import (
+    NOWHERE,
+    WRONG_TOKEN,
+    Loss,
+    OpenRig,
+    PlatformRig,
+    Scenario,
+    connected,
+)
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox
+from tailrace.testing.platforms.loopback import RecordedCall
 from tailrace.testing.platforms.played_runs import LONG, PNG, Scene, Timed, chunks, play, show
 
-NOWHERE = "http://127.0.0.1:9"  # nothing listens there
-WRONG_TOKEN = "42:wrong-token"  # noqa: S105 - it opens nothing
 SEND = Send("k", "hello")
-Loss = Literal["silence", "cut", "gateway"]
-_LOSSES: dict[Loss, Fault] = {"silence": silence(), "cut": cut(), "gateway": bad_gateway(accepted=True)}
-
-
-class PlatformRig(ABC):
-    """An adapter, a chat that it may write to, and what the people in that chat see and do."""
-
-    def __init__(self, platform: Platform, place: Place, inbox: CollectingInbox, fake: LoopbackFake | None) -> None:
-        self.platform, self.place, self.inbox, self.fake = platform, place, inbox, fake
-
-    @abstractmethod
-    def answers(self) -> list[list[str]]:
-        """The messages of the bot in the chat, top to bottom. Of each, the texts that it has shown."""
-
-    @abstractmethod
-    async def write(self, text: str) -> None:
-        """A person writes to the bot."""
-
-    @abstractmethod
-    def unreachable(self) -> Platform:
-        """The adapter, connected to `NOWHERE`."""
-
-    @abstractmethod
-    def stranger(self) -> Platform:
-        """The adapter with `WRONG_TOKEN`."""
-
-    async def files(self) -> list[bytes]:
-        """The files that the bot has sent to the chat, in order."""
-        pytest.skip("the rig does not see files")
-
-    def flood(self, _retry_after_s: int) -> Fault:
-        """The fake's answer to too many requests."""
-        pytest.skip("the platform cannot be made to refuse a request")
-
-    async def attach(self, _name: str, _content: bytes) -> None:
-        """A person sends a text file to the bot."""
-        pytest.skip("the platform takes no files")
-
-    async def write_twice(self, _text: str) -> None:
-        """A person writes to the bot, and the platform delivers the update twice."""
-        pytest.skip("the platform delivers nothing twice")
-
-    def lose_answer(self, step: str, loss: Loss) -> None:
-        """The next request of this name is carried out, and its answer is lost (G80)."""
-        if self.fake is None:
-            pytest.skip("no answer of the platform can be lost")
-        self.fake.fail(step, _LOSSES[loss])
-
-    def update_count(self) -> int:
-        """How often the chat has shown something new of the bot."""
-        return sum(map(len, self.answers()))
-
-    def check_long_text(self) -> None:  # noqa: B027 - a rig need not have more to check
-        """More that holds after `LONG` was delivered."""
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        if self.fake is not None:
-            await self.fake.until(condition)
-
-    async def shows(self, *texts: str) -> None:
-        """Waits until the chat shows exactly these messages."""
-        try:
-            await self.until(lambda: self.texts == list(texts))
-        except TimeoutError:
-            assert self.texts == list(texts)
-
-    @property
-    def texts(self) -> list[str]:
-        return [states[-1] for states in self.answers()]
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.platform.capabilities(self.place)
-
-
-Scenario: TypeAlias = Callable[[PlatformRig], Awaitable[None]]
-
-
-class OpenRig(Protocol):
-    def __call__(self, *, listening: bool) -> AbstractAsyncContextManager[PlatformRig]:
-        """`listening`: the adapter runs, and what it receives is in the rig's inbox."""
-
-
-@asynccontextmanager
-async def connected(platform: Platform, *, listening: bool) -> AsyncIterator[CollectingInbox]:
-    """The adapter for the time of the block; it is closed afterwards."""
-    if listening:
-        async with running(platform) as inbox:
-            yield inbox
-        return
-    try:
-        yield CollectingInbox()
-    finally:
-        await platform.close()
+__all__ = ["NOWHERE", "WRONG_TOKEN", "Loss", "OpenRig", "PlatformConformance", "PlatformRig", "connected"]
 
 
 class PlatformConformance:
@@ -392,6 +301,29 @@ class PlatformConformance:
             if not streaming or rig.capabilities.mode == "whole":
                 assert [states for states in rig.answers() if len(states) > 1] == [], "nothing before it was whole"
                 assert sum("write_file" in text for text in rig.texts) == 1, "and the tool's line"
+
+        self._play(open_rig, scenario)
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    def test_an_answer_that_is_stopped_elsewhere_says_so(self, open_rig: OpenRig, streaming: bool) -> None:
+        """By the page, say. Whoever stops it in the chat is answered there, and needs no mark."""
+
+        async def stop_by(rig: PlatformRig, name: str) -> None:
+            scene = Scene(rig.platform, rig.place, streaming=streaming)
+            await scene.start()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(scene.deliver())
+                await scene.write(chunks(self.text, pace_s=self.pace_s))
+                await scene.stop(self.text, by=name)
+
+        async def scenario(rig: PlatformRig) -> None:
+            await stop_by(rig, "the page")
+            await rig.until(lambda: rig.texts and rig.texts[-1].endswith(STOPPED_ELSEWHERE))
+            assert [text.removesuffix(STOPPED_ELSEWHERE).rstrip() for text in rig.texts] == [self.text]
+            await self._pause(rig)
+            await stop_by(rig, f"{rig.platform.name}:7")
+            await rig.until(lambda: len(rig.texts) == 2 and rig.texts[-1] == self.text)
+            assert rig.texts[-1] == self.text
 
         self._play(open_rig, scenario)
 

@@ -12,7 +12,7 @@ from tailrace.testing.platforms.loopback import Changing
 
 
 class CollectingInbox(Changing):
-    """Refuses everything while `closed`, as an inbox does in a process that is about to end. Serves everybody but
+    """Refuses everything while `closed`, as an inbox does in a process that may no longer poll. Serves everybody but
     `strangers`, by their ids."""
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ from tailrace.delivery.port import Place, Platform
 from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease, NewRun
+from tailrace.runs.signals import stop_failure, stop_signal
 
 CODE = "```python\n" + "".join(f"def f{n}():\n    return '漢字 {n}'\n" for n in range(250)) + "```"
 TABLE = "| name | größe | 名前 |\n|---|---|---|\n" + "".join(f"| row {n} | {n * 7} | 項目{n} |\n" for n in range(120))
@@ -71,6 +72,12 @@ class Scene:
     async def end(self, output: str) -> None:
         self.journal.append(self.lease, [MessageStop(final=True)])
         await self.journal.seal(self.lease, RunFinished("completed", output))
+
+    async def stop(self, output: str, *, by: str) -> None:
+        """Somebody stops the run, which has said so much."""
+        self.journal.append(self.lease, [MessageStop(final=True)])
+        failure = stop_failure(stop_signal(by=by))
+        await self.journal.seal(self.lease, RunFinished("stopped", output, error=failure))
 
     async def deliver(self) -> None:
         """A gateway delivers the run, from where the one before it left off. Cancelling it is its death."""

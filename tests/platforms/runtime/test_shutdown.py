@@ -1,0 +1,95 @@
+"""While a gateway ends it still listens: answers that it waits for may wait for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from delivery.planning.played_plans import EDITING
+from platforms.runtime.fake_gateways import Town, town
+from tailrace.journal.fold import DELIVERY
+from tailrace.runs.recovery import finished as delivered
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import Scenario, call, reply
+
+DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
+
+
+async def until_delivered(here: Town) -> None:
+    for delivery in await here.app.journal.runs(kind=DELIVERY):
+        await delivered(here.app.journal, delivery.id)
+
+
+async def test_a_question_while_it_ends_is_told_so_and_answered_by_the_next_process(tmp_path: Path) -> None:
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    async with town(tmp_path, store=store, platform=platform) as here:
+        here.gateway.take_no_more()
+        await here.write("Are you there?", update_id="77")
+        await here.write("Are you there?", update_id="77")
+        assert here.provider.requests == []
+    assert platform.chat("42").texts == ("⏸ Restarting; this goes on afterwards.",)
+    async with town(tmp_path, reply("Here."), store=store, platform=platform) as here:
+        await until_delivered(here)
+        assert len(await here.runs()) == 1
+    assert platform.chat("42").texts == ("Here.",)
+
+
+async def test_a_question_while_it_ends_cuts_no_answer_that_has_the_time_to_end(tmp_path: Path) -> None:
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    slow = Scenario(reply=reply("The first answer, ", "to its end."), pace_s=0.5)
+    async with town(tmp_path, slow, store=store, platform=platform) as here:
+        await here.write("One?")
+        await here.provider.request(0)
+        here.gateway.take_no_more()
+        await here.write("Two?")
+    told = "⏸ Restarting; this goes on afterwards."
+    assert sorted(platform.chat("42").texts) == ["The first answer, to its end.", told]
+    async with town(tmp_path, reply("The second."), store=store, platform=platform) as here:
+        await until_delivered(here)
+    assert platform.chat("42").texts == ("The first answer, to its end.", "The second.")
+
+
+@driven
+async def test_where_nothing_is_kept_a_question_is_to_be_asked_again(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        here.gateway.take_no_more()
+        await here.write("Are you there?")
+        await asyncio.sleep(5)
+        assert here.chat.texts == ("⏸ Restarting; please ask this again afterwards.",)
+        assert await here.runs() == []
+
+
+@driven
+async def test_a_question_of_another_leaves_the_commands_heard_that_an_answer_waits_for(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        leaving = asyncio.ensure_future(here.gateway.__aexit__(None, None, None))
+        await asyncio.sleep(1)
+        await here.write("And this?", user="2")
+        await asyncio.sleep(1)
+        async with asyncio.timeout(5):
+            await here.write("/approve")
+        await leaving
+        assert here.chat.texts[-1] == "Done."
+        assert "⏸ Restarting; please ask this again afterwards." in here.chat.texts
+
+
+@pytest.mark.parametrize(("command", "told"), [("/deny", "🚫 Denied"), ("/stop", "⏹ Stopped.")])
+@driven
+async def test_deny_and_stop_end_what_is_waited_for(tmp_path: Path, command: str, told: str) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done."), drain_s=600) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        began = asyncio.get_running_loop().time()
+        leaving = asyncio.ensure_future(here.gateway.__aexit__(None, None, None))
+        await asyncio.sleep(1)
+        async with asyncio.timeout(5):
+            await here.write(command)
+        await leaving
+        assert any(text.endswith(told) for text in here.chat.texts)
+        assert asyncio.get_running_loop().time() - began < 50, "before the question would have lapsed"
