@@ -221,11 +221,11 @@ class Conversations:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
 
     async def _start_run(self, received: MessageReceived) -> None:
-        place = received.place
+        place, later = received.place, self._stopping
         message = named_message(received)
         if not message.parts:
             return
-        if self._stopping and not self._app.config.runs_are_kept:
+        if later and not self._app.config.runs_are_kept:
             self._say(place, RESTARTING, received.update_id)
             return
         chosen = await self._chosen(place)
@@ -236,14 +236,13 @@ class Conversations:
             model=chosen.model,
             requester=requester,
             reachable=True,
-            yolo=await self._is_yolo(place),
+            yolo=not later and await self._is_yolo(place),  # it ends with this process
             busy=self._settings.busy,
             unfetched=Unfetched(self._platform.name, msgspec.to_builtins(received)) if received.attachments else None,
             shown=shown_text(received) if received.attachments else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
-        later = self._stopping
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
         chrome = self._chrome(chosen)
         shown = DeliverySpec(run.id, place, self._showing(place), chrome, requester)
