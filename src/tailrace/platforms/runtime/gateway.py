@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -92,11 +92,15 @@ class Gateway:
 
     async def _stop(self) -> None:
         try:
-            async with asyncio.TaskGroup() as group:
-                for runner in self._runners:
-                    group.create_task(runner.stop())
+            await self._each(PlatformRunner.stop)
         finally:
             await self._stack.aclose()
+
+    async def _each(self, do: Callable[[PlatformRunner], Coroutine[None, None, None]]) -> None:
+        """Does it for all platforms at once. What fails for one is logged."""
+        for failure in await asyncio.gather(*map(do, self._runners), return_exceptions=True):
+            if failure is not None:
+                log.error("a platform could not be ended as it should: %r", failure, exc_info=failure)
 
     def take_no_more(self) -> None:
         """Begins no new work from now on. Deliveries in flight have `server.drain_s`, counted from the first call."""
@@ -111,9 +115,7 @@ class Gateway:
         self.take_no_more()
         drained_by = self._drained_by or 0.0
         drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
-        async with asyncio.TaskGroup() as group:
-            for runner in self._runners:
-                group.create_task(runner.drain(drain_s))
+        await self._each(lambda runner: runner.drain(drain_s))
 
     @property
     def hook_paths(self) -> list[str]:
