@@ -414,6 +414,16 @@ async def test_G88_a_question_that_a_killed_process_has_shown_is_shown_once() ->
 
 
 @driven
+async def test_a_question_waits_a_second_at_most_to_be_found_shown_before() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        slack.fail("conversations.history", silence())
+        began = asyncio.get_running_loop().time()
+        await slack.command(slack.channel("C1"), "/tailrace", "why?")
+        await inbox.wait_for(1)
+        assert asyncio.get_running_loop().time() - began < 3
+
+
+@driven
 async def test_G88_a_question_that_was_taken_stays_when_it_comes_again_to_a_process_that_ends() -> None:
     async with FakeSlack() as slack, app(slack) as platform:
         general, inbox = slack.channel("C1"), CollectingInbox()
@@ -531,6 +541,16 @@ def test_J114_the_ticket_of_a_socket_that_is_refused_is_in_no_log_and_no_error(
     assert refused.getMessage().startswith("Failed to connect (error: 404")
     assert "ticket=…&app_id=A1" in refused.getMessage()
     assert any("'url': 'ws://" in record.getMessage() for record in caplog.records), "the answer that brings the ticket"
+
+
+@driven
+async def test_J114_the_address_to_answer_a_command_at_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        await slack.command(slack.channel("C1"), "/tailrace", "what is a mill?")
+        await inbox.wait_for(1)
+    assert "response_url" in caplog.text, "the envelope"
+    assert "/commands/C1/U7" not in caplog.text
 
 
 @driven

@@ -56,6 +56,7 @@ OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of ev
 STATUS = "is thinking…"
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 LAST_WRITE_S = 2.0  # for a request that outlives its task
+FIND_S = 1.0  # Slack wants a command confirmed within three seconds
 _HISTORY = 999  # messages of one page, the most that Slack gives
 _RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
@@ -265,7 +266,7 @@ class SlackPlatform(BasePlatform):
         place = msgspec.structs.replace(question.place, thread=ts)
         try:
             await inbox.put(msgspec.structs.replace(question, place=place, message_id=ts))
-        except Exception:
+        except PlatformError:  # it was certainly not taken: of any other failure the next try finds it shown
             if not shown_before:  # else it may have been taken before, and be answered below
                 await self._take_back(place, ts)
             raise
@@ -297,9 +298,11 @@ class SlackPlatform(BasePlatform):
                 return ""
 
     async def _find(self, place: port.Place, key: str) -> str:
-        """Our message with this key among the newest ones there; empty where none is found."""
+        """Our message with this key among the newest ones there; empty where none is found soon. Everything else that
+        people write waits behind it."""
         try:
-            ours, _ = await self._our_messages(place, _RECENT)
+            async with asyncio.timeout(FIND_S):
+                ours, _ = await self._our_messages(place, _RECENT)
         except (SlackApiError, *NO_ANSWER):
             return ""
         return next((str(message.get("ts")) for message in ours if key_of(message) == key), "")

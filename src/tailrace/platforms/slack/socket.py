@@ -20,12 +20,15 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 PING_S = 5.0  # between checks that the socket is alive
 SHORT_LIVED_S = 10.0  # a socket that Slack wants replaced before this age is a failure: the next one has to wait
-_TICKET = re.compile(r"(?<=ticket=)[^&\s'\"]+")
+_TICKET = re.compile(
+    r"""(?<=ticket=)[^&\s'"]+|(?<="response_url":")[^"]+|(?<="response_url":\s")[^"]+|(?<='response_url':\s')[^']+"""
+)
 
 
 def _hide_ticket(record: logging.LogRecord) -> bool:
     """The ticket opens the app's connection. It is part of the address, which the SDK logs, and which aiohttp names in
-    its errors (J114). A traceback with the ticket is left out: the line says the same."""
+    its errors (J114). A traceback with the ticket is left out: the line says the same. Whoever has the `response_url`
+    of a command can write in its channel for half an hour."""
     record.msg, record.args = _TICKET.sub("…", record.getMessage()), ()
     if record.exc_info and _TICKET.search("".join(traceback.format_exception(*record.exc_info))):
         record.exc_info = record.exc_text = None
