@@ -53,7 +53,9 @@ async def balanced(
 ) -> AsyncGenerator[Balanced, None]:
     """Two nodes behind this balancer."""
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(Cluster(directory, store, provider.openai_url))
+        cluster = await stack.enter_async_context(
+            Cluster(directory, store, provider.openai_url, drain_s=PATIENCE_S)  # nothing here waits for so long
+        )
         nodes = await cluster.start_many(2)
         balancer = await stack.enter_async_context(balancing(name, nodes, directory))
         if name == "caddy":
@@ -188,8 +190,10 @@ async def test_a_node_that_stops_gets_no_new_work(tmp_path: Path, store: SharedS
     """It has fewer calls in flight than the other one, so that it would be chosen. nginx has no probes of its own: it
     asks the other node where a GET was refused, and passes the refusal of a POST on, with when to retry."""
     async with ConversingProvider(pace_s=0, stalls=3) as provider, balanced(name, tmp_path, store, provider) as here:
-        in_flight = [asyncio.create_task(here.status_of_call()) for _ in range(3)]
-        await provider.request(2)
+        in_flight: list[asyncio.Task[int]] = []
+        for number in range(3):  # one by one: simultaneous calls may all be sent to one node
+            in_flight.append(asyncio.create_task(here.status_of_call()))
+            await provider.request(number)
         stopping = await here.node_with(calls=1)
         stopping.terminate()
         await stopping.logged("stopping")

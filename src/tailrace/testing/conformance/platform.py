@@ -319,6 +319,7 @@ class PlatformConformance:
         async def scenario(rig: PlatformRig) -> None:
             await stop_by(rig, "the page")
             await rig.until(lambda: rig.texts and rig.texts[-1].endswith(STOPPED_ELSEWHERE))
+            assert rig.texts[-1].endswith(STOPPED_ELSEWHERE)
             assert [text.removesuffix(STOPPED_ELSEWHERE).rstrip() for text in rig.texts] == [self.text]
             await self._pause(rig)
             await stop_by(rig, f"{rig.platform.name}:7")
