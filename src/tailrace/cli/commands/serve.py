@@ -112,7 +112,8 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     def on_first_ready() -> None:
         _print_address(address.url())
         _log_config(config, workers=count)
-        log.info("%d workers share the address", count)
+        if count > 1:
+            log.info("%d workers share the address", count)
 
     gc.collect()
     gc.freeze()  # a collection in a worker would copy the pages that it shares with its parent

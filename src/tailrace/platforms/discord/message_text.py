@@ -74,7 +74,8 @@ def _names_in(message: discord.Message) -> Mapping[str, str]:
     """What clients show for each person, role and channel that the message mentions. A mention in code is none."""
     names = {f"@{user.id}": f"@{user.display_name}" for user in message.mentions}
     names |= {f"@&{role.id}": f"@{role.name}" for role in message.role_mentions}
-    return names | {f"#{channel.id}": f"#{channel.name}" for channel in message.channel_mentions}
+    names |= {f"#{channel.id}": f"#{channel.name}" for channel in message.channel_mentions}
+    return {mention: preview_line(name, MAX_NAME) for mention, name in names.items()}
 
 
 def _uncalled(text: str, mentions: Iterable[str]) -> str:
