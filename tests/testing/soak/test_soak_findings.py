@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -12,21 +13,28 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from tailrace.testing.soak.bare_timer import BareTimer, bare_timer
 from tailrace.testing.soak.plot import svg
 from tailrace.testing.soak.provider import TEXT
-from tailrace.testing.soak.samples import Finding, Sample, findings, lag_quantile
+from tailrace.testing.soak.samples import Buckets, Finding, Sample, findings, late_by
 from tailrace.testing.soak.visits import Broken, Client, agent_run, raw_stream, raw_whole
 
-IDLE = Sample(0.0, 100.0, 20, 0, ((0.01, 0.0), (0.05, 0.0), (float("inf"), 0.0)))
+
+def timers(second: int, late: float) -> Buckets:
+    """One a second; `late`: the share of those over 50 ms."""
+    in_time = second * (1 - late)
+    return ((0.01, in_time), (0.05, in_time), (0.25, float(second)), (float("inf"), float(second)))
 
 
-def load(memory: Callable[[int], float] = lambda _: 100.0, late: float = 0.0) -> list[Sample]:
-    """A thousand seconds; `late`: the share of timers over 50 ms."""
+IDLE = Sample(0.0, 100.0, 20, 0, timers(0, 0.0), timers(0, 0.0))
+
+
+def load(memory: Callable[[int], float] = lambda _: 100.0, late: float = 0.0, bare: float = 0.0) -> list[Sample]:
+    """A thousand seconds; `late`, `bare`: of the server's timers and of the bare one."""
     return [
-        Sample(float(second), memory(second), 60, second, ((0.01, second * (1 - late)), (0.05, second * (1 - late)),
-               (float("inf"), float(second))))
+        Sample(float(second), memory(second), 60, second, timers(second, late), timers(second, bare))
         for second in range(1, 1001)
-    ]  # fmt: skip
+    ]
 
 
 def failed(found: list[Finding]) -> list[str]:
@@ -52,13 +60,38 @@ def test_descriptors_that_stay_open_are_found() -> None:
 def test_a_loop_that_is_late_more_often_than_once_in_a_hundred_is_found() -> None:
     assert failed(findings(load(late=0.005), IDLE, IDLE)) == []
     assert failed(findings(load(late=0.02), IDLE, IDLE)) == ["loop lag"]
-    assert lag_quantile(IDLE, load()[-1]) == 0.01
+    assert late_by(IDLE.lag, load()[-1].lag) == 0.01
+
+
+def test_a_loop_is_not_found_late_where_the_machine_is() -> None:
+    assert failed(findings(load(late=0.02, bare=0.02), IDLE, IDLE)) == []
+    unmeasured = [replace(sample, bare=()) for sample in load(late=0.02)]
+    assert failed(findings(unmeasured, IDLE, IDLE)) == ["loop lag"]
+
+
+class ThreeTimes(BareTimer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = asyncio.Event()
+
+    def observe(self, late_s: float) -> None:
+        super().observe(late_s)
+        if self.buckets()[-1][1] == 3:
+            self.told.set()
+
+
+async def test_the_bare_timer_tells_how_late_it_was_and_ends_with_its_reader() -> None:
+    async with bare_timer(ThreeTimes()) as timer, asyncio.timeout(30):
+        await timer.told.wait()
+    counts = [count for _, count in timer.buckets()]
+    assert counts == sorted(counts)
+    assert counts[-1] >= 3
 
 
 def test_the_plot_is_svg_with_a_line_for_each_figure() -> None:
     drawn = ET.fromstring(svg(load(), findings(load(), IDLE, IDLE), "1,000 s <of> load"))  # noqa: S314 - our own
     lines = drawn.findall("{http://www.w3.org/2000/svg}polyline")
-    assert [len(line.get("points", "").split()) > 100 for line in lines] == [True] * 4
+    assert [len(line.get("points", "").split()) > 100 for line in lines] == [True] * 5
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""The plot of a soak as one SVG: memory, descriptors, loop lag and visits over time. Reads well in light and dark."""
+"""The plot of a soak as one SVG: memory, descriptors, loop lag, the machine's own and visits over time. Reads well in
+light and dark."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from itertools import pairwise
 from typing import Final
 
 from tailrace.messages import Value
-from tailrace.testing.soak.samples import Finding, Sample, lag_quantile
+from tailrace.testing.soak.samples import Buckets, Finding, Sample, late_by
 
 WIDTH, LANE, LEFT, GAP = 860, 110, 60, 42
-COLOURS: Final = ("#2f7ed8", "#b5651d", "#8a3ffc", "#1a936f")
+COLOURS: Final = ("#2f7ed8", "#b5651d", "#8a3ffc", "#888888", "#1a936f")
 _FONT: Final = 'font-family="sans-serif" font-size="12"'
 POINTS: Final = 240  # as many as can be told apart
 
@@ -26,14 +27,19 @@ def lanes(samples: Sequence[Sample]) -> list[Lane]:
     step = max(1, len(samples) // POINTS)
     shown = samples[::step]
     pairs = list(pairwise(shown))
-    finite = [(late.at_s, lag_quantile(early, late) * 1000) for early, late in pairs]
     rates = [(b.at_s, (b.visits - a.visits) / (b.at_s - a.at_s)) for a, b in pairs if b.at_s > a.at_s]
     return [
         Lane("memory, MB", tuple((each.at_s, each.memory_mb) for each in shown)),
         Lane("open descriptors", tuple((each.at_s, float(each.descriptors)) for each in shown)),
-        Lane("loop lag, ms: 99 % are below", tuple(point for point in finite if point[1] != float("inf"))),
+        Lane("loop lag, ms: 99 % are below", _lateness([(b.at_s, a.lag, b.lag) for a, b in pairs])),
+        Lane("a bare timer beside it, ms", _lateness([(b.at_s, a.bare, b.bare) for a, b in pairs])),
         Lane("visits a second", tuple(rates)),
     ]
+
+
+def _lateness(stretches: Sequence[tuple[float, Buckets, Buckets]]) -> tuple[tuple[float, float], ...]:
+    late = [(at_s, late_by(first, last) * 1000) for at_s, first, last in stretches]
+    return tuple(point for point in late if point[1] != float("inf"))
 
 
 def svg(samples: Sequence[Sample], found: Sequence[Finding], title: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from tailrace.testing.soak.bare_timer import BareTimer, bare_timer
 from tailrace.testing.soak.provider import SoakProvider
 from tailrace.testing.soak.samples import SPARE_DESCRIPTORS, Finding, Sample, findings, sample
 from tailrace.testing.soak.server import SoakServer, soak_server
@@ -35,8 +36,8 @@ class SoakResult(msgspec.Struct):
 
 
 class _Soak:
-    def __init__(self, server: SoakServer, seed: int, clients: int) -> None:
-        self._server, self._seed, self._clients = server, seed, clients
+    def __init__(self, server: SoakServer, bare: BareTimer, seed: int, clients: int) -> None:
+        self._server, self._bare, self._seed, self._clients = server, bare, seed, clients
         self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.broken: list[str] = []
@@ -46,7 +47,8 @@ class _Soak:
     async def look(self) -> Sample:
         async with self._http.get(self._server.url + "/metrics") as response:
             text = await response.text()
-        return sample(self._server.pid, time.monotonic() - self._began, self.outcomes.total(), text)
+        at_s = time.monotonic() - self._began
+        return sample(self._server.pid, at_s, self.outcomes.total(), text, self._bare.buckets())
 
     async def visits(self, number: int, until: Callable[[], bool]) -> None:
         client = Client(self._http, self._server.url, random.Random(f"{self._seed}/{number}"))
@@ -92,8 +94,8 @@ async def soak(
     say: Callable[[Sample], None] = lambda _sample: None,
 ) -> SoakResult:
     """Mixed load with faults for so long. The same seed makes the same choices; what meets what is the clock's."""
-    async with SoakProvider(seed) as provider, soak_server(provider, home) as server:
-        run = _Soak(server, seed, clients)
+    async with SoakProvider(seed) as provider, soak_server(provider, home) as server, bare_timer(BareTimer()) as bare:
+        run = _Soak(server, bare, seed, clients)
         try:
             first = iter(range(WARM_UP_VISITS))
             await run.visits(-1, lambda: next(first, None) is None)  # connections, caches, lazily imported modules

@@ -9,7 +9,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tailrace.messages import Value
 
@@ -22,14 +22,19 @@ SPARE_DESCRIPTORS: Final = 8  # the pool's idle connections and SQLite's readers
 _BUCKET: Final = re.compile(r'tailrace_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
+Buckets: TypeAlias = tuple[tuple[float, float], ...]
+"""By upper bound in seconds: how many timers have been late by so much or less since the start."""
+
+
 class Sample(Value):
-    """`lag`: by upper bound in seconds, how many timers have been late by so much or less since the start."""
+    """`lag`: of the server's loop. `bare`: of a timer in a process that does nothing else."""
 
     at_s: float
     memory_mb: float
     descriptors: int
     visits: int
-    lag: tuple[tuple[float, float], ...]
+    lag: Buckets
+    bare: Buckets = ()
 
 
 class Finding(Value):
@@ -41,18 +46,19 @@ class Finding(Value):
     holds: bool
 
 
-def sample(pid: int, at_s: float, visits: int, metrics: str) -> Sample:
+def sample(pid: int, at_s: float, visits: int, metrics: str, bare: Buckets) -> Sample:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
     open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     lag = tuple((float(bound), float(count)) for bound, count in _BUCKET.findall(metrics))
-    return Sample(at_s, resident / 1024, open_files, visits, lag)
+    return Sample(at_s, resident / 1024, open_files, visits, lag, bare)
 
 
-def lag_quantile(first: Sample, last: Sample, share: float = LAG_SHARE) -> float:
-    """The upper bound of the bucket in which that share of the timers between two samples lies."""
-    before = dict(first.lag)
-    counts = [(bound, count - before.get(bound, 0.0)) for bound, count in last.lag]
+def late_by(first: Buckets, last: Buckets, share: float = LAG_SHARE) -> float:
+    """The upper bound of the bucket in which that share of the timers between two samples lies; infinite where there
+    were none."""
+    before = dict(first)
+    counts = [(bound, count - before.get(bound, 0.0)) for bound, count in last]
     total = counts[-1][1] if counts else 0.0
     return next((bound for bound, count in counts if total and count >= share * total), float("inf"))
 
@@ -67,7 +73,9 @@ def growth(samples: Sequence[Sample]) -> float:
 
 def findings(samples: Sequence[Sample], idle: Sample, after: Sample) -> list[Finding]:
     """`idle`: before the load. `after`: when it had ended and the connections were closed."""
-    grown, lag = growth(samples), lag_quantile(idle, samples[-1])
+    grown, last = growth(samples), samples[-1]
+    lag, machine = late_by(idle.lag, last.lag), late_by(idle.bare, last.bare)
+    allowed = max(MAX_LAG_S, machine) if machine != float("inf") else MAX_LAG_S
     bound = MAX_GROWTH if samples[-1].at_s >= SHORT_S else SHORT_GROWTH
     leaked = after.descriptors - idle.descriptors
     return [
@@ -78,5 +86,10 @@ def findings(samples: Sequence[Sample], idle: Sample, after: Sample) -> list[Fin
             f"at most +{SPARE_DESCRIPTORS}",
             leaked <= SPARE_DESCRIPTORS,
         ),
-        Finding("loop lag, 99 %", f"{lag * 1000:g} ms", f"at most {MAX_LAG_S * 1000:g} ms", lag <= MAX_LAG_S),
+        Finding(
+            "loop lag, 99 %",
+            f"{lag * 1000:g} ms, of a bare timer {machine * 1000:g} ms",
+            f"at most {MAX_LAG_S * 1000:g} ms, or as late as the bare timer",
+            lag <= allowed,
+        ),
     ]
