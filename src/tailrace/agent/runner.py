@@ -32,7 +32,7 @@ import msgspec
 from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
+from tailrace.agent.tool_runner import OnWaiting, Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
 from tailrace.events import (
     ApprovalAnswered,
@@ -71,7 +71,16 @@ class TurnSettings(msgspec.Struct, frozen=True):
 class TurnRunner:
     """One turn, from its facts so far to its sealed end."""
 
-    def __init__(self, journal: Journal, lease: Lease, turn: Turn, caller: Caller, settings: TurnSettings) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        lease: Lease,
+        turn: Turn,
+        caller: Caller,
+        settings: TurnSettings,
+        on_waiting: OnWaiting = lambda _: None,
+    ) -> None:
+        """`on_waiting` is told when the turn has nothing under way but questions to a person, and when that is over."""
         self._journal = journal
         self._lease = lease
         self.turn = turn
@@ -86,6 +95,7 @@ class TurnRunner:
             settings.redactor,
             settings.tool_settings,
             settings.snapshots,
+            on_waiting,
         )
         self._begun = False  # the question is on record
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on

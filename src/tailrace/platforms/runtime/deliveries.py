@@ -55,6 +55,7 @@ class Deliveries(RunHost["_Delivery"]):
         limits leave."""
         super().__init__(app.journal, DELIVERY, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._processes = app.processes
+        self._runs_are_kept = app.config.runs_are_kept
         self._lease = lease
         self._platform = platform
         self._group_of_messages = group
@@ -117,7 +118,9 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back. What needs a person first, another token or a word on a run that was set aside, is given back at once."""
+        back. What needs a person first is not waited for: another token, a word on a run that was set aside, or an
+        answer to its question."""
+        self.leave_questions()
         for delivery in self.executions:
             if delivery.consumer.needs_operator:
                 delivery.consumer.leave()
@@ -128,6 +131,13 @@ class Deliveries(RunHost["_Delivery"]):
         await self.give_back()
         for task in self._messages:
             task.cancel()
+
+    def leave_questions(self) -> None:
+        """The process is about to end. An answer that waits for a person says so, and is given back: the question stays
+        open for the next process. Where none would know of it, it is waited for."""
+        if self._runs_are_kept:
+            for delivery in self.executions:
+                delivery.consumer.leave_questions()
 
     async def hand_over(self) -> None:
         """Gives every delivery back, once its request to the platform that is under way was answered: another process
