@@ -66,18 +66,26 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
-        process executes the run and shows it; this one only says that it restarts."""
+        process executes the run and shows it; this one only says that it restarts, unless another one lives that
+        serves the chat."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
         if self._lease is not None:
             spec = msgspec.structs.replace(spec, account=self._lease.account)
-        if self.may_send():
+        if self.may_send() and not (later and await self._has_successor()):
             run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
             if not later:
                 await self.take_over(run.id)  # a no-op unless a process that died had begun it
         else:
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
+
+    async def _has_successor(self) -> bool:
+        """Whether another process would show what this one does not."""
+        if self._lease is None:
+            return False
+        await self._processes.look()
+        return bool(self._processes.successors(serving=self._lease.account))
 
     def may_send(self) -> bool:
         return self._lease is None or self._lease.holds
