@@ -23,6 +23,7 @@ sealed as `stopped`. A cancellation from outside, as when the process ends, reco
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -53,6 +54,7 @@ from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
 
 log = logging.getLogger("tailrace.agent")
+SIGNALS_S = 5.0  # for reading the signals that were sent before
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -165,6 +167,9 @@ class TurnRunner:
             self._begin(await fetch())
         while True:
             match self.turn.due():
+                case [Finish(status="stopped", reason=reason)]:  # by a process that died before it had sealed the run
+                    await asyncio.sleep(SIGNALS_S)  # cut short by the signal, which is kept: it says who has sent it
+                    return self._end("stopped", RunFailure("stopped", reason))
                 case [Finish(status=status, reason=reason, calls=calls)]:
                     self.foreign_calls = calls
                     return self._end(status, RunFailure(status, reason) if reason else None)
