@@ -49,6 +49,7 @@ LONG = (
     "journal/test_viewers.py",
     "journal/test_machine.py",
     "simulation/test_command.py",
+    "cli/commands/test_serve_questions.py",
     "cli/commands/test_demo.py",
     "speed/test_counts.py",
 )

@@ -13,6 +13,7 @@ from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
+    AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
     Commentary,
@@ -21,6 +22,7 @@ from tailrace.events import (
     MessageRecorded,
     MessageStop,
     ReasoningChunk,
+    RunFailure,
     RunFinished,
     ToolCallChunk,
     ToolCallFinished,
@@ -29,7 +31,8 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.messages import Dialect, Message, ModelRequest, ToolFile, ToolResult, Usage, assistant, user
-from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
+from tailrace.ports import Effect, NewRun, Signal, ToolContext, ToolOutcome
+from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
 from tailrace.testing.provider import scenario as named
@@ -414,6 +417,32 @@ async def test_a_stop_while_a_tool_runs_ends_the_tool(tmp_path: Path) -> None:
     ended = [e for e in played.events if isinstance(e, ToolCallFinished)]
     assert [e.ok for e in ended] == [False]
     assert ended[0].duration >= 0.002  # how long it had run
+
+
+@pytest.mark.parametrize("signals", [(), (stop_signal(by="telegram:7"),), (stop_signal(by="ann", newer=True),)])
+@driven
+async def test_who_stopped_a_run_is_known_after_a_crash_before_its_seal(
+    tmp_path: Path, signals: tuple[Signal, ...]
+) -> None:
+    async with stage(tmp_path) as s:
+        run, lease = await s.journal.start(NewRun("agent", session="s"), "me")
+        assert lease is not None
+        events: list[AnyEvent] = [
+            MessageRecorded(user("go")),
+            MessageChunk("One"),
+            MessageRecorded(assistant("One"), "stopped"),
+        ]
+        s.journal.append(lease, events)
+        await s.journal.commit(lease)
+        for signal in signals:
+            await s.journal.signal(run.id, signal)
+        turn = Turn()
+        turn.replay(await s.journal.read(run.id))
+        finished = await s.runner(lease, turn).run()
+        played = await s.played(run.id, finished)
+    known = stop_failure(signals[0]) if signals else RunFailure("stopped", "interrupted")
+    assert (finished.status, finished.output, finished.error) == ("stopped", "One", known)
+    assert played.events[1:] == [*events, MessageStop(final=True), finished]
 
 
 async def test_a_run_that_was_cancelled_goes_on_from_its_facts(tmp_path: Path) -> None:

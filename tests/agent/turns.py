@@ -13,7 +13,7 @@ from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.tool_runner import ToolSettings
+from tailrace.agent.tool_runner import OnWaiting, ToolSettings
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, Commentary, MessageChunk, RunFinished
@@ -75,6 +75,7 @@ class Stage:
     context_tokens: int = 128_000
     limits: TurnLimits = field(default_factory=TurnLimits)
     foreign: tuple[str, ...] = ()
+    on_waiting: OnWaiting = lambda _: None
     request: ModelRequest = field(default_factory=lambda: ModelRequest("ok", (), system="Be brief."))
 
     def settings(self) -> TurnSettings:
@@ -101,7 +102,7 @@ class Stage:
         return run.id, self.runner(lease, Turn(history, limits=self.limits, foreign=self.foreign))
 
     def runner(self, lease: Lease, turn: Turn) -> TurnRunner:
-        return TurnRunner(self.journal, lease, turn, Caller(rng=random.Random(7)), self.settings())
+        return TurnRunner(self.journal, lease, turn, Caller(rng=random.Random(7)), self.settings(), self.on_waiting)
 
     async def play(self, text: str = "Go.", history: Sequence[Message] = ()) -> Played:
         run_id, runner = await self.start(history)

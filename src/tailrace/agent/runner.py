@@ -23,6 +23,7 @@ sealed as `stopped`. A cancellation from outside, as when the process ends, reco
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,7 +33,7 @@ import msgspec
 from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
+from tailrace.agent.tool_runner import OnWaiting, Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
 from tailrace.events import (
     ApprovalAnswered,
@@ -53,6 +54,7 @@ from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
 
 log = logging.getLogger("tailrace.agent")
+SIGNALS_S = 5.0  # for reading the signals that were sent before
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -71,7 +73,16 @@ class TurnSettings(msgspec.Struct, frozen=True):
 class TurnRunner:
     """One turn, from its facts so far to its sealed end."""
 
-    def __init__(self, journal: Journal, lease: Lease, turn: Turn, caller: Caller, settings: TurnSettings) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        lease: Lease,
+        turn: Turn,
+        caller: Caller,
+        settings: TurnSettings,
+        on_waiting: OnWaiting = lambda _: None,
+    ) -> None:
+        """`on_waiting` is told when the turn has nothing under way but questions to a person, and when that is over."""
         self._journal = journal
         self._lease = lease
         self.turn = turn
@@ -86,6 +97,7 @@ class TurnRunner:
             settings.redactor,
             settings.tool_settings,
             settings.snapshots,
+            on_waiting,
         )
         self._begun = False  # the question is on record
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
@@ -155,6 +167,9 @@ class TurnRunner:
             self._begin(await fetch())
         while True:
             match self.turn.due():
+                case [Finish(status="stopped", reason=reason)]:  # by a process that died before it had sealed the run
+                    await asyncio.sleep(SIGNALS_S)  # cut short by the signal, which is kept: it says who has sent it
+                    return self._end("stopped", RunFailure("stopped", reason))
                 case [Finish(status=status, reason=reason, calls=calls)]:
                     self.foreign_calls = calls
                     return self._end(status, RunFailure(status, reason) if reason else None)

@@ -131,6 +131,10 @@ class AgentService(RunHost["_TurnExecution"]):
         self._observer = observer
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
+        self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
+        self._leaves_questions = False
+        self._left: set[str] = set()  # runs that were given back for that
+        self.on_left: Callable[[str], None] | None = None  # told of each of them
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
@@ -291,6 +295,36 @@ class AgentService(RunHost["_TurnExecution"]):
             payload["reason"] = reason
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
+    def leave_questions(self) -> None:
+        """The process is about to end: from now on a run that has nothing under way but a question to a person is given
+        back, with the runs of its session that wait for it. The question stays open; an answer counts when another
+        process goes on with the run. Runs that are in this process's memory alone stay."""
+        self._leaves_questions = True
+        for run_id in sorted(self._waiting):
+            self._leave_to_person(run_id)
+
+    def _note_waiting(self, run_id: str, waits: bool) -> None:
+        if not waits:
+            self._waiting.discard(run_id)
+            return
+        self._waiting.add(run_id)
+        if self._leaves_questions:
+            self._leave_to_person(run_id)
+
+    def _leave_to_person(self, run_id: str) -> None:
+        asking = self._hosted[run_id]
+        if asking.run.new.durability == "memory" or asking.stopping is not None:
+            return
+        log.info("run %s waits for a person, and is left to the next process", run_id)
+        session = asking.run.new.session
+        behind = self.tasks_of(session) if session else {run_id: asking.task}
+        for each, task in behind.items():
+            if each >= run_id and each not in self._left:
+                self._left.add(each)
+                task.cancel()
+                if self.on_left is not None:
+                    self.on_left(each)
+
     def current(self, session: str) -> str | None:
         """The run that has the session's turn in this process."""
         return self._sessions.current(session)
@@ -335,7 +369,8 @@ class AgentService(RunHost["_TurnExecution"]):
             limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(claimed.entries)
-        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
+        on_waiting = partial(self._note_waiting, run.id)
+        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run), on_waiting)
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq

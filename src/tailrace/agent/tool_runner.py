@@ -59,6 +59,9 @@ class ToolSettings(msgspec.Struct, frozen=True):
     observer: Observer = UNOBSERVED
 
 
+OnWaiting = Callable[[bool], None]  # told whenever it changes whether all that is under way waits for a person
+
+
 class _Context(NamedTuple):
     """What a tool may know of the run that calls it."""
 
@@ -86,8 +89,10 @@ class ToolRunner:
         redactor: Redactor,
         settings: ToolSettings,
         snapshots: Snapshots | None = None,
+        on_waiting: OnWaiting = lambda _: None,
     ) -> None:
         self._record = record
+        self._on_waiting = on_waiting
         self._tools = tools
         self._policy = policy
         self._asker = asker
@@ -95,6 +100,9 @@ class ToolRunner:
         self._settings = settings
         self._snapshots = snapshots
         self._began: dict[int, float] = {}  # the calls that run, by index, and since when on the loop's clock
+        self._under_way = 0  # calls that have begun and not ended
+        self._asking = 0  # those of them that wait for a person
+        self._waits = False  # all of them do
 
     def with_durations(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """The same events; the ends of calls that were cut off while they ran say how long they had run."""
@@ -126,6 +134,21 @@ class ToolRunner:
                 group.create_task(self._run_one(command))
 
     async def _run_one(self, command: RunTool | SettleTool) -> None:
+        self._count(under_way=1)
+        try:
+            await self._run_call(command)
+        finally:
+            self._count(under_way=-1)
+
+    def _count(self, *, under_way: int = 0, asking: int = 0) -> None:
+        self._under_way += under_way
+        self._asking += asking
+        waits = 0 < self._asking == self._under_way
+        if waits != self._waits:
+            self._waits = waits
+            self._on_waiting(waits)
+
+    async def _run_call(self, command: RunTool | SettleTool) -> None:
         call, index = command.call, command.index
         tool = self._tools.get(call.name)
         if isinstance(command, SettleTool) and not (tool is not None and tool.repeatable):
@@ -210,7 +233,12 @@ class ToolRunner:
                 self._record.add(asked)
                 await self._record.commit()
             await self._asker.tell()
-            given = await answer()
+            asking = int(self._asker.waits_for(asked))
+            self._count(asking=asking)
+            try:
+                given = await answer()
+            finally:
+                self._count(asking=-asking)
         answered = msgspec.structs.replace(given, reason=self._storable(escaped(given.reason)))
         self._record.add(answered)
         await self._record.commit()

@@ -164,11 +164,14 @@ class App:
 
     async def hand_over(self) -> None:
         """Gives the runs that are executed here to the other processes at once, where there is one; for a process that
-        is about to end. Without another one they have the time that the caller leaves them."""
+        is about to end. Without another one they have the time that the caller leaves them, but for those that only
+        wait for a person: where the store keeps them, the next process goes on with these."""
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
             await self._give_back(lasting=True)
+        elif self.config.store_is_kept:
+            self.agents.leave_questions()
 
     async def give_back(self) -> None:
         """Gives every run back."""

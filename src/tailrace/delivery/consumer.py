@@ -182,6 +182,7 @@ class GatewayStreamConsumer:
         self._ledger = ledger
         self._on_approval = on_approval
         self._suspended = False
+        self._leaves_questions = False
         capabilities = platform.capabilities(spec.place)
         planner = Planner(
             ledger.id,
@@ -216,6 +217,15 @@ class GatewayStreamConsumer:
         self._suspended = True
         self._driver.suspend()
 
+    def leave_questions(self) -> None:
+        """The process is about to end: `suspend`, as soon as the run only waits for a person."""
+        self._leaves_questions = True
+        self._suspend_if_asking()
+
+    def _suspend_if_asking(self) -> None:
+        if self._leaves_questions and not self._suspended and self._driver.planner.outline.waits_for_person:
+            self.suspend()
+
     def leave(self) -> None:
         """Another process goes on with the delivery: `run` returns as soon as no request to the platform is under way.
         One that was cancelled could not be made again (G80)."""
@@ -230,6 +240,7 @@ class GatewayStreamConsumer:
         for entry in await self._journal.read(self.spec.run_id):
             self._apply_entry(entry)
             seq = entry.seq
+        self._suspend_if_asking()
         done = await run_beside(self._driver.drive(), self._follow(seq))
         if not done or (self._suspended and planner.outline.finished is None):
             return None
@@ -261,6 +272,7 @@ class GatewayStreamConsumer:
         async for batch in self._journal.tail(self.spec.run_id, after=after):
             for entry in batch:
                 self._apply_entry(entry)
+            self._suspend_if_asking()
 
     def _apply_entry(self, entry: Entry) -> None:
         if isinstance(entry.event, ApprovalAsked) and self._on_approval is not None:

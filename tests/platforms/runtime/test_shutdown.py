@@ -9,7 +9,9 @@ import pytest
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
+from tailrace.events import ApprovalAsked
 from tailrace.journal.fold import DELIVERY
+from tailrace.ports import ENDED
 from tailrace.runs.recovery import finished as delivered
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
@@ -17,6 +19,12 @@ from tailrace.testing.provider import Scenario, call, reply
 
 DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
 SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
+
+
+async def approval_of(here: Town, run_id: str) -> ApprovalAsked:
+    asked = [entry.event for entry in await here.app.journal.read(run_id) if isinstance(entry.event, ApprovalAsked)]
+    assert len(asked) == 1, "it was put once"
+    return asked[0]
 
 
 async def until_delivered(here: Town) -> None:
@@ -103,3 +111,30 @@ async def test_deny_and_stop_end_what_is_waited_for(tmp_path: Path, command: str
         await leaving
         assert any(text.endswith(told) for text in here.chat.texts)
         assert asyncio.get_running_loop().time() - began < 50, "before the question would have lapsed"
+
+
+@pytest.mark.parametrize("answer", ["button", "command"])
+async def test_a_question_to_a_person_is_not_waited_for_and_is_answered_after_the_restart(
+    tmp_path: Path, answer: str
+) -> None:
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    command = "rm -rf build; echo ran >> ran.txt"
+    script = reply(call("terminal", {"command": command}))
+    async with town(tmp_path, script, store=store, platform=platform, drain_s=600) as here, asyncio.timeout(60):
+        await here.write("Clean up.")
+        await platform.first_message.wait()
+        assert "rm -rf build" in platform.chat("42").texts[0]
+        await here.gateway.hand_over()
+        await here.app.hand_over()
+        await here.gateway.drain()
+        [run] = await here.app.journal.runs(kind="agent")
+        [delivery] = await here.app.journal.runs(kind=DELIVERY)
+        assert (run.owner, run.state in ENDED, delivery.owner) == ("", False, "")
+    assert platform.chat("42").texts[-1] == "⏸ Restarting; this goes on afterwards."
+    async with town(tmp_path, reply("Done."), store=store, platform=platform) as here, asyncio.timeout(60):
+        asked = await approval_of(here, run.id)
+        await (here.write("/approve") if answer == "command" else here.press(f"{asked.approval_id}:once"))
+        await until_delivered(here)
+    assert platform.chat("42").texts[-1] == "Done."
+    assert not any("Restarting" in text for text in platform.chat("42").texts)
+    assert (tmp_path / "ran.txt").read_text() == "ran\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -121,3 +122,30 @@ async def question(app: App, run_id: str) -> ApprovalAsked:
             if isinstance(entry.event, ApprovalAsked):
                 return entry.event
     raise AssertionError("it was not asked")
+
+
+async def test_L171_a_question_to_a_process_that_ends_is_answered_by_the_other_one_without_a_word(
+    tmp_path: Path,
+) -> None:
+    """It was polled just before the first process left the platform to the other one."""
+    async with FaultyProvider(script=[reply("Hello, Ada.")]) as provider:
+        (tmp_path / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
+        config = load({}, tmp_path)
+        leaving, staying = Hooked(), Hooked()
+        async with (
+            open_app(config, directory=tmp_path) as other,
+            open_app(config, directory=tmp_path) as ending,
+            Gateway(ending, [leaving]) as gateway,
+        ):
+            await leaving._here.wait()
+            async with Gateway(other, [staying]):
+                taking_over = asyncio.create_task(other.keep_recovering())
+                gateway.take_no_more()
+                await leaving.receive(MessageReceived("u1", PLACE, ADA, "Hello."))
+                await gateway.hand_over()
+                await ending.hand_over()
+                async with asyncio.timeout(30):
+                    await delivered(other)
+                taking_over.cancel()
+    assert staying.chat("42").texts == ("Hello, Ada.",)
+    assert leaving.performed == [], "no chat is told of a restart"

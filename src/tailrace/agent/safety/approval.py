@@ -215,9 +215,13 @@ class Asker:
         finally:
             del self._open[asked.approval_id]
 
+    def waits_for(self, asked: ApprovalAsked) -> bool:
+        """Whether the question that is put needs a person now: there is one, and no answer came before it."""
+        return self._reachable and not self._open[asked.approval_id].done()
+
     async def post(self, asked: ApprovalAsked) -> None:
         """Lists a question that will wait for an answer. Comes before it is recorded, and `tell` after it."""
-        if self._board is not None and self._reachable and not self._open[asked.approval_id].done():
+        if self._board is not None and self.waits_for(asked):
             self._posted.add(asked.approval_id)
             await self._board.post(asked.approval_id)
 

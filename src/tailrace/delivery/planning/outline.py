@@ -145,9 +145,17 @@ class Outline:
         return waiting[-1] if waiting and self.finished is None else None
 
     @property
+    def waits_for_person(self) -> bool:
+        """Whether nothing happens in the run before a person has answered."""
+        return self.open_approval is not None and not self._running_tools()
+
+    def _running_tools(self) -> list[events.ToolSoFar]:
+        return [tool for slot in self._tools.values() for tool in slot.tools.values() if tool.ok is None]
+
+    @property
     def activity(self) -> str:
         """What the run does now, in a few words."""
-        running = [tool for slot in self._tools.values() for tool in slot.tools.values() if tool.ok is None]
+        running = self._running_tools()
         return self._presenter.activity(running[-1] if running else None, writing=self.answer is not None)
 
     def apply(self, entry: Entry) -> None:

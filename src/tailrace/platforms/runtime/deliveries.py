@@ -55,6 +55,7 @@ class Deliveries(RunHost["_Delivery"]):
         limits leave."""
         super().__init__(app.journal, DELIVERY, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._processes = app.processes
+        self._runs_are_kept = app.config.runs_are_kept
         self._lease = lease
         self._platform = platform
         self._group_of_messages = group
@@ -65,18 +66,26 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
-        process executes the run and shows it; this one only says that it restarts."""
+        process executes the run and shows it; this one only says that it restarts, unless another one lives that
+        serves the chat."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
         if self._lease is not None:
             spec = msgspec.structs.replace(spec, account=self._lease.account)
-        if self.may_send():
+        if self.may_send() and not (later and await self._has_successor()):
             run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
             if not later:
                 await self.take_over(run.id)  # a no-op unless a process that died had begun it
         else:
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
+
+    async def _has_successor(self) -> bool:
+        """Whether another process would show what this one does not."""
+        if self._lease is None:
+            return False
+        await self._processes.look()
+        return bool(self._processes.successors(serving=self._lease.account))
 
     def may_send(self) -> bool:
         return self._lease is None or self._lease.holds
@@ -117,7 +126,9 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back. What needs a person first, another token or a word on a run that was set aside, is given back at once."""
+        back. What needs a person first is not waited for: another token, a word on a run that was set aside, or an
+        answer to its question."""
+        self.leave_questions()
         for delivery in self.executions:
             if delivery.consumer.needs_operator:
                 delivery.consumer.leave()
@@ -128,6 +139,13 @@ class Deliveries(RunHost["_Delivery"]):
         await self.give_back()
         for task in self._messages:
             task.cancel()
+
+    def leave_questions(self) -> None:
+        """The process is about to end. An answer that waits for a person says so, and is given back: the question stays
+        open for the next process. Where none would know of it, it is waited for."""
+        if self._runs_are_kept:
+            for delivery in self.executions:
+                delivery.consumer.leave_questions()
 
     async def hand_over(self) -> None:
         """Gives every delivery back, once its request to the platform that is under way was answered: another process

@@ -182,6 +182,8 @@ class PlatformRunner:
             await self._disconnect()
             await self.deliveries.hand_over()
             await self._give_up_lease()
+        else:
+            self.deliveries.leave_questions()
 
     def take_no_more(self) -> None:
         """The process is about to end."""

@@ -79,6 +79,9 @@ class RequestPipeline:
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._streams: set[EventStream] = set()
+        self._viewed: dict[asyncio.Task[Any], str] = {}  # the runs that requests show to their ends
+        self._cut: set[asyncio.Task[Any]] = set()  # requests that were told to end before all others
+        app.agents.on_left = self._cut_viewers_of
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self.stream_wheel = TimerWheel(self._loop, tick_s=min(timing.silence_s, timing.stuck_s) / TICKS)
@@ -106,12 +109,16 @@ class RequestPipeline:
         *,
         error_frame: ErrorFrame | None = None,
         headers: Mapping[str, str] | None = None,
+        run_id: str = "",
     ) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
-        stream; the default is the error event of the route's API. `headers` are further ones of the answer."""
+        stream; the default is the error event of the route's API. `headers` are further ones of the answer. `run_id`:
+        the run whose end the stream waits for; its client can come back for the rest."""
         stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
+        if run_id:
+            self._viewed[_current_task(self._loop)] = run_id
         self._viewers[0] += 1
         request_values(request)[STREAM] = stream
         return stream
@@ -223,15 +230,17 @@ class RequestPipeline:
                     raise  # the client is gone
                 response = await self._answer_failure(request, exc)
         except asyncio.CancelledError:
-            if not self._stopping or _client_gone(request):
+            if not (self._stopping or task in self._cut) or _client_gone(request):
                 raise
-            task.uncancel()  # `stop` cancelled it, and the client is still connected
+            task.uncancel()  # the server cancelled it, and the client is still connected
             response = await self._answer_failure(request, stopping())
         finally:
             if (stream := values.pop(STREAM, None)) is not None:
                 stream.close()
                 self._streams.discard(stream)
                 self._viewers[0] -= 1
+            self._viewed.pop(task, None)
+            self._cut.discard(task)
             claim.release()
             self._in_flight.discard(task)
             self._counted[0] -= 1
@@ -314,6 +323,13 @@ class RequestPipeline:
         except TimeoutError:
             return False
         return True
+
+    def _cut_viewers_of(self, run_id: str) -> None:
+        """The run waits for a person and for the next process: so does its viewer."""
+        for task, viewed in self._viewed.items():
+            if viewed == run_id:
+                self._cut.add(task)
+                task.cancel()
 
     async def stop(self, timeout_s: float = 2.0) -> None:
         """Cancels the requests in flight; each client gets a 503 or an error event."""

@@ -65,7 +65,7 @@ async def stream_log(
         raise ApiError(409, f"the log has {log.last_seq} entries and the cursor says {after}", code="cursor_ahead")
     if last_event_id and after == log.last_seq and log.ended:
         return web.Response(status=204)  # tells an EventSource to stop reconnecting (HTML, 9.2.3)
-    stream = pipeline.stream(request)
+    stream = pipeline.stream(request, run_id=log.run_id)
     stream.begin()
     viewer = pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot)
 

@@ -277,7 +277,7 @@ class AgUi:
             foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
             counts_cache_apart=partial(counts_cache_apart, self._app.config),
         )
-        stream = self._pipeline.stream(request, error_frame=encoder.failure)
+        stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
         stream.begin()
         if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))

@@ -297,7 +297,7 @@ class UiChat:
         """The message of this run: all of it, or what the page does not know yet."""
         prices = asyncio.get_running_loop().create_task(load_prices())
         self._pipeline.track(prices)
-        stream = self._pipeline.stream(request, error_frame=_error_frame, headers=PROTOCOL)
+        stream = self._pipeline.stream(request, error_frame=_error_frame, headers=PROTOCOL, run_id=run.id)
         *before, _ = await message_runs(self._journal, run)
         facts = [await self._journal.facts(each.id) for each in before]
         is_compacted = run.first_seq > 1  # its chunks are no longer kept, and the facts have all that they said

@@ -1,0 +1,84 @@
+"""`tailrace serve` that is stopped while a run waits for a person: it does not wait, and the question stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.commands.serve_process import Process, served
+from server.http_server import config_for, sse
+from tailrace.testing.provider import FaultyProvider, call, reply
+
+DRAIN_S, PATIENCE_S = 120.0, 60.0
+CONFIG = f"server: {{drain_s: {DRAIN_S}}}\napprovals: {{timeout_s: 600}}\n"
+COMMAND = "rm -rf build; echo ran >> ran.txt"
+
+
+async def until(process: Process, run: str, kind: str, *, after: int = 0) -> list[dict[str, Any]]:
+    """What a viewer is sent, to the first event of this kind."""
+    seen: list[dict[str, Any]] = []
+    async with process.client.get(f"{process.url}/runs/{run}/stream?after={after}") as response:
+        async for event in sse(response):
+            seen.append(event)
+            if event["type"] == kind:
+                return seen
+    raise AssertionError(seen)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_question_to_a_person_is_not_waited_for_and_is_answered_after_the_restart(
+    tmp_path: Path, workers: str
+) -> None:
+    script = [reply(call("terminal", {"command": COMMAND})), reply("Done.")]
+    async with FaultyProvider(script=script) as provider, asyncio.timeout(PATIENCE_S):
+        config_for(provider, tmp_path, store="sqlite:///runs.db", config=CONFIG)
+        async with served(tmp_path, "--workers", workers) as process:
+            run = await process.start()
+            async with process.client.get(f"{process.url}/runs/{run}/stream") as response:
+                stream = sse(response)
+                seen = [await anext(stream)]
+                while seen[-1]["type"] != "approval_asked":
+                    seen.append(await anext(stream))
+                process.child.send_signal(signal.SIGTERM)
+                cut = [event async for event in stream]
+            code, log = await process.ended()
+        assert (code, [event["error"]["kind"] for event in cut]) == (0, ["server_stopping"])
+        assert f"run {run} waits for a person, and is left to the next process" in log
+        assert not (tmp_path / "ran.txt").exists()
+        async with served(tmp_path, "--workers", workers) as process:
+            async with process.client.get(f"{process.url}/approvals") as response:
+                [waiting] = (await response.json())["data"]
+            assert (waiting["run_id"], waiting["approval_id"]) == (run, seen[-1]["approval_id"])
+            answer = {"approval_id": waiting["approval_id"], "decision": "once"}
+            async with process.client.post(f"{process.url}/runs/{run}/approval", json=answer) as response:
+                assert response.status == 200, await response.text()
+            rest = await until(process, run, "run_finished", after=seen[-1]["seq"])
+            await process.stop()
+    assert (rest[-1]["status"], rest[-1]["output"]) == ("completed", "Done.")
+    assert [event["type"] for event in rest].count("approval_asked") == 0, "it was put once"
+    assert (tmp_path / "ran.txt").read_text() == "ran\n"
+
+
+async def test_a_question_that_comes_while_it_ends_is_left_too(tmp_path: Path) -> None:
+    """Something is under way when the signal comes: that ends first."""
+    first = f"until test -e go.txt; do sleep 0.02; done; echo {'x' * 10} > first.txt"
+    script = [reply(call("terminal", {"command": first})), reply(call("terminal", {"command": COMMAND}))]
+    async with FaultyProvider(script=script) as provider, asyncio.timeout(PATIENCE_S):
+        config_for(provider, tmp_path, store="sqlite:///runs.db", config=CONFIG)
+        async with served(tmp_path) as process:
+            run = await process.start()
+            await until(process, run, "tool_call_chunk")
+            process.child.send_signal(signal.SIGTERM)
+            assert process.child.stderr is not None
+            async for line in process.child.stderr:
+                if b"stopping" in line:
+                    break
+            (tmp_path / "go.txt").touch()
+            code, log = await process.ended()
+    assert code == 0
+    assert f"run {run} waits for a person, and is left to the next process" in log
+    assert ((tmp_path / "first.txt").exists(), (tmp_path / "ran.txt").exists()) == (True, False)
