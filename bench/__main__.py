@@ -36,6 +36,9 @@ def names() -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     known = names()
+    if argv and argv[0] in ("-h", "--help"):
+        print(f"{__doc__}\nThere are: {', '.join(known)}")
+        return 0
     if len(argv) > 1 and argv[0] in known and argv[1].startswith("-"):
         return _run_with_options(argv[0], argv[1:])
     if unknown := [name for name in argv if name not in known]:

@@ -22,6 +22,13 @@ def test_an_unknown_name_is_refused_with_what_there_is() -> None:
     assert "table" not in done.stderr
 
 
+def test_help_says_which_there_are() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert "python -m bench wire journal" in done.stdout
+    assert ", journal, " in done.stdout
+
+
 def test_a_table_lines_up() -> None:
     code = (
         "from bench.table import Table\nt = Table('rates', 'what', 'tokens/s', 'ratio')\n"

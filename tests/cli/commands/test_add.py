@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.test_setup import environment
+from cli.commands.command_line import environment
 from cli.screen.vt import VirtualTerminal
 from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
 from tailrace.cli.setup.platform_section import with_platform

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from cli.commands.test_setup import environment
+from cli.commands.command_line import environment
 from cli.screen.vt import VirtualTerminal
 from platforms.matrix.synapse import Homeserver, password_of, people
 from tailrace.config.load import load

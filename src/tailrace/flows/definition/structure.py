@@ -7,6 +7,7 @@ cannot be read is left out, so that the rest of the file can be checked too: wha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, get_args
 
 import msgspec
@@ -30,6 +31,12 @@ _LISTS_OF_BLOCKS: Final = frozenset({"blocks", "body", "default", "try_block", "
 _PARTS: Final[dict[str, type[msgspec.Struct]]] = {"retry": Retry, "budget": Budget}
 
 
+@cache
+def fields_of(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """By the name in a definition. Cached: to evaluate type hints takes longer than to check a whole definition."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
 class Structure:
     """`mistakes` in the order of the text; `repaired` is the definition that is left, None where there is none."""
 
@@ -49,7 +56,7 @@ class Structure:
         if not isinstance(value, Mapping):
             self._note(path, f"expected keys and values, found {_shown(value)}")
             return {}
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        fields = fields_of(kind)
         found: dict[str, Any] = {}
         for key, inner in value.items():
             if key == skip:

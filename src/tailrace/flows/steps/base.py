@@ -24,6 +24,7 @@ from tailrace.errors import (
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
+from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
@@ -144,7 +145,7 @@ class Handler(ABC, Generic[P]):
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         """What is wrong with these parameters although their templates are not filled in yet: each place and why."""
-        fields = {field.encode_name: field for field in msgspec.structs.fields(self.Params)}
+        fields = fields_of(self.Params)
         for name in params:
             if name not in fields:
                 yield f".{name}", f"unknown parameter{did_you_mean(name, fields)[0]}"

@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.errors import ConfigError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
+from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -67,8 +68,8 @@ class LlmCall(Handler[LlmParams]):
         self._routes = routes
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
-        known = {field.encode_name for field in msgspec.structs.fields(LlmParams)}
-        if "messages" not in params and "prompt" not in params and params.keys() <= known:  # else it is misspelt
+        known = fields_of(LlmParams)
+        if "messages" not in params and "prompt" not in params and params.keys() <= known.keys():  # else it is misspelt
             yield "", "nothing is asked: give messages or prompt"
         if "providers" in params and ("provider" in params or "model" in params):
             yield ".providers", "give provider and model, or providers"

@@ -150,7 +150,10 @@ class LogToDeltas:
         """The deltas that this entry adds to the answer."""
         if self._last_message is not None and self._last_message.holds(entry):
             return []
-        match entry.event:
+        event = entry.event
+        if event.__class__ is MessageChunk:  # nearly every entry: a `match` over structs costs more than all of it
+            return [self._text_delta(event.text)]
+        match event:
             case MessageChunk(text):
                 return [self._text_delta(text)]
             case ReasoningChunk(text):
@@ -174,10 +177,10 @@ class LogToDeltas:
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
                 return [*([self._text_delta(held)] if held else []), UsageDelta(finished.usage)]
-            case _ if isinstance(entry.event, _NoDelta):
+            case _ if isinstance(event, _NoDelta):
                 return []
             case _:
-                assert_never(entry.event)
+                assert_never(event)
 
     def _text_delta(self, text: str) -> TextDelta:
         if self._gap:

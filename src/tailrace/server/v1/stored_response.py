@@ -113,15 +113,16 @@ class StoredResponse:
             self._began = True
             out.append(self._encoder.start())
         for entry in entries:
-            if isinstance(entry.event, Snapshot):
+            event = entry.event
+            if event.__class__ is Snapshot:
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
-            if isinstance(entry.event, AttemptStarted):
-                self._encoder.new_attempt(entry.event.provider, entry.event.dialect)
+            if event.__class__ is AttemptStarted:
+                self._encoder.new_attempt(event.provider, event.dialect)
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
-            if isinstance(entry.event, RunFinished):
-                out.append(self._ending(entry.event))
+            if event.__class__ is RunFinished:
+                out.append(self._ending(event))
                 self.has_output = self.has_output or self._log_to_deltas.failure() is None
             else:
                 self.has_output = self.has_output or not all(map(_says_nothing, deltas))

@@ -1,0 +1,118 @@
+"""Tools and their approval in a real terminal: one key answers, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cli.chat.screen_home import Home, answered, ready
+from cli.screen.vt import VirtualTerminal
+from tailrace.testing.provider import Scenario, call, reply
+
+
+@pytest.mark.parametrize(("keys", "runs"), [("once\r", True), ("d", False)])
+async def test_an_approval_shows_the_whole_command_and_one_key_answers(home: Home, keys: str, runs: bool) -> None:
+    victim = home.path / "victim"
+    victim.mkdir()
+    command = f"rm -rf {victim}"
+    home.server.extend(reply("I will.", call("terminal", {"command": command})), reply("So it is."))
+    async with home.terminal(columns=120, rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        assert command in terminal.text.replace("\n", "").replace("    ", "")
+        assert re.search(r"5\d s left, then it is denied", terminal.text)
+        assert "exactly this, here, until this session ends" in terminal.text
+        terminal.type(keys)
+        await terminal.until("So it is.")
+        await answered(terminal, 2)
+        assert victim.exists() is not runs
+        assert ("✓ terminal" in terminal.text) is runs
+        assert ("✓ approved once" if runs else "✗ denied") in terminal.text
+        assert terminal.lines.count("❯") == 1  # nothing of the answer is left in the line
+    assert len(home.server.requests) == 2
+
+
+async def test_what_was_approved_always_is_listed_and_taken_back_in_the_chat(home: Home) -> None:
+    removes = call("terminal", {"command": "rm -rf ./x"})
+    home.server.extend(*(turn for text in ("One.", "Two.", "Three.") for turn in (reply(removes), reply(text))))
+    async with home.terminal(columns=120, rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("/approvals")
+        await terminal.until('nothing was approved with "always"')
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("a")
+        await terminal.until("One.")
+        found = re.search(r"✓ approved always; tailrace approvals --forget ([0-9a-f]{8}) takes it back", terminal.text)
+        assert found is not None
+        await answered(terminal, 1)
+        terminal.enter("Again.")
+        await terminal.until("Two.")  # unasked
+        await answered(terminal, 2)
+        terminal.enter("/approvals")
+        await terminal.until("/approvals forget ID asks about one again")
+        [listed] = [line for line in terminal.lines if line.strip().startswith(found[1])]
+        assert listed.rstrip().endswith("rm -rf ./x")
+        terminal.enter("/approvals forget zz")
+        await terminal.until("error: there is no approval 'zz'")
+        terminal.enter(f"/approvals forget {found[1]}")
+        await terminal.until("asked about again: terminal: rm -rf ./x")
+        terminal.enter("And again.")
+        await armed(terminal)
+        terminal.type("d")
+        await terminal.until("Three.")
+
+
+async def armed(terminal: VirtualTerminal) -> None:
+    """The menu is there and its keys count: they stand out."""
+
+    def bright() -> bool:
+        rows = [row for row in terminal.rows() if "".join(cell.data for cell in row).startswith("   o  once")]
+        return bool(rows) and rows[0][3].reverse
+
+    await terminal.until(bright)
+
+
+async def test_what_was_being_typed_approves_nothing_and_comes_back(home: Home) -> None:
+    home.server.extend(
+        Scenario(reply=reply(call("terminal", {"command": "rm -rf ./x"})), headers_after_s=0.3), reply("No.")
+    )
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.type("Remove it.\rand then also do")  # an "a", an "s", an "o" and a "d"
+        await armed(terminal)
+        terminal.type("d")
+        await terminal.until(lambda: "❯ and then also do" in terminal.lines)
+    assert "approved" not in terminal.text
+
+
+async def test_a_denial_may_say_why_and_the_model_reads_it(home: Home) -> None:
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("I see."))
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("w")
+        await terminal.until("Why not?")
+        terminal.enter("keep the old build")
+        await terminal.until("✗ denied: keep the old build")
+        await terminal.until("I see.")
+    told = home.server.requests[1].json()["messages"][-1]["content"]
+    assert "denied by the user: keep the old build" in told
+
+
+async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> None:
+    home.config["approvals"] = {"timeout_s": 2}
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("Well."), reply("Hello."))
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await armed(terminal)
+        terminal.type("wbecause")
+        await terminal.until("✗ nobody answered within 2 s")
+        await answered(terminal)
+        terminal.enter("Hi")
+        await terminal.until("Hello.")
+    assert home.server.requests[2].json()["messages"][-1]["content"] == "Hi"

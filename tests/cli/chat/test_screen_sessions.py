@@ -1,0 +1,253 @@
+"""Commands, history and sessions in a real terminal: what a person types and sees."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import signal
+import sys
+
+from cli.chat.screen_home import Home, answered, ready
+from cli.screen.vt import VirtualTerminal
+from tailrace.testing.provider import call, reply
+
+
+async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.type("/re")
+        await terminal.until("/reasoning  /resume  /retry")
+        terminal.type("\x15/ve\t\r")
+        await terminal.until("verbose on")
+        assert "❯ /verbose" in terminal.text  # what was typed stands above what it says
+        terminal.enter("/help")
+        await terminal.until("as does Ctrl-D")
+        for name in ("model", "new", "sessions", "resume", "stop", "yolo", "verbose", "reasoning", "rollback", "quit"):
+            assert f"/{name} " in terminal.text
+        terminal.enter("/stop")
+        await terminal.until("nothing is running")
+        terminal.enter("/frobnicate")
+        await terminal.until("no command /frobnicate; /help lists them")
+        terminal.enter("/modle faulty/blocks")
+        await terminal.until("no command /modle; did you mean /model?")
+        terminal.enter("/model anthropic")
+        await terminal.until("which model of anthropic? /model anthropic/MODEL")
+        terminal.enter("/model blocks")
+        await terminal.until("model: faulty/blocks")
+        terminal.enter("Hello?")
+        await terminal.until("First block. Second block.")
+        terminal.enter("/quit")
+        assert await terminal.exit_code() == 0
+
+
+async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
+    home.server.extend(reply("Good morning."))
+    wait = "import os, select, sys; select.select([0], [], []); os.execv(sys.executable, sys.argv[1:])"
+    async with VirtualTerminal([sys.executable, "-c", wait, *home.command()], home.env) as terminal:
+        terminal.enter("Early.")  # the line is there before the program starts
+        await terminal.until("● Good morning.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
+
+
+async def test_a_path_and_ctrl_z_are_no_commands(home: Home) -> None:
+    home.server.extend(reply("Names of hosts."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("/etc/hosts\x1a is what?")
+        await terminal.until("● Names of hosts.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "/etc/hosts is what?"
+
+
+async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
+    async with home.terminal("--session", "diary") as terminal:
+        await terminal.until("there is none of this name yet: your first message begins it")
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        await terminal.until("there is no session diary yet: this question begins it")
+        assert await terminal.exit_code() == 0
+    async with home.terminal("--session", "diary", "-q", "Hello?") as terminal:
+        assert await terminal.exit_code() == 0
+        assert "diary" not in terminal.text
+
+
+async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
+    """One session through `@file`, `!command`, a long paste, `/retry`, `/copy`, `/save` and `/compact`."""
+    work = home.path / "work"
+    work.mkdir()
+    (work / "notes.md").write_text("The gate is open.\n")
+    home.server.extend(*(reply(text) for text in ("First.", "Second.", "Third.", "Summary: a gate.", "Fourth.")))
+    script = f"cd {work}; exec {' '.join(home.command())}"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env, rows=60) as terminal:
+        await ready(terminal)
+        terminal.enter("!echo from a command; exit 3")
+        await terminal.until("exit code 3 · goes with your next message")
+        terminal.type("Read @no\t\x1b[200~" + "\n".join(["pasted"] * 200) + "\x1b[201~")
+        await terminal.until("❯ Read @notes.md [200 lines pasted]")
+        terminal.type("\r")
+        await terminal.until("● First.")
+        assert "+ notes.md, 1 line" in terminal.text
+        assert terminal.text.count("pasted") == 1
+        terminal.enter("And then?")
+        await terminal.until("● Second.")
+        await answered(terminal, 2)
+        terminal.enter("/retry")
+        await terminal.until("● Third.")
+        await answered(terminal, 3)
+        terminal.enter("/copy")
+        await terminal.until("copied the answer, 6 characters")
+        terminal.enter("/save talk.md")
+        await terminal.until("saved ")
+        terminal.enter("/compact")
+        await terminal.until("● Summary: a gate.")
+        await answered(terminal, 4)
+        terminal.enter("Go on.")
+        await terminal.until("● Fourth.")
+    assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
+    saved = (work / "talk.md").read_text()
+    assert saved.startswith("## Read @notes.md [200 lines pasted]")
+    assert "\n\nRead @notes.md " + "\n".join(["pasted"] * 200) + "\n\nFirst.\n\n" in saved
+    assert "The gate is open." not in saved
+    assert saved.endswith("## And then?\n\nThird.\n")
+    asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
+    assert asked[0][0].count("pasted") == 200
+    assert "The gate is open." in asked[0][0]
+    assert "from a command" in asked[0][0]
+    assert asked[2] == [asked[0][0], "First.", "And then?"]  # the answer before is not there
+    first = "".join(part["text"] for part in asked[4][0])
+    assert first == "[Summary of the earlier conversation]\nSummary: a gate.\n\nAnd then?"
+    assert asked[4][1:] == ["Third.", "Go on."]
+
+
+async def test_a_command_of_ones_own_says_how_long_it_has_run(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Hello?")
+        await answered(terminal)
+        terminal.enter(f"!cat {gate}")
+        times: set[str] = set()
+        marks: set[str] = set()
+
+        def grows() -> bool:
+            times.update(re.findall(r"your command runs (\d\.\d s)", terminal.text))
+            marks.update(re.findall(r"([⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]) cat", terminal.text))
+            return len(times) > 2 and len(marks) > 2
+
+        await terminal.until(grows)
+        gate.write_text("through")
+        await terminal.until("through")
+
+
+async def test_the_output_of_a_command_stays_in_its_session(home: Home) -> None:
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    home.server.extend(reply("Nothing else."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("!echo earlier")
+        await terminal.until("goes with your next message")
+        terminal.enter(f"!cat {gate}")
+        await terminal.until("your command runs")
+        terminal.enter("/new")
+        await terminal.until("new session ses_")
+        gate.write_text("later")
+        await terminal.until("stays in the session before")
+        terminal.enter("What do you see?")
+        await terminal.until("● Nothing else.")
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "What do you see?"
+
+
+async def test_several_lines_and_the_history_of_before(home: Home) -> None:
+    home.server.extend(reply("Two lines."), reply("Again."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.type("first\x1b\rsecond\r")  # Alt-Enter
+        await answered(terminal)
+        terminal.type("\x04")
+        await terminal.exit_code()
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "first\nsecond"
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.type("x")
+        await terminal.until("❯ x")
+        terminal.type("\x15\x1b[A")  # clear the line, the arrow up
+        await terminal.until(lambda: "  second" in terminal.lines)
+        terminal.type("\r")
+        await terminal.until("Again.")
+    assert home.server.requests[1].json()["messages"][-1]["content"] == "first\nsecond"
+
+
+async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
+    home.server.extend(reply("Hello Ada."), reply("You are Ada."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("I am Ada.")
+        await answered(terminal)
+        terminal.type("\x04")
+        await terminal.exit_code()
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("/sessions")
+        await terminal.until("I am Ada.")
+        terminal.enter("/resume 1")
+        await terminal.until("Hello Ada.")
+        terminal.enter("Who am I?")
+        await terminal.until("You are Ada.")
+    said = [message["content"] for message in home.server.requests[1].json()["messages"][1:]]
+    assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
+
+
+async def test_a_session_that_is_named_shows_what_is_under_way_in_it(home: Home) -> None:
+    home.server.extend("long+stall@10%")
+    async with home.terminal("--session", "diary") as first:
+        await ready(first)
+        first.enter("Go.")
+        await first.until("word198")
+        async with home.terminal("--session", "diary") as second:
+            await second.until("word198")
+            await second.until("answering ")
+
+
+async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
+    home.server.extend("long+stall@10%", reply("finis."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Go.")
+        await terminal.until("word198")
+        assert terminal.process is not None
+        terminal.process.send_signal(signal.SIGKILL)
+        await terminal.exit_code()
+    async with home.terminal() as terminal:
+        await terminal.until("An answer was cut off when its terminal died")
+        assert "“Go.”" in terminal.text
+        await ready(terminal)
+        terminal.type("\r")  # Enter joins
+        await terminal.until("finis.")
+        await answered(terminal)
+        assert terminal.text.count("● word0 ") == 1
+        assert terminal.text.count("word0 ") == 1
+
+
+async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
+    work = home.path / "work"
+    work.mkdir()
+    (work / "kept.txt").write_text("before")
+    home.server.extend(reply(call("write_file", {"path": "kept.txt", "content": "after"})), reply("Written."))
+    script = f"cd {work}; exec {' '.join(home.command('--checkpoints'))}"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env) as terminal:
+        await ready(terminal)
+        terminal.enter("Change it.")
+        await terminal.until("Written.")
+        assert (work / "kept.txt").read_text() == "after"
+        terminal.enter("/rollback")
+        await terminal.until("~ kept.txt")
+        assert (work / "kept.txt").read_text() == "after"
+        terminal.enter("/rollback 1 yes")
+        await terminal.until("done; /rollback undoes this too")
+        assert (work / "kept.txt").read_text() == "before"
+        terminal.enter("/rollback all")
+        await terminal.until("error: /rollback [N] shows what it would change")
+        terminal.enter("/rollback yes")
+        await terminal.until(lambda: terminal.text.count("done; /rollback undoes this too") > 1)
+        assert (work / "kept.txt").read_text() == "after"

@@ -1,0 +1,122 @@
+"""`tailrace init`: the way from nothing to a set-up that works."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.commands.command_line import PROGRAM, environment, tailrace
+from cli.screen.vt import VirtualTerminal
+from tailrace.cli.setup.candidates import ollama_url
+from tailrace.config.load import load
+from tailrace.testing.provider import FaultyProvider
+
+
+def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    done = tailrace(home, "init")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"wrote {home / 'config.yaml'}\nnext: {PROGRAM}\n"
+    config = load({}, home)
+    assert config.streams("cli")
+    assert (config.model.provider, config.model.name) == ("local", "smollm2-135m")
+    assert "#" in (home / "config.yaml").read_text()
+
+
+def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path) -> None:
+    done = tailrace(tmp_path, "init", ANTHROPIC_API_KEY="sk-set")
+    assert done.returncode == 0, "without a terminal nobody is called"
+    assert load({}, tmp_path).model.provider == "anthropic"
+    done = tailrace(tmp_path, "init", "--provider", "vllm", "--force")
+    assert (done.returncode, done.stderr) == (2, "error: which model of vllm? name it as vllm/MODEL, or with --model\n")
+    (tmp_path / "config.yaml").unlink()
+    done = tailrace(tmp_path, "init", "--provider", "openai", "--model", "some: model")
+    assert (done.returncode, done.stderr.splitlines()[1]) == (0, f"next: export OPENAI_API_KEY=…, then {PROGRAM}")
+    config = load({}, tmp_path)
+    assert (config.model.provider, config.model.name) == ("openai", "some: model")
+    assert "sk-set" not in (tmp_path / "config.yaml").read_text()
+
+
+def test_init_replaces_nothing_unless_told_to(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("broken: [")
+    done = tailrace(tmp_path, "init")
+    assert (done.returncode, "--force" in done.stderr) == (1, True)
+    assert (tmp_path / "config.yaml").read_text() == "broken: ["
+    written = [(tmp_path / "config.yaml").read_text()]
+    for number in (1, 2):  # no copy replaces an earlier one (M156)
+        assert tailrace(tmp_path, "init", "--force", "--provider", "openai", "--model", f"m{number}").returncode == 0
+        assert (tmp_path / f"config.yaml.bak{number}").read_text() == written[-1]
+        written.append((tmp_path / "config.yaml").read_text())
+    assert tailrace(tmp_path, "init", "--force", "--provider", "nobody").returncode == 2
+
+
+async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path: Path, server: FaultyProvider) -> None:
+    ollama = server.url.removeprefix("http://")
+    command = [sys.executable, "-m", "tailrace", "init"]
+    async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST=ollama, XAI_API_KEY="sk-x")) as terminal:
+        await terminal.until("A number, or provider/model [1]:")
+        shown = terminal.text
+        assert "1  xai/grok-4" in shown
+        assert "XAI_API_KEY is set" in shown
+        assert "3  local/smollm2-135m" in shown
+        terminal.enter("7")
+        await terminal.until("there is no 7 in the list: a number from 1 to 3")
+        terminal.enter("nobody/x")
+        await terminal.until("no provider 'nobody'")
+        terminal.enter("2")
+        await terminal.until("it answers")
+        assert await terminal.exit_code() == 0
+    config = load({}, tmp_path)
+    assert config.model.provider == "ollama"
+    assert config.providers["ollama"].base_url == f"{server.url}/v1"
+    assert [request.path for request in server.requests if "completions" in request.path] == ["/v1/chat/completions"]
+
+
+async def test_init_writes_nothing_where_the_model_does_not_answer(tmp_path: Path) -> None:
+    async with FaultyProvider(["status-500", "status-500"]) as server:
+        ollama = environment(tmp_path, OLLAMA_HOST=server.url.removeprefix("http://"))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", "init", "--yes"),
+            env=ollama,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    assert "nothing was written" in said.decode()
+    assert not (tmp_path / "config.yaml").exists()
+
+
+async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("agent: {max_turns: 3}\n")
+    command = [sys.executable, "-m", "tailrace", "init", "--provider", "mistral", "--model", "large"]
+    async with VirtualTerminal(command, environment(tmp_path)) as terminal:
+        await terminal.until("Replace it? A copy is kept [y/N]:")
+        terminal.enter("")
+        assert await terminal.exit_code() == 1
+    assert load({}, tmp_path).agent.max_turns == 3
+    async with VirtualTerminal(command, environment(tmp_path)) as terminal:
+        await terminal.until("Replace it? A copy is kept [y/N]:")
+        terminal.enter("y")
+        assert await terminal.exit_code() == 0
+    assert load({}, tmp_path).model.name == "large"
+    assert (tmp_path / "config.yaml.bak1").read_text() == "agent: {max_turns: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+        ("[::1]:7", "http://[::1]:7/v1"),
+        ("box:99", "http://box:99/v1"),
+        ("https://box", "https://box:11434/v1"),
+        ("box:nonsense", "http://box:11434/v1"),
+    ],
+)
+def test_ollama_is_looked_for_where_its_own_clients_look(host: str, url: str) -> None:
+    assert ollama_url({"OLLAMA_HOST": host}) == url
