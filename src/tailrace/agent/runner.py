@@ -24,7 +24,6 @@ sealed as `stopped`. A cancellation from outside, as when the process ends, reco
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
@@ -51,6 +50,7 @@ from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
+from tailrace.system.steady_time import clock_offset, steady_time
 
 log = logging.getLogger("tailrace.agent")
 
@@ -87,6 +87,7 @@ class TurnRunner:
             settings.tool_settings,
             settings.snapshots,
         )
+        self._clock_offset = clock_offset()
         self._begun = False  # the question is on record
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
@@ -176,14 +177,14 @@ class TurnRunner:
 
     def _left_s(self) -> float | None:
         deadline_at = self._settings.deadline_at
-        return None if deadline_at is None else deadline_at - time.time()
+        return None if deadline_at is None else deadline_at - steady_time(self._clock_offset)
 
     def _is_late(self) -> bool:
         left_s = self._left_s()
         return left_s is not None and left_s <= 0
 
     def _end(self, status: RunStatus, error: RunFailure | None) -> RunFinished:
-        return RunFinished(status, self.turn.output, self.turn.usage, error, time.time())
+        return RunFinished(status, self.turn.output, self.turn.usage, error, steady_time(self._clock_offset))
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:
