@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,12 @@ from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.testing.provider import Scenario, reply
 
+KEYS = """
+server:
+  drain_s: 0.05
+  keys:
+    - {name: poor, key_env: POOR_KEY, tokens_per_day: 100000}
+"""
 TEXT = " ".join(f"word{number}" for number in range(400))
 STORE = "sqlite:///runs.db', lease_s: 1, durability: 'committed"  # stands between quotes in the config
 SLOW = Scenario(reply=reply(TEXT), pace_s=0.005)
@@ -35,6 +42,19 @@ def full_disk(app: App) -> Iterator[None]:
         yield
     finally:
         connection.execute(f"PRAGMA max_page_count = {most}")
+
+
+@contextmanager
+def awaited_line(text: str) -> Iterator[asyncio.Event]:
+    """Set once the journal has logged a line with this text."""
+    seen, handler = asyncio.Event(), logging.Handler()
+    handler.emit = lambda record: seen.set() if text in record.getMessage() else None  # type: ignore[method-assign]
+    journal_log = logging.getLogger("tailrace.journal")
+    journal_log.addHandler(handler)
+    try:
+        yield seen
+    finally:
+        journal_log.removeHandler(handler)
 
 
 async def watch(server: RunningServer, run_id: str, seen: list[dict[str, Any]]) -> dict[str, Any]:
@@ -87,3 +107,34 @@ async def test_L144_a_disk_that_is_nearly_full_is_said_before_a_write_fails(tmp_
         status, body = await server.json("GET", "/readyz")
         assert (status, body["error"]["kind"]) == (503, "journal_unavailable")
         assert "no space left to write the journal" in body["error"]["message"]
+
+
+async def test_L144_plain_calls_of_the_time_without_space_are_recorded_and_counted_once_there_is(
+    tmp_path: Path,
+) -> None:
+    headers = {"Authorization": "Bearer poor-secret"}
+    env, store = {"POOR_KEY": "poor-secret"}, "sqlite:///runs.db"
+    body = {"model": "faulty/ok", "messages": [{"role": "user", "content": "Go." * 10_000}]}
+
+    async def ask(server: RunningServer) -> tuple[str, int]:
+        status, answer = await server.json("POST", "/v1/chat/completions", body)
+        assert status == 200, answer
+        return "run_" + answer["id"].removeprefix("chatcmpl-"), answer["usage"]["total_tokens"]
+
+    async with (
+        asyncio.timeout(60),
+        running_server(tmp_path, config=KEYS, env=env, store=store, headers=headers) as server,
+    ):
+        asked = [await ask(server)]
+        assert [run.id for run in await server.app.journal.runs()] == [asked[0][0]]
+        with full_disk(server.app):  # there is room to count the request, and none for the run
+            asked += [await ask(server) for _ in range(3)]
+            for run_id, _ in asked:
+                status, run = await server.json("GET", f"/runs/{run_id}")
+                assert (status, run["status"]) == (200, "completed")
+            assert [run.id for run in await storage_of(server.app).runs()] == [asked[0][0]]
+        with awaited_line("3 are on record now") as seen:
+            await seen.wait()
+        recorded, rows = await storage_of(server.app).runs(), await server.app.usage.rows(key="poor")
+    assert [run.id for run in reversed(recorded)] == [run_id for run_id, _ in asked]
+    assert [(row.calls, row.tokens) for row in rows] == [(len(asked), sum(used for _, used in asked))]

@@ -13,7 +13,8 @@ from tailrace.events import MessageChunk, MessageRecorded, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
+from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRuns
+from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.messages import Message, Text
 from tailrace.ports import Lease, NewRun
 from tailrace.testing.clock import driven

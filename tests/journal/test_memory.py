@@ -10,7 +10,8 @@ from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.live_tail import PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
+from tailrace.journal.stored.ended_runs import EndedRuns
+from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.ports import Journal, NewRun
 from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock

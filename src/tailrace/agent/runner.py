@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
@@ -52,6 +51,7 @@ from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
+from tailrace.system.steady_time import clock_offset, steady_time
 
 log = logging.getLogger("tailrace.agent")
 SIGNALS_S = 5.0  # for reading the signals that were sent before
@@ -99,6 +99,7 @@ class TurnRunner:
             settings.snapshots,
             on_waiting,
         )
+        self._clock_offset = clock_offset()
         self._begun = False  # the question is on record
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
@@ -191,14 +192,14 @@ class TurnRunner:
 
     def _left_s(self) -> float | None:
         deadline_at = self._settings.deadline_at
-        return None if deadline_at is None else deadline_at - time.time()
+        return None if deadline_at is None else deadline_at - steady_time(self._clock_offset)
 
     def _is_late(self) -> bool:
         left_s = self._left_s()
         return left_s is not None and left_s <= 0
 
     def _end(self, status: RunStatus, error: RunFailure | None) -> RunFinished:
-        return RunFinished(status, self.turn.output, self.turn.usage, error, time.time())
+        return RunFinished(status, self.turn.output, self.turn.usage, error, steady_time(self._clock_offset))
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:

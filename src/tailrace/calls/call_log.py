@@ -6,7 +6,6 @@ A stored one is written at every read, because its viewers read the log.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -48,6 +47,7 @@ from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.signals import INTERRUPTED
+from tailrace.system.steady_time import clock_offset, steady_time
 from tailrace.wire.body_events import events_of
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.message_deltas import message_deltas
@@ -85,6 +85,7 @@ class CallLog(DeltaLog):
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
     __slots__ = (
+        "_clock_offset",
         "_ending",
         "_events_to_skip",
         "_ignored",
@@ -119,6 +120,7 @@ class CallLog(DeltaLog):
         self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
+        self._clock_offset = clock_offset()
         self._keeps_events = keep_events
         self._ending: EventDelta | None = None  # the provider's last event, which has its whole answer
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
@@ -241,7 +243,7 @@ class CallLog(DeltaLog):
     def _end(self, *said: AnyEvent, status: RunStatus, failure: RunFailure | None = None) -> RunFinished:
         self.flush()
         self._add((*said, MessageStop(final=True)))
-        return RunFinished(status, self.text, self.usage, failure, time.time())
+        return RunFinished(status, self.text, self.usage, failure, steady_time(self._clock_offset))
 
     async def seal(self, finished: RunFinished) -> RunFinished:
         """Ends the run, durably."""

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, KeysView, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Unpack
 
@@ -24,8 +25,9 @@ from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import timed_stretches
-from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
+from tailrace.journal.stored.ended_runs import EndedRuns
 from tailrace.journal.stored.memory_run import NO_CLAIMS, MemoryRun
+from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,
@@ -179,16 +181,19 @@ class MemoryJournal:
                 recorded.set_result(None)
 
         known = self._held(lease)
-        entry = self._seal(lease, known, finished, tell, at_once=True)
+        entry = self._seal(lease, known, finished, tell, waited_for=True)
         await recorded
         if known.log.queued:
             await self._published.next_time().wait()
         return entry
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Recorded) -> None:
-        self._seal(lease, self._held(lease), finished, then, at_once=False)
+        self._seal(lease, self._held(lease), finished, then, waited_for=False)
 
-    def _seal(self, lease: Lease, known: MemoryRun, finished: RunFinished, then: Recorded, *, at_once: bool) -> Entry:
+    def _seal(
+        self, lease: Lease, known: MemoryRun, finished: RunFinished, then: Recorded, *, waited_for: bool
+    ) -> Entry:
+        """Where nobody waits for it to be stored, a run that cannot be stored now has ended here until it can."""
         if self._unpublished:
             self._publish()
         entry = known.log.finish(finished)
@@ -200,11 +205,11 @@ class MemoryJournal:
             return entry
 
         def recorded(error: JournalError | None) -> None:
-            if error is not None:  # a run that could not be stored is lost: no viewer may see it end
-                if known.looked_at:
+            if known.looked_at and not known.has_ended:  # it was not kept
+                if error is not None:  # a run that could not be stored is lost: no viewer may see it end
                     known.tail.fail(error)
-            elif known.looked_at:
-                self._end(known, finished)
+                else:
+                    self._end(known, finished)
             known.signalled.wake()
             self.forget(lease.run_id)
             then(error)
@@ -212,7 +217,8 @@ class MemoryJournal:
         run = known.changed(state=finished.status, owner="", finished=finished)
         times = [*known.times.pairs, (entry.seq, self._clock())]
         ended = EndedRun(run, [*known.shown, entry], times)
-        self._ended_runs.add(ended, recorded, at_once=at_once or known.looked_at)
+        when_kept = None if waited_for else partial(self._end, known, finished)
+        self._ended_runs.add(ended, recorded, at_once=waited_for or known.looked_at, when_kept=when_kept)
         return entry
 
     def _end(self, known: MemoryRun, finished: RunFinished) -> None:
@@ -366,10 +372,14 @@ class MemoryJournal:
 
     async def delete(self, run_id: str) -> None:
         self._ended(run_id)
+        if self._ended_runs is not None:
+            self._ended_runs.withdraw(run_id)
         self.forget(run_id)
 
     def forget(self, run_id: str) -> None:
-        new = self._runs.pop(run_id).new
+        if (known := self._runs.pop(run_id, None)) is None:
+            return  # deleted while it was on its way to storage
+        new = known.new
         if new.idempotency_key:
             self._by_key.pop(new.idempotency_key, None)
         if new.session and self._newest.get(new.session) == run_id:
@@ -421,7 +431,7 @@ class MemoryJournal:
 
     async def close(self) -> None:
         if self._ended_runs is not None:
-            await self._ended_runs.flush()
+            await self._ended_runs.close()
         self._publish()
         for known in self._runs.values():
             known.tail.close()

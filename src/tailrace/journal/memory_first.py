@@ -1,7 +1,8 @@
 """Durability "memory": a run lives in memory and is stored when it ends.
 
 Routes each call to the journal that has the run. A plain API request costs storage one write, at its end. If the
-process dies before that, the run is lost, as its durability says.
+process dies before that, the run is lost, as its durability says. A run that cannot be stored when it ends is kept here
+until it can be (`stored/ended_runs.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
-from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
+from tailrace.journal.stored.ended_runs import EndedRuns
+from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.ports import (
     RUNS_LIMIT,
     Journal,
@@ -108,7 +110,6 @@ class MemoryFirst:
     page = _routed(Source.page)
     stored_page = _routed(Source.stored_page)
     compact = _routed(Journal.compact)
-    delete = _routed(Journal.delete)
 
     async def create(self, new: NewRun) -> Run:
         if new.idempotency_key and (known := await self._run_with_key(new)) is not None:
@@ -160,8 +161,13 @@ class MemoryFirst:
 
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         await self._ended_runs.flush()
-        found = [run for journal in (self._memory, self._storage) for run in await journal.runs(**wanted)]
-        return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
+        found = {run.id: run for journal in (self._memory, self._storage) for run in await journal.runs(**wanted)}
+        return sorted(found.values(), key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
+
+    async def delete(self, run_id: str) -> None:
+        if run_id in self._in_memory:
+            await self._ended_runs.flush()
+        await self._having(run_id).delete(run_id)
 
     async def sessions(
         self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT

@@ -12,6 +12,16 @@ from typing import Final
 MOST: Final = 65_536
 
 
+def open_file_limit() -> int:
+    """How many this process may have; 0 where the system has no limit, or does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
 def allow_open_files() -> int:
     """Raises this process's limit to the most that it may have, and returns it; 0 where the system has no limit, or
     does not tell. Its children inherit it."""

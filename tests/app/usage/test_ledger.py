@@ -80,6 +80,38 @@ async def test_the_end_writes_the_rest(ledger: UsageLedger, journal: SlowJournal
     assert len(await journal.counters("usage\t")) == 3
 
 
+async def test_an_end_without_storage_says_how_many_tokens_are_lost(
+    ledger: UsageLedger, journal: SlowJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.open.set()
+    journal.away = True
+    async with ledger.running():
+        ledger.add("ci", SPENT)
+        ledger.add("desk", SPENT)
+    said = "10 tokens were used that could not be written, and are not among the sums"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [said]
+
+
+async def test_what_was_used_while_a_clock_was_ahead_is_shown_as_its_day(tmp_path: Path) -> None:
+    """To the key itself as to everybody, and of no other key."""
+    clock = {"now": 1_795_132_800.0}  # midnight
+    journal = MemoryJournal()
+    ledger = UsageLedger(journal, Costs(load({}, tmp_path)), clock=lambda: clock["now"])
+    today = ledger.today()
+    for ahead_s in (0.0, 86_400.0, 400 * 86_400.0):
+        for key in ("ci", "desk"):
+            clock["now"] += ahead_s
+            ledger.add(key, SPENT)
+            clock["now"] -= ahead_s
+    days = ["2026-11-20", "2026-11-21", "2027-12-25"]
+    assert today == days[0]
+    for since in (today, "2026-11-14", "2020-01-01"):
+        assert [row.day for row in await ledger.rows(since, "ci")] == days
+        assert len(await ledger.rows(since)) == 6
+    assert [row.day for row in await ledger.rows("2026-11-21", "ci")] == days[1:]
+    assert [row.day for row in await ledger.rows("2026-12-01", "ci")] == days[2:]
+
+
 async def test_only_keys_with_a_budget_of_money_need_prices(
     ledger: UsageLedger, journal: SlowJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

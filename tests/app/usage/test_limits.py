@@ -74,6 +74,21 @@ async def test_a_day_s_tokens_and_money_are_those_of_the_day() -> None:
     assert refused.message == "this key may use $1 a day, and has used $1.25; it may again in 24 h"
 
 
+async def test_a_clock_that_was_ahead_uses_up_the_day_that_it_showed_and_no_other() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    door = limits(ServerKey("ci", "CI_KEY", tokens_per_day=100, requests_per_minute=2), journal, clock)
+    judged = list[type]()
+    for ahead_days, tokens in ((0, 60), (1, 100), (0, 39), (0, 1), (0, 0), (1, 0), (2, 0)):
+        at = clock.now + ahead_days * 86_400
+        clock.now, now = at + 120 * len(judged), clock.now  # each in a minute of its own
+        judged.append(type(await door.admit("ci")))
+        clock.now = now
+        await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "m", Usage(tokens, 0)), at))
+    # Ahead by a day for one call, then back: this day has what was used on it, the next one is used up, the one after
+    # it is whole.
+    assert judged == [Allowance, Allowance, Allowance, Allowance, Refusal, Refusal, Allowance]
+
+
 async def test_keys_are_counted_each_for_itself() -> None:
     clock, journal = Clock(), MemoryJournal()
     keys = {name: ServerKey(name, "CI_KEY", requests_per_minute=1) for name in ("a", "a\tb", "ab")}

@@ -15,6 +15,7 @@ from postgres_server import USER, PostgresServer, running
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.key_values import KeyValues
+from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.postgres import commits, readers
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.storage_wait import PATIENCE_S
@@ -281,6 +282,29 @@ async def test_a_run_is_given_back_when_the_database_is_away_for_too_long(
         assert await written(journal, lease, [MessageChunk("a")]) == 2
         await journal.seal(lease, RunFinished("completed", "a"))
         assert texts_of(await everything(viewer)) == ["a"]  # the same viewer goes on
+
+
+async def test_a_call_that_ended_in_memory_is_recorded_once_wherever_the_connection_was_lost_for_long(
+    journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_first = MemoryFirst(journal)
+    ended: list[str] = []
+    for step in range(MOST_STEPS):
+        _, lease = await memory_first.start(NewRun("call", durability="memory"), "me")
+        assert lease is not None
+        ended.append(lease.run_id)
+        told: asyncio.Future[JournalError | None] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(journal._commits, "_wait_s", -1.0)  # a commit that is lost is given up at once
+        proxy.lose_at(step, "response")
+        memory_first.seal_soon(lease, RunFinished("completed"), told.set_result)
+        async with asyncio.timeout(30):
+            assert await told is None
+        monkeypatch.undo()
+        assert [run.id for run in reversed(await journal.runs())] == ended
+        if not proxy.fired:
+            assert step > 1
+            return
+    pytest.fail("the steps do not end")
 
 
 async def test_what_waits_for_the_database_is_bounded(

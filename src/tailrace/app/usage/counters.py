@@ -80,8 +80,13 @@ def details_since(day: str) -> tuple[str, str]:
     return DETAILS, DETAILS + day
 
 
+def details_after(day: str) -> tuple[str, str]:
+    """The same of the days after this one: there are some where a clock was ahead."""
+    return details_since(str(date.fromisoformat(day) + timedelta(1)))
+
+
 def details_of_key(key: str, since: str, today: str) -> list[str] | None:
-    """The prefixes of what `rows_of` reads of one key, one for each day; None where they are too many."""
+    """The prefixes of what `rows_of` reads of one key, one for each day up to `today`; None where they are too many."""
     try:
         first, last = date.fromisoformat(since), date.fromisoformat(today)
     except ValueError:
@@ -117,6 +122,12 @@ def rows_of(counters: Mapping[str, float]) -> list[UsageRow]:
             _, day, key, model, what = name.split("\t")
             found.setdefault((day, key, model), {})[what] = value
     return [_row(*place, values) for place, values in sorted(found.items())]
+
+
+def tokens_in(amounts: Mapping[str, float]) -> int:
+    """The tokens of all keys that are among the days' sums."""
+    sums = (amount for name, amount in amounts.items() if name.startswith(SPENT) and name.endswith("\ttokens"))
+    return round(sum(sums))
 
 
 def mean_call(row: UsageRow) -> SpentTokens:

@@ -20,11 +20,13 @@ from tailrace.app.usage.counters import (
     UsageRow,
     amounts_of,
     day_of,
+    details_after,
     details_of_key,
     details_since,
     mean_call,
     priced,
     rows_of,
+    tokens_in,
 )
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.messages import ModelRequest, SpentTokens, Usage
@@ -91,11 +93,12 @@ class UsageLedger:
         return priced(wanted, self._costs.price)
 
     async def _counters(self, since: str, key: str | None) -> dict[str, float]:
-        """Of one key no more than it has: there may be thousands of keys."""
-        prefixes = details_of_key(key, since, self.today()) if key is not None else None
+        """Of one key hardly more than it has: there may be thousands of keys."""
+        today = self.today()
+        prefixes = details_of_key(key, since, today) if key is not None else None
         if prefixes is None:
             return await self._journal.counters(*details_since(since))
-        found: dict[str, float] = {}
+        found = await self._journal.counters(*max(details_since(since), details_after(today)))
         for prefix in prefixes:
             found |= await self._journal.counters(prefix)
         return found
@@ -121,6 +124,8 @@ class UsageLedger:
             self._urgent.set()
             await task
             await self._try_flush()
+            if tokens := tokens_in(self._unwritten):
+                log.warning("%d tokens were used that could not be written, and are not among the sums", tokens)
 
     async def _keep_writing(self) -> None:
         while not self._closing:

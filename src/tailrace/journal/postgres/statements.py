@@ -82,7 +82,7 @@ async def locked_head(connection: Connection, run_id: str, now: float | None = N
 _INSERT_RUN = """
     WITH run AS (
         INSERT INTO runs (id, kind, session, idempotency_key, new, created_at) VALUES ($1, $2, $3, $4, $5, $6)
-        ON CONFLICT (idempotency_key) DO NOTHING RETURNING num
+        ON CONFLICT DO NOTHING RETURNING num
     ), head AS (
         INSERT INTO heads (num, state, epoch, kills, owner, lease_until, first_seq, last_seq, ended_at, outcome)
         SELECT num, $7, $8, $9, $10, CASE WHEN $11::double precision IS NULL THEN 0
@@ -124,7 +124,7 @@ async def _newest_in_session(connection: Connection, session: str) -> str:
 async def record(
     connection: Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
 ) -> None:
-    """Stores a whole run that has ended in memory."""
+    """Stores a whole run that has ended in memory. It may be there: a commit that was given up as lost may be none."""
     rows = timed_rows(entries, times)
     if await _insert_run(connection, run, rows, None, None, ended_at) is None:
         anonymous = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))

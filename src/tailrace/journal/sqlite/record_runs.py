@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from tailrace.errors import JournalError
 from tailrace.events import RunFinished
 from tailrace.journal.sqlite.commits import insert_rows
-from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import TimedRow, encode, last_line, timed_rows
+from tailrace.journal.stored.unrecorded_runs import EndedRun
 
 MAX_RUNS: Final = 64  # per statement: a power of two
 _RUNS: Final = ("runs", "num, id, kind, session, new, created_at")

@@ -29,10 +29,10 @@ from tailrace.journal.sqlite.record_runs import EncodedRun, encoded_run, record_
 from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.commit_times import Times
-from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
 from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import (
     RUNS_LIMIT,

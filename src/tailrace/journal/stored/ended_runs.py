@@ -2,33 +2,24 @@
 
 The first after a pause is stored at once. What ends within `INTERVAL_S` of it is stored together with it: a hand-over
 to the writer costs more than the write. A run that somebody waits for is never held back.
+
+Runs that nobody waits for are kept while storage takes no writes, and stored in their order when it does again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
 
-import msgspec
-
-from tailrace.errors import JournalError
-from tailrace.events import Entry
-from tailrace.journal.stored.commit_times import Times
-from tailrace.ports import Run
+from tailrace.errors import JournalError, StorageFailed
+from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded, UnrecordedRun, UnrecordedRuns
 
 INTERVAL_S: Final = 0.05
+RETRY_FIRST_S: Final = 0.5  # the pause after storage failed; doubled at each failure
+RETRY_MAX_S: Final = 5.0
+STORED_TOGETHER: Final = 64  # of the runs that were kept
 
-
-class EndedRun(msgspec.Struct, frozen=True):
-    """All of a run that has ended."""
-
-    run: Run
-    entries: Sequence[Entry]
-    times: Times
-
-
-Recorded: TypeAlias = Callable[[JournalError | None], None]
 RecordRuns: TypeAlias = Callable[[Sequence[EndedRun]], Awaitable[Sequence[JournalError | None]]]
 """Stores these runs; returns why each of them was not stored, None where it was."""
 
@@ -36,17 +27,25 @@ RecordRuns: TypeAlias = Callable[[Sequence[EndedRun]], Awaitable[Sequence[Journa
 class EndedRuns:
     """The queue."""
 
-    def __init__(self, record: RecordRuns) -> None:
+    def __init__(self, record: RecordRuns, unrecorded: UnrecordedRuns | None = None) -> None:
         self._record = record
-        self._waiting: list[tuple[EndedRun, Recorded]] = []
+        self._waiting: list[UnrecordedRun] = []
         self._not_before = 0.0  # the loop's clock: when the next group may go
         self._timer: asyncio.TimerHandle | None = None
         self._sent_soon = False  # in this tick of the loop
         self._storing: set[asyncio.Task[None]] = set()
+        self._kept = UnrecordedRuns() if unrecorded is None else unrecorded
+        self._in_flight = False  # runs that may be kept: what ends meanwhile is kept behind them
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = RETRY_FIRST_S
 
-    def add(self, ended: EndedRun, then: Recorded, *, at_once: bool) -> None:
-        """Stores the run soon, and then calls `then`, which must not raise. `at_once`: somebody waits for it."""
-        self._waiting.append((ended, then))
+    def add(
+        self, ended: EndedRun, then: Recorded, *, at_once: bool, when_kept: Callable[[], None] | None = None
+    ) -> None:
+        """Stores the run soon, and then calls `then`, which must not raise. `at_once`: somebody waits for it. With
+        `when_kept`, which must not raise either, the run is kept where storage cannot take it now: that is called then,
+        and `then` when the run is stored or lost."""
+        self._waiting.append(UnrecordedRun(ended, then, when_kept))
         if self._sent_soon or (self._timer is not None and not at_once):
             return
         loop = asyncio.get_running_loop()
@@ -64,25 +63,96 @@ class EndedRuns:
         self._sent_soon = False
         self._not_before = loop.time() + INTERVAL_S
         group, self._waiting = self._waiting, []
-        if group:
-            task = loop.create_task(self._store(group))
-            self._storing.add(task)
-            task.add_done_callback(self._storing.discard)
+        if self._in_flight or self._kept:
+            self._kept.add(each for each in group if each.when_kept is not None)
+            if group := [each for each in group if each.when_kept is None]:
+                self._begin(self._store_or_tell(group))
+        elif group:
+            self._in_flight = True
+            self._begin(self._store_or_keep(group))
 
-    async def _store(self, group: Sequence[tuple[EndedRun, Recorded]]) -> None:
-        errors: Sequence[JournalError | None]
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+
+    async def _store_or_tell(self, group: Sequence[UnrecordedRun]) -> None:
+        for each, why in zip(group, await self._errors(group), strict=True):
+            each.then(why)
+
+    async def _store_or_keep(self, group: Sequence[UnrecordedRun]) -> None:
+        refused: list[UnrecordedRun] = []
+        failure: StorageFailed | None = None
+        for each, why in zip(group, await self._errors(group), strict=True):
+            if each.when_kept is not None and isinstance(why, StorageFailed):
+                refused.append(each)
+                failure = why
+            else:
+                each.then(why)
+        self._in_flight = False
+        if failure is not None:
+            self._kept.add_refused(refused, failure)
+            self._retry_later()
+        elif self._kept:  # what has ended meanwhile
+            await self._store_kept()
+
+    async def _store_kept(self) -> None:
+        """Until none is left, or storage fails."""
+        self._in_flight = True
+        failure: StorageFailed | None = None
+        while failure is None and (group := self._kept.take(STORED_TOGETHER)):
+            for each, why in zip(group, await self._errors(group), strict=True):
+                if isinstance(why, StorageFailed):
+                    failure = why
+                else:
+                    self._kept.settle(each, why)
+        self._in_flight = False
+        if failure is not None:
+            self._kept.note_failure(failure)
+            self._retry_later()
+        else:
+            self._kept.note_recovery()
+            self._retry_s = RETRY_FIRST_S
+
+    def _retry_later(self) -> None:
+        self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._try_again)
+        self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._begin(self._store_kept())
+
+    async def _errors(self, group: Sequence[UnrecordedRun]) -> Sequence[JournalError | None]:
+        """Why each run was not stored, None where it was."""
         try:
-            errors = await self._record([ended for ended, _ in group])
+            return await self._record([each.ended for each in group])
         except JournalError as error:
-            errors = [error] * len(group)
+            return [error] * len(group)
         except Exception as exc:  # noqa: BLE001 - each run's caller is told; the queue must go on
-            errors = [JournalError(f"ended runs could not be stored: {exc!r}")] * len(group)
-        for (_, then), why in zip(group, errors, strict=True):
-            then(why)
+            return [JournalError(f"ended runs could not be stored: {exc!r}")] * len(group)
+
+    def withdraw(self, run_id: str) -> None:
+        """A run that may be kept was deleted: it is not to be stored."""
+        self._kept.withdraw(run_id)
 
     async def flush(self) -> None:
-        """Returns when everything added is stored, or could not be. For readers: a run that has ended is on record."""
+        """Returns when everything added is stored, could not be, or is kept. For readers: a run that has ended is on
+        record, or has ended in memory."""
         if self._waiting:
             self._send()
         if self._storing:
             await asyncio.wait(self._storing)
+
+    async def close(self) -> None:
+        """Stores what can be stored. What storage does not take now is lost, and the log says how much that is."""
+        await self.flush()
+        if self._kept and not self._in_flight:
+            self._cancel_retry()
+            await self._store_kept()
+        self._cancel_retry()
+        self._kept.lose_all()
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None

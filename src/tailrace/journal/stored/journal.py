@@ -21,10 +21,10 @@ from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail, ValueWaite
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import Times
-from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.kept_writes import KeptWrites
 from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
 
 logger = logging.getLogger("tailrace.journal")

@@ -52,6 +52,10 @@ class MemoryRun:
     def run(self) -> Run:
         return self._run if self._run.last_seq == self.shown[-1].seq else self.set()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._run.state in ENDED
+
     def set(self, **changes: object) -> Run:
         self._run = self.changed(**changes)
         return self._run

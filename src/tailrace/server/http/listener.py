@@ -18,6 +18,8 @@ from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.plain.connection import PlainConnections
+from tailrace.server.http.plain.file_limit import FileLimit
+from tailrace.system.open_files import open_file_limit
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -29,6 +31,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     unacknowledged_s: float = 60.0
     max_header_bytes: int = 16_384  # of one line, and of one field
     max_headers: int = 128
+    open_files: int | None = None  # of this process; None is what the system allows it
 
 
 @asynccontextmanager
@@ -65,6 +68,7 @@ async def listening(
             headers_s=limits.headers_s,
             idle_s=limits.idle_s,
             max_body_bytes=pipeline.max_body_bytes,
+            file_limit=FileLimit(open_file_limit() if limits.open_files is None else limits.open_files),
         )
         server = await address.listen(connections.connect)
         for listener in server.sockets:  # accepted sockets inherit it

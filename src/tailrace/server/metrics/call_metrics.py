@@ -12,6 +12,7 @@ from typing import TypeAlias, get_args
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
+from tailrace.calls.call_log import CALL_KIND
 from tailrace.events import RunFinished, RunStatus
 from tailrace.messages import AnyDelta, EventDelta, ModelRequest, SpentTokens
 from tailrace.ports import Run
@@ -107,6 +108,7 @@ def count_runs(metrics: Metrics) -> OnEnd:
     first failure, no rate knows that failure."""
     for status in get_args(RunStatus):
         metrics.runs.cells_of(TURN_KIND, status)
+    metrics.lost_runs.cells_of(CALL_KIND)
 
     def on_end(run: Run, finished: RunFinished) -> None:
         metrics.runs.inc(run.new.kind, finished.status)

@@ -24,6 +24,7 @@ from yarl import URL
 from tailrace.app.http_connection import HttpConnection, failure_response
 from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.private_apis import fill_request, request_count, set_writer
+from tailrace.server.http.plain.file_limit import FileLimit
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, MAX_HEAD_BYTES, PlainHead, parse_plain_head
 from tailrace.server.http.response_head import NO_HEADERS, StreamSent
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
@@ -67,6 +68,7 @@ class PlainConnections:
         headers_s: float,
         idle_s: float,
         max_body_bytes: int,
+        file_limit: FileLimit,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.targets = targets
@@ -74,6 +76,7 @@ class PlainConnections:
         self.headers_s = headers_s
         self.first_s = min(headers_s, idle_s)
         self.idle_s = idle_s
+        self.file_limit = file_limit
         # A connection of ours has what a request needs of one; the library's annotation names its own class.
         self.new_request = partial(cast("Callable[..., web.Request]", web.Request), client_max_size=max_body_bytes)
         self.context = copy_context()  # of every request, whatever the one before it has set
@@ -126,7 +129,9 @@ class PlainConnection(BaseProtocol):
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
+        if self._shared.file_limit.refuses(stream := cast("asyncio.Transport", transport)):
+            return
+        self.transport = stream
         self._shared.open.add(self)
         self._shared.wheel.add(self, self._idle_since + self._shared.first_s)
 

@@ -45,16 +45,19 @@ class UsageView {
     const since = new Date(Date.now() - SPANS[this.span][1] * DAY_MS).toISOString().slice(0, 10);
     try {
       const { data } = await read(`/usage?since=${since}`);
-      this.show(data);
+      this.show(data, since);
     } catch (error) {
       this.note.setAttribute("role", "alert");
       this.note.textContent = wordsOf(error);
     }
   }
 
-  show(rows) {
+  show(found, since) {
+    const rows = this.span === "today" ? found.filter((row) => row.day === since) : found;
+    const calls = total(found, "calls") - total(rows, "calls"); // of later days: a clock was ahead
+    const later = calls ? ` Without ${calls.toLocaleString("en")} ${calls === 1 ? "call" : "calls"} of later days, when a clock was ahead: 7 days has them.` : "";
     if (!rows.length) {
-      this.note.textContent = `Nothing was used ${this.span === "today" ? "today" : "in this time"}.`;
+      this.note.textContent = `Nothing was used ${this.span === "today" ? "today" : "in this time"}.${later}`;
       return;
     }
     const names = this.span === "today" ? ["key", "model"] : ["key", "model", "day"];
@@ -62,7 +65,7 @@ class UsageView {
     const [unpriced, estimated] = ["unpriced", "estimated_tokens"].map((field) => total(rows, field));
     const without = unpriced ? `, without ${unpriced.toLocaleString("en")} tokens of models that have none` : "";
     const uncounted = estimated ? ` ${estimated.toLocaleString("en")} tokens are estimated: their provider has not counted them.` : "";
-    this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.`;
+    this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.${later}`;
   }
 }
 

@@ -1,0 +1,77 @@
+"""Connections for which hardly a file is left: they are told 503 and closed.
+
+The system gives a new connection the lowest number that is free: so the number says how many files are open at least.
+No count is kept, and a connection costs one comparison. Where no file is left at all, the event loop's library closes
+new connections without a word, and the store and the providers' connections get none either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from tailrace.app.http_connection import SERVER_NAME
+
+log = logging.getLogger("tailrace.server")
+RESERVED_SHARE: Final = 8  # of the files one in so many is kept for all that is no client's connection
+MIN_RESERVED: Final = 64
+MAX_RESERVED: Final = 1024
+LINGER_S: Final = 1.0  # in which a client that was refused reads the answer and closes
+TOLD_EVERY_S: Final = 60.0
+_BODY: Final = b'{"error":{"kind":"overloaded","message":"too many connections at once"}}'
+_ANSWER: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nServer: %b\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%b"
+) % (SERVER_NAME.encode(), len(_BODY), _BODY)
+
+
+class FileLimit:
+    """`open_files`: how many this process may have; 0 is any number."""
+
+    def __init__(self, open_files: int) -> None:
+        reserved = min(max(open_files // RESERVED_SHARE, MIN_RESERVED), MAX_RESERVED)
+        self._open_files = open_files
+        self._refused_from = max(open_files - reserved, 1)  # the number of a connection's file
+        self._cut_from = self._refused_from + reserved // 2  # refusals take files too
+        self._told_at: float | None = None
+
+    def refuses(self, transport: asyncio.Transport) -> bool:
+        """Whether the new connection is not served; then it is answered and closed, or cut off where not even that can
+        be afforded."""
+        if not self._open_files:
+            return False
+        number = transport.get_extra_info("socket").fileno()
+        if number < self._refused_from:
+            return False
+        self._tell()
+        if number >= self._cut_from:
+            transport.abort()
+        else:
+            transport.set_protocol(_RefusedConnection(transport))
+        return True
+
+    def _tell(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._told_at is None or now - self._told_at >= TOLD_EVERY_S:
+            self._told_at = now
+            message = "new connections are refused: %d files are open, and this process may have %d (ulimit -n)"
+            log.warning(message, self._refused_from, self._open_files)
+
+
+class _RefusedConnection(asyncio.Protocol):
+    """Answers the first bytes and reads the rest away: closed with bytes unread, the client might lose the answer."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._answered = False
+        self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever is asked
+        if not self._answered:
+            self._answered = True
+            self._transport.write(_ANSWER)
+            self._transport.write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._timer.cancel()

@@ -1,0 +1,96 @@
+"""At the limit of open files a new connection is told so: a real server, with few files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from cli.commands.serve_process import served
+from server.http_server import config_for, raw, running_server
+from tailrace.server.http.listener import ConnectionLimits
+from tailrace.server.http.plain.file_limit import MIN_RESERVED
+from tailrace.testing.provider import FaultyProvider
+
+FEW = 200
+WITH_FEW_FILES = ("sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh")
+
+
+async def test_a_server_without_files_left_says_503_to_new_connections_and_serves_the_others(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(60),
+        FaultyProvider() as provider,
+        AsyncExitStack() as stack,
+    ):
+        config_for(provider, tmp_path, store="sqlite:///runs.db")
+        process = await stack.enter_async_context(served(tmp_path, under=WITH_FEW_FILES))
+        clients: list[aiohttp.ClientSession] = []
+        statuses: list[int] = []
+        for _ in range(FEW + 50):  # each with a connection of its own, which stays open
+            client = await stack.enter_async_context(aiohttp.ClientSession())
+            clients.append(client)
+            statuses.append(await _ask(client, process.url))
+        served_clients = [client for client, status in zip(clients, statuses, strict=True) if status == 200]
+        assert statuses == [200] * len(served_clients) + [503] * (len(clients) - len(served_clients))
+        assert FEW - MIN_RESERVED - 60 < len(served_clients) < FEW - MIN_RESERVED
+        assert await _ask(served_clients[0], process.url) == 200
+        for client in served_clients[:10]:
+            await client.close()
+        async with aiohttp.ClientSession() as client:
+            while await _ask(client, process.url) == 503:  # until the server has seen them leave
+                pass
+        _, err = await process.stop()
+    refused = [line for line in err.splitlines() if "new connections are refused" in line]
+    assert len(refused) == 1
+    assert f"this process may have {FEW}" in refused[0]
+    assert "Traceback" not in err
+
+
+async def _ask(client: aiohttp.ClientSession, url: str) -> int:
+    body = {"model": "faulty/ok", "messages": [{"role": "user", "content": "Go. " * 1000}]}
+    async with client.post(f"{url}/v1/chat/completions", json=body) as response:
+        if response.status == 503:
+            assert (response.headers["Retry-After"], response.headers["Connection"]) == ("1", "close")
+            assert (await response.json())["error"]["kind"] == "overloaded"
+        else:
+            await response.read()
+        return response.status
+
+
+async def test_a_refusal_reaches_a_client_that_sends_more_than_was_read(tmp_path: Path) -> None:
+    limits = ConnectionLimits(open_files=next_file() + MIN_RESERVED)
+    async with running_server(tmp_path, limits=limits) as server:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3000000\r\n\r\n"
+        answer = await raw(server.port(), head + b"x" * 3_000_000)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize("open_files", [0, None, 1_000_000])
+async def test_with_files_left_nothing_is_refused(tmp_path: Path, open_files: int | None) -> None:
+    async with running_server(tmp_path, limits=ConnectionLimits(open_files=open_files)) as server:
+        assert (await server.json("GET", "/healthz"))[0] == 200
+
+
+async def test_where_not_even_a_refusal_can_be_afforded_the_connection_is_closed(tmp_path: Path) -> None:
+    limits = ConnectionLimits(open_files=next_file())
+    spare = [os.dup(0) for _ in range(MIN_RESERVED)]  # the next connection's number is beyond the reserve
+    answer = b""
+    try:
+        async with running_server(tmp_path, limits=limits) as server:
+            with suppress(ConnectionError):
+                answer = await raw(server.port(), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    finally:
+        for each in spare:
+            os.close(each)
+    assert answer == b""
+
+
+def next_file() -> int:
+    """The number of the next file that this process opens."""
+    number = os.dup(0)
+    os.close(number)
+    return number
