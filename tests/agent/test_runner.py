@@ -4,18 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from agent.turns import Note, NoteArgs, stage
-from tailrace.agent.safety.approval import ApprovalMemory, ApprovalPolicy, ApprovalScope, Asker
+from agent.turns import Note, NoteArgs, event_of, stage
 from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
     AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
     Commentary,
     GatewayNotice,
     MessageChunk,
@@ -31,11 +27,10 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.messages import Dialect, Message, ModelRequest, ToolFile, ToolResult, Usage, assistant, user
-from tailrace.ports import Effect, NewRun, Signal, ToolContext, ToolOutcome
+from tailrace.ports import NewRun, Signal, ToolContext, ToolOutcome
 from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
-from tailrace.testing.provider import scenario as named
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 LONG = "x" * 400
@@ -193,184 +188,6 @@ async def test_text_that_came_whole_before_a_tool_is_commentary(tmp_path: Path) 
     assert played.finished.output == "Done."
 
 
-async def test_J108_nobody_to_ask_means_no(tmp_path: Path) -> None:
-    note = Note(effect=Effect("command", "rm -rf build"))
-    async with stage(tmp_path, reply(call("note", {"text": "a"})), reply("Not done."), note=note) as s:
-        played = await s.play()
-    assert note.notes == []
-    (answered,) = played.of(ApprovalAnswered)
-    assert isinstance(answered, ApprovalAnswered)
-    assert (answered.decision, answered.by) == ("deny", "nobody")
-
-
-@pytest.mark.parametrize("scenario", ["ok", "no-streaming"])
-async def test_J112_a_streamed_call_asks_as_one_that_came_whole(tmp_path: Path, scenario: str) -> None:
-    note = Note(effect=Effect("command", "rm -rf build"))
-    asks = msgspec.structs.replace(named(scenario), reply=reply(call("note", {"text": "a"})))
-    script: list[Scenario | Reply] = (
-        [asks, asks, reply("All right.")] if scenario == "no-streaming" else [asks, reply("All right.")]
-    )
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", reachable=False)) as s:
-        played = await s.play()
-        streamed = [request.json().get("stream", False) for request in s.server.requests]
-    assert streamed == ([True, False, False] if scenario == "no-streaming" else [True, True])
-    assert [event.decision for event in played.events if isinstance(event, ApprovalAnswered)] == ["deny"]
-    assert note.notes == []
-
-
-async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path: Path) -> None:
-    note = Note(effect=Effect("command", "rm -rf build\u202e"))
-    asker = Asker("ann", timeout_s=30)
-    async with stage(tmp_path, reply(call("note", {"text": "a"})), reply("Done."), note=note, asker=asker) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        assert asked.command == "rm -rf build\\u{202e}"
-        answer = {"approval_id": asked.approval_id, "decision": "once"}
-        await s.journal.signal(run_id, Signal("approval", answer, by="mallory"))
-        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
-        finished = await running
-        played = await s.played(run_id, finished)
-    assert note.notes == ["a"]
-    assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
-
-
-async def test_a_denial_says_why_to_the_model_and_to_viewers(tmp_path: Path) -> None:
-    note = Note(effect=Effect("command", "rm -rf build"))
-    script = [reply(call("note", {"text": "a"})), reply("I see.")]
-    secret = "hunter2-hunter2"
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), secrets=[secret]) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        answer = {"approval_id": asked.approval_id, "decision": "deny", "reason": f"use {secret}\u202e instead."}
-        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
-        played = await s.played(run_id, await running)
-        read = s.server.requests[1].json()["messages"][-1]["content"]
-    assert asked.expires_at - asked.asked_at == pytest.approx(30)
-    (answered,) = played.of(ApprovalAnswered)
-    assert isinstance(answered, ApprovalAnswered)
-    assert (answered.by, secret in answered.reason) == ("ann", False)
-    assert "Not executed: denied by the user: use [" in read
-    assert (secret in read, read.endswith("\\u{202e} instead.")) == (False, True)
-    (output,) = played.of(ToolOutputRecorded)
-    assert isinstance(output, ToolOutputRecorded)
-    assert output.not_executed is not None
-    assert (output.not_executed.kind, answered.reason in output.not_executed.reason) == ("denied", True)
-
-
-@driven
-async def test_J108_a_time_out_is_told_as_one(tmp_path: Path) -> None:
-    note = Note(effect=Effect("command", "rm -rf build"))
-    script = [reply(call("note", {"text": "a"})), reply("I see.")]
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=60)) as s:
-        played = await s.play()
-    (output,) = played.of(ToolOutputRecorded)
-    assert isinstance(output, ToolOutputRecorded)
-    assert output.output == "Not executed: it needs an approval, and nobody answered within 60 s."
-    assert output.not_executed is not None
-    assert output.not_executed.kind == "no_answer"
-
-
-@pytest.mark.parametrize(("by", "kind"), [("timeout", "no_answer"), ("ann", "denied")])
-async def test_I106_who_denied_it_before_a_crash_is_known_after_it(tmp_path: Path, by: str, kind: str) -> None:
-    note = Note(effect=Effect("command", "rm -rf build"))
-    script = [reply(call("note", {"text": "a"})), reply("I see.")]
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30)) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        turn = Turn()
-        turn.replay(await s.journal.read(run_id))
-        turn.apply(ApprovalAnswered(asked.approval_id, "deny", by))
-        finished = await s.runner(await s.journal.claim(run_id, "me"), turn).run()
-        played = await s.played(run_id, finished)
-    (output,) = played.of(ToolOutputRecorded)
-    assert isinstance(output, ToolOutputRecorded)
-    assert output.not_executed is not None
-    assert output.not_executed.kind == kind
-
-
-async def test_M152_a_directory_that_is_replaced_after_the_approval_makes_it_void(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("a")
-    note = Note(effect=Effect("command", "rm -rf build", "link"))
-    policy = ApprovalPolicy(scope=ApprovalScope("ann", str(tmp_path)))
-    script = [reply(call("note", {"text": "a"})), reply("Done.")]
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), policy=policy) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        assert asked.directory == str(tmp_path / "a")
-        (tmp_path / "link").unlink()
-        (tmp_path / "link").symlink_to("b")
-        answer = {"approval_id": asked.approval_id, "decision": "session"}
-        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
-        await running
-    assert note.notes == []
-
-
-@pytest.mark.parametrize(("effect", "times_asked"), [("rm -rf build", 1), ("rm -rf other", 2)])
-async def test_I106_an_answer_that_came_while_nobody_executed_the_run_counts(
-    tmp_path: Path, effect: str, times_asked: int
-) -> None:
-    """As long as exactly what was asked about would run (J111)."""
-    script = [reply(call("note", {"text": "a"})), reply("Done.")]
-    note = Note(effect=Effect("command", "rm -rf build"))
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=0.2)) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        answer = {"approval_id": asked.approval_id, "decision": "once"}
-        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
-        note._effect = Effect("command", effect)
-        turn = Turn()
-        turn.replay(await s.journal.read(run_id))
-        finished = await s.runner(await s.journal.claim(run_id, "me"), turn).run()
-        played = await s.played(run_id, finished)
-    assert len(played.of(ApprovalAsked)) == times_asked
-    assert note.notes == (["a"] if times_asked == 1 else [])
-
-
-async def test_an_always_of_before_a_crash_is_for_its_call_alone(tmp_path: Path) -> None:
-    """It may have been taken back since."""
-    script = [reply(call("note", {"text": "a"})), reply("Done.")]
-    note, memory = Note(effect=Effect("command", "rm -rf build")), ApprovalMemory()
-    policy = ApprovalPolicy(memory=memory)
-    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), policy=policy) as s:
-        run_id, runner = await s.start()
-        running = asyncio.ensure_future(runner.run(user("go")))
-        asked = await _event(s, run_id, ApprovalAsked)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        lease = await s.journal.claim(run_id, "me")
-        s.journal.append(lease, [ApprovalAnswered(asked.approval_id, "always", "ann")])
-        await s.journal.commit(lease)
-        turn = Turn()
-        turn.replay(await s.journal.read(run_id))
-        await s.runner(lease, turn).run()
-    assert note.notes == ["a"]
-    assert not await memory.holds(asked.digest)
-
-
-async def test_the_hard_list_is_refused_whatever_the_mode(tmp_path: Path) -> None:
-    note = Note(effect=Effect("command", "rm -rf /"))
-    async with stage(
-        tmp_path, reply(call("note", {"text": "a"})), reply("No."), note=note, policy=ApprovalPolicy("yolo")
-    ) as s:
-        played = await s.play()
-    assert note.notes == []
-    assert played.of(ApprovalAsked) == []
-
-
 @pytest.mark.parametrize("at", [0, 40, 70])
 async def test_F68_a_stop_keeps_the_text_and_leaves_a_valid_history(tmp_path: Path, at: int) -> None:
     silent = Scenario(reply=CALLS, broken=Break("stall", Offset(at, per_cent=True)))
@@ -379,7 +196,7 @@ async def test_F68_a_stop_keeps_the_text_and_leaves_a_valid_history(tmp_path: Pa
         running = asyncio.ensure_future(runner.run(user("go")))
         request = await s.server.request(0)
         if at:
-            await _event(s, run_id, MessageChunk)
+            await event_of(s, run_id, MessageChunk)
         await s.journal.signal(run_id, Signal("stop"))
         finished = await running
         played = await s.played(run_id, finished)
@@ -451,7 +268,7 @@ async def test_a_run_that_was_cancelled_goes_on_from_its_facts(tmp_path: Path) -
     async with stage(tmp_path, stalled, reply(text)) as s:
         run_id, runner = await s.start()
         running = asyncio.ensure_future(runner.run(user("go")))
-        await _event(s, run_id, MessageChunk)
+        await event_of(s, run_id, MessageChunk)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -629,13 +446,3 @@ async def test_the_history_of_a_tool_turn_is_whole(tmp_path: Path) -> None:
     assert messages[0] == user("go")
     assert messages[2] == Message("tool", (ToolResult("c1", "noted a"),))
     assert messages[3] == assistant("Done.")
-
-
-async def _event(s: Any, run_id: str, kind: type, count: int = 1) -> Any:
-    """Waits until the log holds so many of a kind."""
-    found = []
-    async for batch in s.journal.tail(run_id):
-        found += [entry.event for entry in batch if isinstance(entry.event, kind)]
-        if len(found) >= count:
-            return found[-1]
-    raise AssertionError(f"the run ended without {kind.__name__}")

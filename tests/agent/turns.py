@@ -143,3 +143,13 @@ async def stage(directory: Path, *script: str | Scenario | Reply, **fields: Any)
 
 
 LONG_TEXT = "Water leaves the mill by the tailrace and goes wherever it is needed, none of it lost."
+
+
+async def event_of(s: Any, run_id: str, kind: type, count: int = 1) -> Any:
+    """Waits until the log holds so many of a kind."""
+    found = []
+    async for batch in s.journal.tail(run_id):
+        found += [entry.event for entry in batch if isinstance(entry.event, kind)]
+        if len(found) >= count:
+            return found[-1]
+    raise AssertionError(f"the run ended without {kind.__name__}")
