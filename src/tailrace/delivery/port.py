@@ -396,6 +396,10 @@ class Platform(Protocol):
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
         """The content of a file. Raises `PlatformError`, also for more than `max_bytes`."""
 
+    async def display_name(self, sender: Sender) -> str:
+        """The name that people know the sender by, of which only the `id` may be known; empty where it cannot be had
+        soon. Raises nothing."""
+
     async def run(self, inbox: Inbox) -> None:
         """Connects and puts updates into the inbox until it is cancelled. Raises `PlatformError` when it cannot connect
         or loses the connection; the gateway calls it again after a pause. Leaves no task or connection behind."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
 from tailrace.testing.platforms.discord import FakeDiscord
+from tailrace.testing.platforms.discord_channels import user_json
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 TEXT = " ".join(f"word{number}" for number in range(60))
@@ -59,6 +61,22 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
             await discord.until(lambda: "It is gone." in general.texts and not question.buttons)
             assert "Approved once" in question.text
             assert not (tmp_path / "build").exists()
+
+
+async def test_in_a_channel_the_model_reads_who_speaks_by_the_name_that_the_server_shows(tmp_path: Path) -> None:
+    def called(user: int, name: str, nick: str | None) -> dict[str, Any]:
+        member = {"roles": [], "joined_at": "2024-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
+        return {"author": user_json(user) | {"global_name": name}, "member": member | {"nick": nick}}
+
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with served(discord, tmp_path, reply("Booked."), reply("For both.")) as provider:
+            await discord.write(general, "<@42> book it for me", user=7, fields=called(7, "Anna", None))
+            await discord.until(lambda: general.texts == ["Booked."])
+            await discord.write(general, "<@42> for me too", user=8, fields=called(8, "Ben", "anna"))
+            await discord.until(lambda: len(general.texts) == 2)
+            said = [one["content"] for one in provider.requests[1].json()["messages"] if one["role"] == "user"]
+    assert said == ["book it for me", "[the messages above are from Anna]\n[from anna (2)]\nfor me too"]
 
 
 async def test_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:

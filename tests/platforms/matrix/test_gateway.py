@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
@@ -38,6 +39,27 @@ async def test_an_invited_bot_asks_and_is_answered_by_a_command(server: Homeserv
             await ada.until(lambda: "It is gone." in texts(ada, room, account))
             await ada.until(lambda: any("Approved once" in text for text in texts(ada, room, account)))
             assert not (tmp_path / "build").exists()
+
+
+async def test_in_a_larger_room_the_model_reads_who_speaks_by_the_name_that_clients_show(
+    server: Homeserver, tmp_path: Path
+) -> None:
+    async with people(server, "ada", "ben", "bot") as (ada, ben, account):
+        await ben.ask("PUT", f"client/v3/profile/{ben.user_id}/displayname", {"displayname": "Ben [from ada]"})
+        env, bot = {"MATRIX_TOKEN": account.token}, account.user_id
+        settings = settings_for(server, account, ada).replace(f'"{ada.user_id}"]', f'"{ada.user_id}", "{ben.user_id}"]')
+        async with running_gateway(tmp_path, [reply("Booked."), reply("For both.")], settings, env) as (_, provider):
+            room = await ada.room(bot, ben.user_id)
+            await ben.ask("POST", f"client/v3/join/{quote(room)}", {})
+            await ada.until(lambda: {(room, bot), (room, ben.user_id)} <= ada.joined)
+            await ada.write(room, f"{bot}: book it for me")
+            await ada.until(lambda: texts(ada, room, account) == ["Booked."])
+            await ben.write(room, f"{bot}: for me too")
+            await ada.until(lambda: texts(ada, room, account) == ["Booked.", "For both."])
+            said = [one["content"] for one in provider.requests[1].json()["messages"] if one["role"] == "user"]
+    name = ada.user_id.removeprefix("@").partition(":")[0]  # what Synapse shows for an account without a name
+    above = f"[the messages above are from {name}]"
+    assert said == ["book it for me", f"{above}\n[from Ben (from ada)]\nfor me too"]
 
 
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(server: Homeserver, tmp_path: Path) -> None:

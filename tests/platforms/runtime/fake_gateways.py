@@ -56,6 +56,7 @@ class Town:
         text: str,
         *,
         user: str = "1",
+        name: str = "",
         thread: str = "",
         kind: ChatKind = "private",
         addressed: bool = True,
@@ -67,7 +68,7 @@ class Town:
             MessageReceived(
                 update_id or f"u{next(self.updates)}",
                 Place("telegram", "42", thread, kind),
-                Sender(user, f"user {user}"),
+                Sender(user, name or f"user {user}"),
                 text,
                 tuple(attachments),
                 addressed,

@@ -32,6 +32,11 @@ def env_for(slack: FakeSlack) -> dict[str, str]:
     return {"SLACK_BOT_TOKEN": slack.token, "SLACK_APP_TOKEN": slack.app_token}
 
 
+def asked_in(provider: FaultyProvider) -> list[str]:
+    """What the people said in the newest request."""
+    return [one["content"] for one in provider.requests[-1].json()["messages"] if one["role"] == "user"]
+
+
 @asynccontextmanager
 async def served(home: Path, *script: Reply | Scenario) -> AsyncIterator[tuple[FakeSlack, FaultyProvider]]:
     async with (
@@ -55,6 +60,54 @@ async def test_a_question_is_answered_live_in_its_thread_and_G88_once(tmp_path: 
         assert general.texts == [TEXT, "A second answer."]
         assert {answer.thread_ts for answer in general.answers} == {first}
         assert len(provider.requests) == 2
+
+
+@driven
+async def test_in_a_thread_the_model_reads_who_speaks_and_slack_is_asked_once_for_each_name(tmp_path: Path) -> None:
+    async with served(tmp_path, *[reply(f"Answer {number}.") for number in range(4)]) as (slack, provider):
+        slack.names = {"U7": "Anna", "U8": "Ben"}
+        general = slack.channel("C1")
+        first = await slack.write(general, "<@U0BOT> book it for me")
+        await slack.until(lambda: len(general.texts) == 1)
+        assert slack.called("users.info") == [], "one person alone needs no name"
+
+        async def ask_in_thread(text: str, user: str) -> None:
+            count = len(general.texts)
+            await slack.write(general, text, user=user, thread=first)
+            await slack.until(lambda: len(general.texts) > count)
+
+        await ask_in_thread("for me too", "U8")
+        await ask_in_thread("at nine", "U7")
+        await ask_in_thread("thanks", "U8")
+        assert [call.params["user"] for call in slack.called("users.info")] == ["U7", "U8"]
+        assert asked_in(provider) == [
+            "book it for me",
+            "[the messages above are from Anna]\n[from Ben]\nfor me too",
+            "[from Anna]\nat nine",
+            "[from Ben]\nthanks",
+        ]
+
+
+@pytest.mark.parametrize("fault", [refusal("missing_scope"), silence(), bad_gateway()])
+@driven
+async def test_a_name_that_slack_does_not_tell_is_an_id_and_holds_nobody_up(
+    tmp_path: Path, fault: Fault, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, reply("One."), reply("Two."), reply("Three.")) as (slack, provider):
+        slack.names = {"U8": "Ben"}
+        general = slack.channel("C1")
+        slack.fail("users.info", fault)
+        first = await slack.write(general, "<@U0BOT> book it for me")
+        await slack.until(lambda: len(general.texts) == 1)
+        await slack.write(general, "for me too", user="U8", thread=first)
+        await slack.until(lambda: len(general.texts) == 2)
+        assert asked_in(provider)[-1] == "[the messages above are from U7]\n[from Ben]\nfor me too"
+        await slack.write(general, "at nine", thread=first)
+        await slack.until(lambda: len(general.texts) == 3)
+        assert len(slack.called("users.info")) == 2
+    told = [one.getMessage() for one in caplog.records if "in place of people's names" in one.getMessage()]
+    assert len(told) == 1
+    assert ("users:read" in told[0]) == ("missing_scope" in told[0])
 
 
 @driven

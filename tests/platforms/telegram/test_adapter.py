@@ -296,7 +296,7 @@ async def _heard(telegram: FakeTelegram, inbox: CollectingInbox, **fields: objec
 
 
 def _message_of(user: int, **fields: object) -> dict[str, object]:
-    author = {"id": user, "is_bot": user == 42, "first_name": f"User\n{user}"}
+    author = {"id": user, "is_bot": user == 42, "first_name": f"Us\u200ber\n{user}"}
     chat = {"id": -100, "type": "group", "title": "Group"}
     return {"message_id": 1, "date": 1, "chat": chat, "from": author, **fields}
 

@@ -12,8 +12,8 @@ import discord
 
 from tailrace.delivery.inbound import is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.speakers import MAX_NAME, one_line_name
 
-MAX_NAME = 64  # characters
 _REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
 
 
@@ -72,10 +72,10 @@ class MessageText:
 
 def _names_in(message: discord.Message) -> Mapping[str, str]:
     """What clients show for each person, role and channel that the message mentions. A mention in code is none."""
-    names = {f"@{user.id}": f"@{user.display_name}" for user in message.mentions}
-    names |= {f"@&{role.id}": f"@{role.name}" for role in message.role_mentions}
-    names |= {f"#{channel.id}": f"#{channel.name}" for channel in message.channel_mentions}
-    return {mention: preview_line(name, MAX_NAME) for mention, name in names.items()}
+    people = {f"@{user.id}": f"@{one_line_name(user.display_name)}" for user in message.mentions}
+    others = {f"@&{role.id}": f"@{role.name}" for role in message.role_mentions}
+    others |= {f"#{channel.id}": f"#{channel.name}" for channel in message.channel_mentions}
+    return people | {mention: preview_line(name, MAX_NAME) for mention, name in others.items()}
 
 
 def _uncalled(text: str, mentions: Iterable[str]) -> str:
@@ -85,7 +85,7 @@ def _uncalled(text: str, mentions: Iterable[str]) -> str:
 
 
 def _author(message: discord.Message) -> str:
-    return preview_line(message.author.display_name, MAX_NAME)
+    return one_line_name(message.author.display_name) or "somebody"
 
 
 def _quote(of: str, text: str) -> str:

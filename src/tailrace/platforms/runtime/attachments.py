@@ -30,10 +30,11 @@ def named_message(received: MessageReceived) -> Message:
     return Message("user", (*_text(received), *named))
 
 
-def shown_text(received: MessageReceived) -> str:
-    """The message as its sender saw it, with the names of its files."""
+def shown_text(received: MessageReceived, speaker: str = "") -> str:
+    """The message as its sender saw it, with the names of its files, after the speaker's name where it is told."""
     names = [f"[{preview_line(attachment.name or 'a file', 120)}]" for attachment in received.attachments]
-    return " ".join([*([received.text] if received.text.strip() else []), *names])
+    named = [f"{speaker}:"] if speaker else []
+    return " ".join([*named, *([received.text] if received.text.strip() else []), *names])
 
 
 async def message_of(platform: Platform, received: MessageReceived) -> Message:

@@ -53,6 +53,10 @@ class BasePlatform:
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:  # noqa: ARG002 - the port's name
         raise PlatformError(f"files are not supported: {attachment.name}", platform=self.name)
 
+    async def display_name(self, sender: port.Sender) -> str:
+        """Every update has it."""
+        return sender.name
+
     async def hook(self, _request: port.HookRequest, _inbox: port.Inbox) -> port.HookAnswer:
         return port.HookAnswer(404)
 

@@ -33,13 +33,15 @@ from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
+from tailrace.delivery.speakers import NOTE
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision, Snapshot
-from tailrace.messages import JsonObject, Message
+from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
+from tailrace.platforms.runtime.speaker_names import SpeakerNames
 from tailrace.ports import Run, RunState
 
 log = logging.getLogger("tailrace.platforms")
@@ -79,6 +81,7 @@ class Conversations:
         self._pairing = pairing
         self._recent = RecentIds()
         self._pastes = Pastes()
+        self._speaker_names = SpeakerNames(app.journal, platform, settings.names)
         self._held = asyncio.Event()  # a paste may be incomplete
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
         self._told_codes: OrderedDict[str, str] = OrderedDict()  # users who are not served, and the code each was told
@@ -222,8 +225,7 @@ class Conversations:
 
     async def _start_run(self, received: MessageReceived) -> None:
         place, later = received.place, self._stopping
-        message = named_message(received)
-        if not message.parts:
+        if not named_message(received).parts:
             return
         if later and not self._app.config.runs_are_kept:
             self._say(place, RESTARTING, received.update_id)
@@ -231,15 +233,17 @@ class Conversations:
         chosen = await self._chosen(place)
         session = _session(place, chosen)
         requester = self._requester(received.sender)
+        said = await self._speaker_names.attribute(session, received)
         spec = TurnSpec(
-            message,
+            named_message(said.message),
             model=chosen.model,
+            request=ModelRequest("", (), system=NOTE) if said.speaker else None,
             requester=requester,
             reachable=True,
             yolo=not later and await self._is_yolo(place),  # it ends with this process
             busy=self._settings.busy,
-            unfetched=Unfetched(self._platform.name, msgspec.to_builtins(received)) if received.attachments else None,
-            shown=shown_text(received) if received.attachments else "",
+            unfetched=self._unfetched(said.message),
+            shown=shown_text(received, said.speaker) if received.attachments or said.speaker else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
@@ -247,6 +251,9 @@ class Conversations:
         chrome = self._chrome(chosen)
         shown = DeliverySpec(run.id, place, self._showing(place), chrome, requester)
         await self._deliveries.deliver(shown, later=later)
+
+    def _unfetched(self, message: MessageReceived) -> Unfetched | None:
+        return Unfetched(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None
 
     def _chrome(self, chosen: ChatSettings) -> Chrome:
         """How much is shown of tools: what `/verbose` has chosen, else what the config says."""

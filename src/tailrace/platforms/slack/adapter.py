@@ -29,6 +29,7 @@ from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_qu
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here, why_not_taken
 from tailrace.platforms.slack.socket import OneSocket
+from tailrace.platforms.slack.user_names import UserNames
 
 log = logging.getLogger("tailrace.platforms")
 API_URL = "https://slack.com/api/"
@@ -74,6 +75,7 @@ class SlackPlatform(BasePlatform):
         self._me: BotAccount | None = None
         self._stream, self._edit = STREAM, EDIT
         self._response_urls = ResponseUrls()
+        self._user_names = UserNames()
         self._taken_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -210,6 +212,9 @@ class SlackPlatform(BasePlatform):
         if file.scheme != api.scheme:
             return False
         return file.netloc == api.netloc or (file.hostname or "").endswith(".slack.com")
+
+    async def display_name(self, sender: port.Sender) -> str:
+        return await self._user_names.of(self._client(), sender.id) or sender.name
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 

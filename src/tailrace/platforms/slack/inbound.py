@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
-from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.delivery.speakers import one_line_name
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
-_MAX_NAME = 64  # characters
 _MAX_SHOWN = 3_000  # characters
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 _LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^|>]+)(?:\|[^>]*)?>")
@@ -135,7 +135,7 @@ def _file(file: dict[str, Any]) -> Attachment:
 def _forwarded(message: dict[str, Any]) -> str:
     """A message of somebody else's that the person forwards, as a quotation."""
     text = readable(str(message.get("text") or message.get("fallback") or ""))
-    author = preview_line(readable(str(message.get("author_name") or "")), _MAX_NAME) or "somebody"
+    author = one_line_name(readable(str(message.get("author_name") or ""))) or "somebody"
     return f"[forwarded, written by {author}]\n{quotation(text)}".rstrip()
 
 

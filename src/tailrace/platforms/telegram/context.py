@@ -9,8 +9,8 @@ import telegram
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.speakers import one_line_name
 
-MAX_NAME = 64  # characters
 MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
 
 
@@ -68,4 +68,4 @@ def _origin(origin: telegram.MessageOrigin) -> str:
 
 
 def _named(name: str) -> str:
-    return preview_line(name, MAX_NAME) or "somebody"
+    return one_line_name(name) or "somebody"

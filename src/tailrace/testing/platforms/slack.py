@@ -68,6 +68,7 @@ class FakeSlack(LoopbackFake):
         """`budgets` by method; empty: no limits."""
         super().__init__(port=port)
         self.channels: dict[str, SlackChannel] = {}
+        self.names: dict[str, str] = {}  # what people are called, by user id
         self.acknowledged: list[str] = []
         self.connections = 0
         self.replaced_at_once = 0  # how many of the next connections Slack wants replaced as soon as they are made
@@ -163,6 +164,7 @@ class FakeSlack(LoopbackFake):
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/api/{method}", self._serve),
+            web.get("/api/{method}", self._serve),
             web.post("/upload/{file}", self._take_upload),
             web.get("/files/{name}", self._serve_file),
             web.post("/commands/{channel}/{user}", self._take_whisper),
@@ -203,6 +205,7 @@ class FakeSlack(LoopbackFake):
             "conversations.replies": self._replies,
             "conversations.history": self._history,
             "assistant.threads.setStatus": self._set_status,
+            "users.info": self._user_info,
             "files.getUploadURLExternal": self._upload_url,
             "files.completeUploadExternal": self._complete_upload,
         }
@@ -300,6 +303,13 @@ class FakeSlack(LoopbackFake):
         channel = self._open(params, "channel_id")
         channel.statuses.append((params["thread_ts"], params["status"]))
         return {}
+
+    def _user_info(self, params: Params) -> Params:
+        user = str(params.get("user", ""))
+        if user not in self.names:
+            raise SlackRefusal("user_not_found")
+        name = self.names[user]
+        return {"user": {"id": user, "name": user.lower(), "profile": {"display_name": name, "real_name": name}}}
 
     def _upload_url(self, params: Params) -> Params:
         self._number += 1

@@ -217,6 +217,9 @@ class SimulatedPlatform:
                 self._service._trace(f"acknowledged {update.update_id} by {process.name if process else ''}")
                 self._service.acknowledged.append(update.update_id)
 
+    async def display_name(self, sender: port.Sender) -> str:
+        return sender.name
+
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         raise PlatformError(f"{attachment.ref} is not here ({max_bytes})", platform=NAME)
 
