@@ -46,6 +46,7 @@ LONG = (
     "providers/local/test_chat.py",
     "providers/local/test_server.py",
     "server/web/test_accessibility.py",
+    "server/web/test_windows.py",
     "journal/test_viewers.py",
     "journal/test_machine.py",
     "simulation/test_command.py",

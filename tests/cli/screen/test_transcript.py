@@ -105,6 +105,15 @@ def test_streamed_or_not_a_long_answer_looks_the_same() -> None:
     assert len(streamed.settled) > 300
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_row_with_more_cells_than_its_head_is_shown_whole(size: int) -> None:
+    text = "| a | b |\n|---|---|\n| 1 | 2 | 3 |\n| 4 | `x | y` | z |\n| 5 | 6 |\n"
+    chunks = [MessageChunk(text[at : at + size]) for at in range(0, len(text), size)]
+    drawn = Drawn().see(*chunks, MessageStop(final=True))
+    rows = [line.split() for line in drawn.settled if line.strip("● ─")]
+    assert rows[-3:] == [["1", "2", "|", "3"], ["4", "x", "|", "y", "|", "z"], ["5", "6"]], drawn.settled
+
+
 def test_streaming_off_shows_nothing_until_the_message_is_whole() -> None:
     drawn = Drawn(streamed=False).see(MessageChunk("One.\n\nTwo.\n\n"), MessageChunk("Three."))
     assert (drawn.settled, drawn.moving) == ([], [])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import (
     Blank,
+    Code,
     CodeBlock,
     Heading,
     Item,
@@ -21,6 +22,7 @@ from tailrace.delivery.text.markdown import (
     Link,
     Paragraph,
     Quote,
+    Styled,
     Table,
     blocks,
 )
@@ -86,7 +88,20 @@ def test_a_table_ends_where_its_rows_do() -> None:
     assert (before, after) == (Paragraph(["before"]), Paragraph(["after"]))
     assert isinstance(table, Table)
     assert [len(row) for row in table.rows] == [2, 2]
-    assert blocks("|a|\n|-|\n|1|2|")[1] == Paragraph(["|1|2|"])
+
+
+def test_a_row_has_what_is_beyond_the_columns_in_its_last_cell() -> None:
+    [table] = blocks("| a | b |\n|---|---|\n| 1 | 2 | **3** |\n| 4 |\n| 5 | `x | y` | \\| | |\n| 6 | 7 ||\n|8|9|")
+    assert isinstance(table, Table)
+    bold, code = Styled("bold", ["3"]), Code("x | y")
+    assert table.rows == [
+        [["a"], ["b"]],
+        [["1"], ["2 | ", bold]],
+        [["4"], []],
+        [["5"], [code, " | |"]],
+        [["6"], ["7"]],
+        [["8"], ["9"]],
+    ]
 
 
 def test_emphasis_may_end_at_punctuation_where_words_have_no_spaces() -> None:

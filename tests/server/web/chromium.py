@@ -142,9 +142,10 @@ class Browser:
             elif (tab := self._tabs.get(said.get("sessionId", ""))) is not None:
                 tab.hear(said["method"], said["params"])
 
-    async def tab(self, url: str, *, script: str = "") -> Tab:
-        """A new tab that has loaded this page. `script` runs in every page of it, before the page's own."""
-        target = await self.call("Target.createTarget", url="about:blank")
+    async def tab(self, url: str, *, script: str = "", window: bool = False) -> Tab:
+        """A new tab that has loaded this page. `script` runs in every page of it, before the page's own. `window`: in a
+        window of its own, which is in view beside the others."""
+        target = await self.call("Target.createTarget", url="about:blank", newWindow=window)
         self._targets.append(target["targetId"])
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"])

@@ -101,6 +101,21 @@ async def test_what_is_written_before_the_scripts_are_there_is_kept(devtools: st
         assert await tab.value(BOX) == "Tell me", "and it is the draft"
 
 
+async def test_what_is_sent_before_the_server_has_said_who_it_is_is_asked(devtools: str, tmp_path: Path) -> None:
+    late = """
+const fetched = window.fetch;
+const met = new Promise((resolve) => { window.meet = resolve; });
+window.fetch = async (path, options) => { if (path === "/about") await met; return fetched(path, options); };
+"""
+    async with page(devtools, tmp_path, reply("Etna.")) as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=late)
+        await tab.send("Name a volcano.")
+        await tab.value("meet()")
+        assert await answer(tab) == "Etna."
+        assert await tab.value("document.querySelectorAll('article').length") == 1
+    assert tab.complaints == []
+
+
 async def test_a_question_below_a_long_answer_is_followed(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply(LINES), reply("Two."), reply(LINES), reply("Four.")) as (_, _, tab):
         await tab.size(390, 844)

@@ -139,6 +139,8 @@ Rivers:
 |:------|-------:|:----:|
 | Rhine | 1,233 | a \\| b |
 | Danube | 2,850 |
+| Po | 652 | `a | b` | **c** | |
+| Don | 1,870 | d ||
 
 - [ ] to do
 - [x] done, with
@@ -230,7 +232,8 @@ LOOKS = {
     "tasks": "- [ ] one\n- [x] two",
     "sides": "| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |",
     "other head": "| a | b |\n|---|\n| 1 | 2 |",
-    "other row": "| a | b |\n|---|---|\n| 1 | 2 | 3 |\n| 4 |",
+    "other row": "| a | b |\n|---|---|\n| 1 | 2 | **3** |\n| 4 |\n| 5 | `x | y` | \\| | |\n| 6 | 7 ||",
+    "after a table": "| a | b |\n|---|---|\n| 1 | 2 |\nafter",
     "link": "[a `b` **c**](https://example.org) <https://example.org/x> one  \ntwo<br>three",
 }
 
@@ -259,7 +262,10 @@ console.log(JSON.stringify(Object.fromEntries(Object.entries(looks).map(([name, 
     assert [cell[1].get("class") for cell in body[2][2:]] == [None, "right", "center"]
     assert looks["sides"][0][1]["role"] == "group"
     assert [block[0] for block in looks["other head"]] == ["P"], "a divider has the cells of its head"
-    assert [len(row[2:]) for row in looks["other row"][0][2][3][2:]] == [2, 1], "a cell without a column is left out"
+    rows = [[cell[2:] for cell in row[2:]] for row in looks["other row"][0][2][3][2:]]
+    bold, code = ["STRONG", {}, "3"], ["CODE", {}, "x | y"]
+    assert rows == [[["1"], ["2 | ", bold]], [["4"]], [["5"], [code, " | |"]], [["6"], ["7"]]], "nothing is left out"
+    assert looks["after a table"][1] == ["P", {}, "after"]
     (paragraph,) = looks["link"]
     assert [part[0] for part in paragraph[2:] if isinstance(part, list)] == ["A", "A", "BR", "BR"]
     assert [part[0] for part in paragraph[2][2:] if isinstance(part, list)] == ["CODE", "STRONG"]

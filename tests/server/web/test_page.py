@@ -27,7 +27,7 @@ async def test_every_file_that_the_page_names_is_served(tmp_path: Path) -> None:
             assert "innerHTML" not in source, path
             named = re.findall(r'(?:src|href)="(/web/[^"]+)"', source) if path == "/" else []
             if path.endswith(".js"):
-                modules = re.findall(r'(?:from |import\()"(\.[^"]+)"', source)
+                modules = re.findall(r'(?:from |import\(|new SharedWorker\()"([./][^"]+)"', source)
                 named = [normpath(join(dirname(path), module)) for module in modules]
             due += set(named) - seen
             seen.update(named)

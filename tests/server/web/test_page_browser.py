@@ -68,6 +68,9 @@ async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: st
         await tab.value(f"for (let number = 0; number < 6; number++) {hold}; undefined")  # as many as a browser has
         await tab.send("Anybody there?")
         await tab.until(f"{doing}('Sending')")
+        await tab.until(
+            f"{doing}('Still sending: the server is slow, or other windows of this browser have taken all')"
+        )
         assert (await server.json("GET", "/runs"))[1]["data"] == [], "nobody thinks about it yet"
         await tab.value("held.abort()")
         await server.provider.request()

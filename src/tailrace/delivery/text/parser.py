@@ -1,8 +1,8 @@
 """The one Markdown parser, for chats and the terminal: markdown-it with what models and chats need on top.
 
 CommonMark with tables and strikethrough. Emphasis may also begin and end at punctuation. A code block is found at any
-indentation and ends only at its closing line, as `balance` and `split` see it. A line without "|" ends a table. HTML
-is text.
+indentation and ends only at its closing line, as `balance` and `split` see it. A line without "|" ends a table; what a
+row has beyond the columns stands in its last cell. HTML is text.
 
 Pure. Linear: nesting and columns are bounded, and what lies beyond the bounds is text. Never raises: there is no wrong
 Markdown.
@@ -11,6 +11,7 @@ Markdown.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from markdown_it import MarkdownIt
@@ -117,14 +118,28 @@ def _read_deep_block(state: StateBlock, start: int, end: int, silent: bool) -> b
 
 
 def _read_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A line without "|" ends a table. So does a row with more cells than the head: markdown-it leaves them out."""
+    """A line without "|" ends a table. A row with more cells than the head has the rest of them in its last one:
+    markdown-it would leave them out."""
     if start + 1 >= end or _line(state, start + 1).count("|") > MAX_COLUMNS or not table(state, start, end, True):
         return False
     last = start + 2
-    most = _cells(_line(state, start))
-    while not silent and last < end and "|" in (row := _line(state, last)) and _cells(row) <= most:
+    while not silent and last < end and "|" in _line(state, last):
         last += 1
-    return silent or table(state, start, last, False)
+    before = len(state.tokens)
+    if not silent and table(state, start, last, False):
+        _keep_rest(state, state.tokens[before:], len(_cells(_line(state, start))))
+    return True
+
+
+def _keep_rest(state: StateBlock, tokens: Sequence[Token], columns: int) -> None:
+    for cell, row_end in zip(tokens, tokens[2:], strict=False):
+        if row_end.type != "tr_close" or cell.map is None:
+            continue
+        written = _cells(_line(state, cell.map[0]))
+        while len(written) > columns and not written[-1].strip():
+            written.pop()
+        if len(written) > columns:
+            cell.content = "|".join(written[columns - 1 :]).replace("\\|", "|").strip()
 
 
 def _read_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -143,8 +158,11 @@ def _read_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
-def _cells(line: str) -> int:
-    return len(_CELL_END.split(line.strip().removeprefix("|").removesuffix("|")))
+def _cells(line: str) -> list[str]:
+    """As they were written, without the bars at both ends of the line."""
+    cells = _CELL_END.split(line.strip())
+    first, last = int(not cells[0]), len(cells) - int(not cells[-1])
+    return cells[first:last]
 
 
 def _line(state: StateBlock, line: int) -> str:

@@ -18,6 +18,8 @@ let about = null; // what the server says of itself
 let models = null; // the choice of a model
 let conversation = null;
 let lostAt = 0; // when a request did not reach the server, where the status line says so
+let tellReady;
+const ready = new Promise((resolve) => (tellReady = resolve)); // there is a conversation: Send may be pressed before
 let missing = null; // the conversation that is shown as deleted: it may be begun again elsewhere
 
 const say = (words) => {
@@ -79,6 +81,7 @@ function show(session) {
     changed: () => opened === conversation && changed(),
   });
   conversation = opened;
+  tellReady();
   scroll.toEnd();
   changed();
 }
@@ -116,6 +119,7 @@ async function closeDeleted(sessions) {
 }
 
 async function send(text, parts) {
+  await ready;
   const began = !conversation.session;
   if (began) {
     conversation.session = newId();

@@ -171,7 +171,8 @@ function goesOn(open, kind, line) {
     if (kind === "list") return [null, open.numbered].includes(isNumbered(line));
     return /^\s/.test(line) || (kind === "text" && !open.blank);
   }
-  if (open.kind === "quote" || open.kind === "table") return kind === open.kind || kind === "text";
+  if (open.kind === "table") return kind === "text" && line.includes("|");
+  if (open.kind === "quote") return kind === "quote" || kind === "text";
   return kind === open.kind && kind === "text" && open.source.length + line.length < MAX_TEXT;
 }
 
@@ -182,7 +183,7 @@ function isNumbered(line) {
 }
 
 function isDivider(line) {
-  return line.includes("|") && rowOf(line).every((cell) => DIVIDER_CELL.test(cell));
+  return line.includes("|") && rowOf(line).every((cell) => DIVIDER_CELL.test(cell.trim()));
 }
 
 function withoutBlankEnd(block) {
@@ -334,10 +335,10 @@ function isHead(line, divider) {
 
 const LONG_CELL = 24; // characters; a sentence beside other columns is not squeezed to one word in a line
 
-/** A box of its own, in which a wide table scrolls. Rows have the cells that were written, up to those of the head. */
+/** A box of its own, in which a wide table scrolls. What a row has beyond the columns stands in its last cell. */
 function showTable(box, block) {
   const [head, divider, ...rows] = block.split("\n");
-  const sides = rowOf(divider).map(sideOf);
+  const sides = rowOf(divider).map((cell) => sideOf(cell.trim()));
   if (box.head !== head || box.divider !== divider) {
     Object.assign(box, { head, divider, rows: [], body: make("tbody") });
     fill(box, [element("table", [element("thead", [rowNode("th", head, sides)]), box.body])]);
@@ -356,11 +357,20 @@ function showTable(box, block) {
 function rowNode(tag, line, sides) {
   return element(
     "tr",
-    rowOf(line).slice(0, sides.length).map((cell, at) => {
+    inColumns(rowOf(line), sides.length).map((cell, at) => {
       const long = cell.length > LONG_CELL && "long";
       return element(tag, inline(cell.replaceAll("\\|", "|")), [sides[at], long].filter(Boolean).join(" "));
     }),
   );
+}
+
+/** The cells for so many columns, and no more; a row that is being written may have fewer. */
+function inColumns(cells, columns) {
+  const last = columns - 1;
+  let end = cells.length;
+  while (end > columns && !cells[end - 1].trim()) end--;
+  const kept = end > last ? [...cells.slice(0, last), cells.slice(last, end).join("|")] : cells;
+  return kept.map((cell) => cell.trim());
 }
 
 function rowOf(line) {
@@ -368,7 +378,7 @@ function rowOf(line) {
   const cells = text.split(/(?<!\\)\|/);
   if (cells.length > 1 && !cells[0]) cells.shift();
   if (cells.length > 1 && !cells.at(-1)) cells.pop();
-  return cells.map((cell) => cell.trim());
+  return cells;
 }
 
 function sideOf(cell) {

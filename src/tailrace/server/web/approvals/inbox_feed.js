@@ -1,6 +1,7 @@
 // The list of everything that waits, kept up to date by the server.
 
 import { ask } from "../net/api.js";
+import { inTurn } from "../net/in_turn.js";
 import { events } from "../net/sse.js";
 import { learn } from "./server_clock.js";
 
@@ -8,8 +9,8 @@ const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
 /**
  * Calls `hear(questions)` with the list now and whenever it changes. A hidden tab is told only where `wanted()` says so:
- * a browser has few connections to one server. For the same reason one tab alone holds the stream, where the browser has
- * locks, and tells the others to look again.
+ * a browser has few connections to one server. For the same reason one tab alone holds the stream, and tells the others
+ * to look again.
  */
 export class InboxFeed {
   constructor(hear, wanted) {
@@ -36,10 +37,8 @@ export class InboxFeed {
   async follow() {
     const connection = new AbortController();
     this.connection = connection;
-    if (navigator.locks) {
-      this.look(); // until it is this tab's turn to hold the stream
-      await navigator.locks.request("tailrace.inbox", { signal: connection.signal }, () => this.read(connection)).catch(() => {});
-    } else await this.read(connection);
+    this.look(); // until it is this tab's turn to hold the stream
+    await inTurn("inbox", connection.signal, (signal) => this.read(signal));
     if (this.connection === connection) this.connection = null;
     this.check();
   }
@@ -55,10 +54,10 @@ export class InboxFeed {
     this.hear(list.data);
   }
 
-  async read(connection) {
-    for (let failures = 0; !connection.signal.aborted && !this.refused; failures++) {
+  async read(signal) {
+    for (let failures = 0; !signal.aborted && !this.refused; failures++) {
       try {
-        const response = await ask("/approvals/stream", { signal: connection.signal });
+        const response = await ask("/approvals/stream", { signal });
         for await (const event of events(response.body)) {
           if (event.event !== "approvals") break; // the server stops; another will go on
           failures = 0;
@@ -68,7 +67,7 @@ export class InboxFeed {
       } catch (error) {
         this.refused = Boolean(error.status && error.status < 500);
       }
-      if (!connection.signal.aborted && !this.refused) await pause(RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
+      if (!signal.aborted && !this.refused) await pause(RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
     }
   }
 }

@@ -5,14 +5,16 @@ import { offerActions } from "../answer/actions.js";
 import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
-import { hasPlace, placeInTurn } from "../net/background.js";
 import { follow } from "../net/follow.js";
+import { inTurn } from "../net/in_turn.js";
 import { filesOf, titleOf } from "./attachments.js";
 
 const SHOWN_RUNS = 30;
 const HIDDEN_MS = 250;
 const LINKED_RUNS = 50; // forks are looked for among the latest
-const REST_MS = 60_000; // a browser has six connections to a server: a tab that nobody looks at gives its own back
+const REST_MS = 60_000; // a tab that nobody looks at, and in which nothing runs, is not told for longer
+const NOT_TAKEN_MS = 3000;
+const NOT_TAKEN = "Still sending: the server is slow, or other windows of this browser have taken all connections to it,";
 const RUNNING = new Set(["running", "pending"]);
 
 export class Conversation {
@@ -29,7 +31,7 @@ export class Conversation {
     this.asking = 0; // messages that the server has not taken yet
     this.closing = new AbortController();
     this.streaming = ended(); // ends the stream alone
-    this.background = ended(); // ends with the time in the background
+    this.caughtUp = null; // a fork is read from its beginning before what is new
     this.touched = new Set(); // views that have changed since they were drawn
     this.drawing = false;
   }
@@ -45,7 +47,7 @@ export class Conversation {
     if (!found || this.closed) return Boolean(found);
     this.title = titleOf(found.title);
     this.earlier = found.page?.more ? found.page.next : null;
-    for (const state of found.data) this.restore(state);
+    this.caughtUp = Promise.all(found.data.map((state) => this.restore(state)));
     const live = found.data.find((state) => RUNNING.has(state.status)) ?? found.data.at(-1);
     if (live) this.cursor = `${live.id}:${live.seq}`;
     this.drawNow();
@@ -76,7 +78,6 @@ export class Conversation {
   close() {
     clearTimeout(this.rest);
     this.closing.abort();
-    this.background.abort();
     this.log.replaceChildren();
   }
 
@@ -105,26 +106,27 @@ export class Conversation {
     if (!this.streaming.signal.aborted || this.closed) return;
     const streaming = new AbortController();
     this.streaming = streaming;
-    const { signal } = streaming;
     const after = () => (this.cursor ? `&after=${encodeURIComponent(this.cursor)}` : "");
-    await follow({
-      place: () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}],
-      hear: (event) => this.hear(event),
-      wanted: () => !this.closed && !signal.aborted,
-      say: (words) => this.closed || this.say(words),
-      signal: AbortSignal.any([this.closing.signal, signal]),
-    });
+    const wanted = AbortSignal.any([this.closing.signal, streaming.signal]);
+    const place = () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}];
+    await this.caughtUp;
+    await inTurn("stream", wanted, (signal) =>
+      follow({
+        place,
+        hear: (event) => this.hear(event),
+        wanted: () => !wanted.aborted,
+        say: (words) => this.closed || this.say(words),
+        signal,
+      }),
+    );
     streaming.abort();
   }
 
   /** Whether somebody looks. A tab in the background goes on while something runs, and then for a while. */
   looked(visible) {
     clearTimeout(this.rest);
-    this.background.abort();
     if (!visible) {
-      this.background = new AbortController();
       this.restLater();
-      if (!this.streaming.signal.aborted) this.shareConnections(this.background.signal);
       return;
     }
     if (this.drawing) this.drawNow(); // the frame that it waits for does not come in the background
@@ -132,18 +134,7 @@ export class Conversation {
   }
 
   restLater() {
-    this.rest = setTimeout(() => {
-      if (this.current) return this.restLater();
-      this.streaming.abort();
-      return this.background.abort();
-    }, REST_MS);
-  }
-
-  /** The stream goes on where there is a place in the background; else it waits for one. */
-  async shareConnections(signal) {
-    if ((await hasPlace(signal)) || signal.aborted) return;
-    this.streaming.abort();
-    if (await placeInTurn(signal)) this.follow();
+    this.rest = setTimeout(() => (this.current ? this.restLater() : this.streaming.abort()), REST_MS);
   }
 
   async hear({ event, data, id }) {
@@ -181,8 +172,9 @@ export class Conversation {
     this.draw(run.view);
   }
 
-  /** A fork, from its first event on: there it says what it has from the conversation that it came from. */
-  async watchAlone(id, run) {
+  /** A fork, from its first event on: there it says what it has from the conversation that it came from. Resolves when it
+   *  is as far as `seq`; the session's stream tells the rest, so that a window needs one connection. */
+  async catchUp(id, run, seq) {
     run.alone = true;
     await follow({
       place: () => {
@@ -193,10 +185,11 @@ export class Conversation {
         if (event === "missed") run.view.seq = 0; // it has ended and we missed how: begin anew
         else this.applyTo(run, JSON.parse(data));
       },
-      wanted: () => !run.view.ended && !this.closed,
+      wanted: () => !run.view.ended && (run.view.seq ?? 0) < seq && !this.closed,
       say: (words) => this.closed || this.say(words),
       signal: this.closing.signal,
     });
+    run.alone = false;
   }
 
   // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,16 +216,15 @@ export class Conversation {
     return run;
   }
 
-  restore(state, place) {
+  /** Resolves once it is as it was told. */
+  async restore(state, place) {
     const run = this.begin(state.input, state.id, { ...place, images: state.images });
-    if (state.forked_from) {
-      this.watchAlone(state.id, run);
-      return;
-    }
+    if (state.forked_from) return this.catchUp(state.id, run, state.seq);
     run.view.restore(state);
     run.view.seq = state.seq;
     run.waiting = openApprovals(state);
     this.touched.add(run.view);
+    return undefined;
   }
 
   /** At most once per frame, whatever arrives in between. A tab in the background has no frames. */
@@ -293,7 +285,8 @@ export class Conversation {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
-    run.view.activity.set("Sending"); // it may wait for a connection: other tabs have some of the six
+    run.view.activity.set("Sending");
+    const waiting = setTimeout(() => run.view.activity.set(NOT_TAKEN), NOT_TAKEN_MS);
     addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
@@ -302,7 +295,10 @@ export class Conversation {
     this.asking += 1;
     const posted = post("/runs", body)
       .then((response) => response.json())
-      .finally(() => (this.asking -= 1));
+      .finally(() => {
+        clearTimeout(waiting);
+        this.asking -= 1;
+      });
     this.posting = posted.then(
       ({ id }) => {
         run.view.id = id;

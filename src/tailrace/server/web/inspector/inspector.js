@@ -2,6 +2,7 @@
 
 import { startInbox } from "../approvals/inbox.js";
 import { ask, wordsOf } from "../net/api.js";
+import { inTurn } from "../net/in_turn.js";
 import { make } from "./dom.js";
 import { askForFork } from "./fork_form.js";
 import { followEvents, loadTimeline, saveExport } from "./source.js";
@@ -68,19 +69,25 @@ class Inspector {
     else clearInterval(run.growing);
   }
 
-  /** Reads the log to its end, from the last event again after the connection broke. */
-  async follow(run, index) {
+  /** Reads the log to its end, from the last event again after the connection broke or another window had its turn. */
+  follow(run, index) {
+    const open = new AbortController(); // as long as the page
+    return inTurn("stream", open.signal, (signal) => this.read(run, index, signal));
+  }
+
+  async read(run, index, signal) {
     let failures = 0;
     const ended = () => run.events.at(-1)?.type === "run_finished";
     while (!ended()) {
       try {
-        await followEvents(run.id, run.events.at(-1)?.seq ?? 0, this, (batch) => {
+        await followEvents(run.id, run.events.at(-1)?.seq ?? 0, { thinking: this.thinking, signal }, (batch) => {
           failures = 0;
           this.say("");
           for (const event of batch) run.events.push(event);
           this.grown(run, index, ended());
         });
       } catch (error) {
+        if (signal.aborted) return undefined;
         if (error.status && error.status < 500) return this.complain(error);
       }
       if (ended() || !LIVE.has(run.timeline.status)) break;

@@ -19,14 +19,17 @@ export async function followEvents(id, seq, { thinking, signal }, hear) {
     due = false;
     if (batch.length) hear(batch.splice(0));
   };
-  for await (const { event, data } of events(response.body)) {
-    if (event === "error") break; // the server stops
-    batch.push(JSON.parse(data));
-    if (due) continue;
-    due = true;
-    setTimeout(flush, 100);
+  try {
+    for await (const { event, data } of events(response.body)) {
+      if (event === "error") break; // the server stops
+      batch.push(JSON.parse(data));
+      if (due) continue;
+      due = true;
+      setTimeout(flush, 100);
+    }
+  } finally {
+    flush();
   }
-  flush();
 }
 
 /** Saves the run as a file that needs nothing else. */

@@ -3,11 +3,11 @@
 
 import { button, element, make } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
-import { post, read, ask, wordsOf } from "../net/api.js";
-import { events } from "../net/sse.js";
+import { post, read, wordsOf } from "../net/api.js";
+import { follow } from "../net/follow.js";
+import { inTurn } from "../net/in_turn.js";
 import { GraphView } from "./graph_view.js";
 
-const RETRY_MS = [250, 500, 1000, 2000, 5000];
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 
 export async function openInstance(address = new URLSearchParams(location.search)) {
@@ -22,6 +22,7 @@ class InstanceView {
   constructor(root, id) {
     this.path = `/instances/${encodeURIComponent(id)}`;
     this.seq = 0;
+    this.hasAll = false;
     this.state = "";
     this.drawing = false;
     this.status = make("p", "instance-status");
@@ -61,28 +62,23 @@ class InstanceView {
   }
 
   async follow() {
-    let failures = 0;
-    while (!ENDED.has(this.state) || !this.seq) {
-      try {
-        const headers = this.seq ? { "Last-Event-ID": String(this.seq) } : {};
-        const response = await ask(`${this.path}/stream`, { headers });
-        for await (const event of events(response.body)) {
-          if (event.event === "error") break; // the server stops; another will go on
-          failures = 0;
-          this.say("");
-          this.seq = Number(event.id) || this.seq;
-          this.apply(JSON.parse(event.data));
-        }
-        if (response.status === 204) break; // it has ended, and nothing is new
-      } catch (error) {
-        if (error.status && error.status < 500) throw error;
-      }
-      if (ENDED.has(this.state)) break;
-      this.say("Connection lost. Reconnecting…");
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
-    }
+    const place = () => [`${this.path}/stream`, this.seq ? { "Last-Event-ID": String(this.seq) } : {}];
+    const wanted = () => !this.hasAll;
+    const open = new AbortController(); // as long as the page
+    const refusal = await inTurn("stream", open.signal, (signal) =>
+      follow({ place, hear: (event) => this.hear(event), wanted, say: (words) => this.say(words), signal }),
+    );
+    if (refusal) throw refusal;
     clearInterval(this.ticking);
     await this.finish();
+  }
+
+  hear({ event, data, id }) {
+    const entry = JSON.parse(data);
+    this.hasAll = event === "missed" || entry.type === "done"; // it has ended, and nothing is new
+    if (event === "missed") return;
+    this.seq = Number(id) || this.seq;
+    this.apply(entry);
   }
 
   apply(event) {

@@ -1,0 +1,66 @@
+// A stream of this window, held while it has its turn. A browser opens six connections to one server, for all of its
+// windows together: those that would need more take turns, each going on where it was. A browser without shared workers
+// lets each window have its own.
+
+const held = new Map(); // id → {pool, granted, give}: what waits for its turn or has it
+let ids = 0;
+let port = null;
+let failed = false;
+
+/**
+ * Calls `hold(signal)` when it is this window's turn, and again in its next one where the turn has ended it; until `hold`
+ * returns by itself, or the caller's `signal` ends. Resolves to what `hold` resolves to.
+ */
+export async function inTurn(pool, signal, hold) {
+  if (!connected()) return hold(signal);
+  for (;;) {
+    const id = ++ids;
+    const turn = new AbortController();
+    try {
+      await granted(pool, id, turn, signal);
+      const result = signal.aborted ? null : await hold(AbortSignal.any([signal, turn.signal]));
+      if (signal.aborted || !turn.signal.aborted) return result;
+    } finally {
+      held.delete(id);
+      tell("leave", id, pool);
+    }
+  }
+}
+
+function granted(pool, id, turn, signal) {
+  return new Promise((resolve) => {
+    const give = () => {
+      turn.abort();
+      resolve(); // it may wait still, where the page was put away meanwhile
+    };
+    held.set(id, { pool, granted: resolve, give });
+    signal.addEventListener("abort", resolve, { once: true });
+    if (signal.aborted || !port) resolve();
+    else tell("want", id, pool);
+  });
+}
+
+/** The list that one window reads for all may be read by a hidden one as well. */
+const isBehind = (pool) => pool === "stream" && document.hidden;
+
+const tell = (what, id, pool) => port?.postMessage({ what, id, pool, hidden: isBehind(pool) });
+
+const each = (act) => [...held].forEach(([id, stream]) => act(stream, id));
+
+/** Whether there is somebody to ask. */
+function connected() {
+  if (port || failed || !globalThis.SharedWorker) return Boolean(port);
+  const worker = new SharedWorker("/web/net/turns_worker.js", { type: "module", name: "tailrace" });
+  worker.addEventListener("error", () => {
+    failed = true; // it cannot be loaded: nobody has to wait
+    port = null;
+    each((stream) => stream.granted());
+  });
+  port = worker.port;
+  port.addEventListener("message", ({ data: { said, id } }) => held.get(id)?.[said]());
+  port.start();
+  document.addEventListener("visibilitychange", () => each(({ pool }, id) => tell("show", id, pool)));
+  addEventListener("pagehide", () => each(({ pool }, id) => tell("leave", id, pool)));
+  addEventListener("pageshow", ({ persisted }) => persisted && each((stream) => stream.give())); // it asks anew
+  return true;
+}

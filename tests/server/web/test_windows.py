@@ -1,0 +1,146 @@
+"""Windows of one browser beside each other: all of them ask and are answered, though a browser has six connections to
+one server. Skipped where there is no browser."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.web import chromium
+from server.web.opened_page import RECORDER, answer, page
+from server.web.test_markdown import needs_node, node
+from server.web.test_page_browser import PACED, STALLED, WORDS
+from tailrace.testing.provider import reply
+
+needs_chromium = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+STREAMS = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/stream?')).length"
+TURNS = """
+const { Turns } = await import("../net/turns.js");
+const turns = new Turns();
+const told = [];
+for (const [now, what, id, hidden] of JSON.parse(process.argv[2])) {
+  if (what) turns[what](id, hidden);
+  const { granted, asked, next } = turns.due(now);
+  told.push([granted.join(""), asked.join(""), next]);
+}
+console.log(JSON.stringify(told));
+"""
+
+
+@needs_chromium
+async def test_seven_windows_in_view_all_ask_and_are_answered(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *[STALLED] * 6, PACED) as (server, browser, _):
+        opened = [await browser.tab(server.url + "/", script=RECORDER, window=True) for _ in range(7)]
+        for tab in opened[:6]:  # as many as a browser has connections
+            await tab.send("Count.")
+            await tab.until_shown("three")
+        last = opened[6]
+        await last.send("Count to a hundred.")
+        assert await answer(last) == WORDS, "what was said in another window's turn is told in the next"
+        seen = await last.value("seen")
+        for tab in opened[:6]:
+            await tab.press("Stop")
+            await tab.until_shown("Stopped")
+        assert [await tab.value("document.hidden") for tab in opened] == [False] * 7, "nobody was in the background"
+        assert await last.value(STREAMS) > 1, "it has given its place to others"
+    assert all(later.startswith(earlier) for earlier, later in pairwise(seen))
+    assert [tab.complaints for tab in opened] == [[]] * 7
+
+
+@needs_chromium
+async def test_hidden_tabs_take_turns_and_their_titles_say_what_has_ended(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *[STALLED] * 7) as (server, browser, tab):
+        opened, runs = [tab], []
+        for number in range(7):
+            runs.append(await server.start("Count.", session=f"s{number}"))
+            address = f"{server.url}/?session=s{number}"
+            if number:
+                opened.append(await browser.tab(address))
+            else:
+                await tab.go(address)
+            await opened[-1].until("document.title === '● Count. · Tailrace'")
+        for run in runs:
+            await server.json("POST", f"/runs/{run}/stop", {})
+        for each in opened:  # nobody has looked at the first six meanwhile
+            await each.until("document.title === 'Count. · Tailrace'")
+        assert [await each.value("document.hidden") for each in opened] == [True] * 6 + [False]
+
+
+@needs_chromium
+async def test_a_fork_that_runs_is_read_by_the_one_stream_of_its_conversation(devtools: str, tmp_path: Path) -> None:
+    of_run = "performance.getEntriesByType('resource').some(({ name }) => /[/]runs[/][^/]+[/]stream/.test(name))"
+    async with page(devtools, tmp_path, reply("The Danube."), STALLED) as (_, _, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        await tab.follow(tab.press("Regenerate"))
+        await tab.until_shown("three")
+        await tab.reload()
+        await tab.until_shown("three")
+        await tab.until(of_run)  # it is over, while the run goes on
+        await tab.press("Stop")
+        await tab.until_shown("Stopped")
+        assert (await answer(tab)).startswith("one two three")
+    assert tab.complaints == []
+
+
+async def decided(home: Path, *steps: tuple[Any, ...]) -> list[list[Any]]:
+    told: list[list[Any]] = await node(home, TURNS, json.dumps(steps))
+    return told
+
+
+@needs_node
+async def test_four_windows_keep_their_places_and_a_fifth_takes_turns_with_them(tmp_path: Path) -> None:
+    assert await decided(
+        tmp_path,
+        *((0, "want", "a", False), (10, "want", "b", False), (20, "want", "c", False), (30, "want", "d", False)),
+        (9000, "", ""),
+        (9001, "want", "e", False),  # all have had their turn: the one that has had it longest goes
+        (9002, "leave", "a"),
+        (9003, "want", "a", False),
+        (9004, "leave", "b"),
+        (10_002, "want", "b", False),
+        (10_003, "leave", "e"),
+    ) == [
+        *(["a", "", None], ["b", "", None], ["c", "", None], ["d", "", None]),
+        ["", "", None],
+        ["", "a", 14_001],
+        ["e", "", None],
+        ["", "b", 14_003],
+        ["a", "", None],
+        ["", "c", 15_002],
+        ["b", "", 15_002],
+    ]
+
+
+@needs_node
+async def test_hidden_windows_have_what_is_left_over_and_one_place_at_least(tmp_path: Path) -> None:
+    assert await decided(
+        tmp_path,
+        *((0, "want", "a", True), (0, "want", "b", True), (0, "want", "c", True), (0, "want", "d", True)),
+        (1, "want", "e", False),  # who is looked at does not wait for the end of a turn
+        (2, "leave", "a"),
+        (3, "want", "f", False),
+        (4, "leave", "b"),
+        (5, "want", "g", False),
+        (6, "leave", "c"),
+        (7, "want", "h", False),  # three are seen already: now turns are taken
+        (8, "show", "d", False),
+    ) == [
+        *(["a", "", None], ["b", "", None], ["c", "", None], ["d", "", None]),
+        *(["", "a", 5001], ["e", "", None]),
+        *(["", "b", 5003], ["f", "", None]),
+        *(["", "c", 5005], ["g", "", None]),
+        ["", "", 1002],
+        ["", "", 1000],
+    ]
+
+
+@needs_node
+async def test_a_window_that_does_not_answer_loses_its_place(tmp_path: Path) -> None:
+    taken = [(0, "want", name, False) for name in "abcd"]
+    steps = (*taken, (2000, "want", "e", False), (6999, "", ""), (7000, "", ""))
+    assert (await decided(tmp_path, *steps))[4:] == [["", "a", 7000], ["", "", 7000], ["e", "", None]]
