@@ -229,6 +229,103 @@ async def test_a_process_that_ends_records_what_it_can(caplog: pytest.LogCapture
     assert len(lines(caplog)) == 2
 
 
+class SlowStorage(Storage):
+    """Each group takes a while."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        super().__init__(full=full)
+        self.took_s = 0.2
+
+    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
+        await asyncio.sleep(self.took_s)
+        return await super().record_all(ended)
+
+
+@driven
+async def test_nobody_waits_for_calls_that_end_later_where_storage_is_slow() -> None:
+    """Readers wait for what has ended before they ask. Calls that end without a pause do not keep them."""
+    storage = SlowStorage()
+    ended_runs = EndedRuns(storage.record_all)
+    calls = Calls(MemoryJournal(ended_runs=ended_runs))
+
+    async def go_on() -> None:
+        while True:
+            await calls.end()
+            await asyncio.sleep(0.02)
+
+    going_on = asyncio.ensure_future(go_on())
+    await asyncio.sleep(1.0)
+    before = [*calls.run_ids]
+    async with asyncio.timeout(3 * storage.took_s):
+        await ended_runs.flush()
+    assert set(before) <= calls.told.keys()
+    going_on.cancel()
+    await ended_runs.close()
+    assert sorted(storage.stored) == sorted(calls.run_ids)
+
+
+@driven
+async def test_slow_storage_that_takes_everything_loses_nothing() -> None:
+    storage = SlowStorage()
+    ended_runs = EndedRuns(storage.record_all, UnrecordedRuns(max_runs=1, max_bytes=1))
+    calls = Calls(MemoryJournal(ended_runs=ended_runs))
+    for _ in range(10):
+        await calls.end(3)
+        await asyncio.sleep(0.06)
+    await ended_runs.close()
+    assert storage.stored == calls.run_ids
+    assert calls.lost == []
+
+
+@driven
+async def test_groups_that_storage_refuses_one_after_the_other_are_recorded_once_and_in_order() -> None:
+    storage = SlowStorage(full=True)
+    ended_runs = EndedRuns(storage.record_all)
+    calls = Calls(MemoryJournal(ended_runs=ended_runs))
+    for _ in range(6):  # several are under way when the first of them is refused
+        await calls.end(2)
+        await asyncio.sleep(0.06)
+    await asyncio.sleep(1.0)
+    storage.full = False
+    await calls.end(2)
+    await asyncio.sleep(20.0)
+    assert storage.stored == calls.run_ids
+    assert calls.told == dict.fromkeys(calls.run_ids)
+
+
+@driven
+async def test_readers_wait_for_a_group_and_not_for_all_that_was_kept() -> None:
+    storage = SlowStorage(full=True)
+    storage.took_s = 0.0
+    ended_runs = EndedRuns(storage.record_all)
+    calls = Calls(MemoryJournal(ended_runs=ended_runs))
+    await calls.end(20 * STORED_TOGETHER)
+    await ended_runs.flush()
+    storage.full, storage.took_s = False, 1.0
+    await asyncio.sleep(RETRY_FIRST_S + 1.5 * storage.took_s)
+    assert len(storage.stored) == STORED_TOGETHER
+    async with asyncio.timeout(2 * storage.took_s):
+        await ended_runs.flush()
+    assert len(storage.stored) < len(calls.run_ids)
+    await ended_runs.close()
+    assert storage.stored == calls.run_ids
+
+
+@driven
+async def test_a_call_that_is_to_be_deleted_is_waited_for_where_it_is_on_its_way_to_storage() -> None:
+    storage = SlowStorage(full=True)
+    storage.took_s = 0.0
+    ended_runs = EndedRuns(storage.record_all)
+    calls = Calls(MemoryJournal(ended_runs=ended_runs))
+    await calls.end()
+    await ended_runs.flush()
+    storage.full, storage.took_s = False, 1.0
+    await asyncio.sleep(RETRY_FIRST_S + storage.took_s / 2)
+    assert storage.stored == []
+    await ended_runs.flush_run(calls.run_ids[0])
+    assert storage.stored == calls.run_ids
+
+
 async def test_a_call_that_is_deleted_while_it_is_kept_is_never_recorded(tmp_path: Path) -> None:
     storage = await SqliteJournal.open(tmp_path / "journal.db")
     journal = MemoryFirst(storage)
@@ -242,7 +339,7 @@ async def test_a_call_that_is_deleted_while_it_is_kept_is_never_recorded(tmp_pat
         await journal.get(deleted)
     storage._connection.execute("PRAGMA max_page_count = 1000000")
     await journal.close()
-    assert calls.told == {kept: None}
+    assert calls.told == {deleted: None, kept: None}
     again = await SqliteJournal.open(tmp_path / "journal.db")
     try:
         assert [(run.id, run.state) for run in await again.runs()] == [(kept, "completed")]

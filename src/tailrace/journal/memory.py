@@ -46,8 +46,9 @@ from tailrace.ports import (
 
 
 class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch. `ended_runs` stores a run before a viewer sees its end;
-    the run is forgotten here then: storage answers, and viewers keep their tail."""
+    """`clock` is the wall clock, in seconds since the epoch. `ended_runs` stores a run before a viewer sees its end,
+    or keeps it where storage takes no writes. Once it is stored it is forgotten here: storage answers, and viewers keep
+    their tail."""
 
     def __init__(
         self,

@@ -166,7 +166,7 @@ class MemoryFirst:
 
     async def delete(self, run_id: str) -> None:
         if run_id in self._in_memory:
-            await self._ended_runs.flush()
+            await self._ended_runs.flush_run(run_id)
         await self._having(run_id).delete(run_id)
 
     async def sessions(

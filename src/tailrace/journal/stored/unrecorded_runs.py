@@ -41,9 +41,10 @@ class UnrecordedRun:
     """A run on its way to storage. `then` is called when it is there, or why it will not be. `when_kept` is called
     where storage cannot take it now; without it, that is told to `then`."""
 
-    __slots__ = ("bytes", "ended", "in_flight", "then", "when_kept")
+    __slots__ = ("bytes", "ended", "in_flight", "number", "then", "when_kept")
 
-    def __init__(self, ended: EndedRun, then: Recorded, when_kept: Callable[[], None] | None) -> None:
+    def __init__(self, number: int, ended: EndedRun, then: Recorded, when_kept: Callable[[], None] | None) -> None:
+        self.number = number  # in the order in which they ended
         self.ended, self.then, self.when_kept = ended, then, when_kept
         self.in_flight = False
         self.bytes = 0  # known once it is kept
@@ -86,25 +87,25 @@ class UnrecordedRuns:
             self._lose(oldest)
 
     def add_refused(self, runs: Iterable[UnrecordedRun], why: StorageFailed) -> None:
-        """Storage did not take them. They ended before all that are kept."""
-        self.note_failure(why)
-        newer, self._runs = self._runs, {}
+        """Storage did not take them."""
+        self._note_failure(why)
         self._put(runs)
-        self._runs.update(newer)
+        self._runs = dict(sorted(self._runs.items(), key=lambda item: item[1].number))
         self._lose_excess()
 
-    def note_failure(self, why: StorageFailed) -> None:
-        """Storage takes none of them now."""
+    def give_back(self, runs: Iterable[UnrecordedRun], why: StorageFailed) -> None:
+        """Those of them that are not settled are no longer in flight: storage takes none of them now."""
+        self._note_failure(why)
+        for each in runs:
+            each.in_flight = False
+
+    def _note_failure(self, why: StorageFailed) -> None:
         begins, self._failure = not self._failure, str(why)
         if begins:
             log.warning("calls that end are kept in memory until they can be recorded: %s", self._failure)
-        for each in self._runs.values():
-            if not each.in_flight:
-                break
-            each.in_flight = False
 
     def take(self, count: int) -> list[UnrecordedRun]:
-        """The oldest. They are in flight until they are settled, or storage fails."""
+        """The oldest. They are in flight until they are settled, or given back."""
         taken = list(islice(self._runs.values(), count))
         for each in taken:
             each.in_flight = True
@@ -112,15 +113,18 @@ class UnrecordedRuns:
 
     def settle(self, each: UnrecordedRun, why: JournalError | None) -> None:
         """A run is stored, or will never be."""
-        if self._runs.get(each.ended.run.id) is each:  # it was not deleted meanwhile
-            self._forget(each)
+        self._forget(each)
         self._recorded += why is None
         each.then(why)
 
+    def is_in_flight(self, run_id: str) -> bool:
+        return (each := self._runs.get(run_id)) is not None and each.in_flight
+
     def withdraw(self, run_id: str) -> None:
-        """The run was deleted: it is not to be stored."""
+        """The run is not to be stored; it is not in flight."""
         if (each := self._runs.get(run_id)) is not None:
             self._forget(each)
+            each.then(None)
 
     def note_recovery(self) -> None:
         """All of them were stored."""
