@@ -66,6 +66,15 @@ async def _ask(client: aiohttp.ClientSession, url: str) -> int:
         return response.status
 
 
+async def test_a_server_that_may_have_very_few_files_serves_with_half_of_them(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), FaultyProvider() as provider:
+        config_for(provider, tmp_path, store="sqlite:///runs.db")
+        async with served(tmp_path, under=with_files(MIN_RESERVED)) as process:
+            assert await _ask(process.client, process.url) == 200
+            _, err = await process.stop()
+    assert "new connections are refused" not in err
+
+
 async def test_a_refusal_reaches_a_client_that_sends_more_than_was_read(tmp_path: Path) -> None:
     async with refusing_server(tmp_path) as server:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3000000\r\n\r\n"
@@ -109,7 +118,7 @@ async def test_where_not_even_a_refusal_can_be_afforded_the_connection_is_closed
 
 @asynccontextmanager
 async def refusing_server(home: Path) -> AsyncGenerator[RunningServer, None]:
-    with spare_files():
+    with spare_files():  # fewer would not be refused: half of the files serve
         limits = ConnectionLimits(open_files=next_file() + MIN_RESERVED)
         async with running_server(home, limits=limits) as server:
             yield server

@@ -43,7 +43,7 @@ class FileLimit:
     """`open_files`: how many this process may have; 0 is any number. `is_stopping`: what `/healthz` says."""
 
     def __init__(self, open_files: int, *, is_stopping: Callable[[], bool]) -> None:
-        reserved = min(max(open_files // RESERVED_SHARE, MIN_RESERVED), MAX_RESERVED)
+        reserved = min(max(open_files // RESERVED_SHARE, MIN_RESERVED), MAX_RESERVED, open_files // 2)
         self._is_stopping = is_stopping
         self._open_files = open_files
         self._refused_from = max(open_files - reserved, 1)  # the number of a connection's file
