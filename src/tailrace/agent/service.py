@@ -132,9 +132,8 @@ class AgentService(RunHost["_TurnExecution"]):
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
-        self._leaves_questions = False
+        self.leaves_questions = False  # set once no process goes on after this one
         self._left: set[str] = set()  # runs that were given back for that
-        self.on_left: Callable[[str], None] | None = None  # told of each of them
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
@@ -299,7 +298,7 @@ class AgentService(RunHost["_TurnExecution"]):
         """The process is about to end: from now on a run that has nothing under way but a question to a person is given
         back, with the runs of its session that wait for it. The question stays open; an answer counts when another
         process goes on with the run. Runs that are in this process's memory alone stay."""
-        self._leaves_questions = True
+        self.leaves_questions = True
         for run_id in sorted(self._waiting):
             self._leave_to_person(run_id)
 
@@ -308,7 +307,7 @@ class AgentService(RunHost["_TurnExecution"]):
             self._waiting.discard(run_id)
             return
         self._waiting.add(run_id)
-        if self._leaves_questions:
+        if self.leaves_questions:
             self._leave_to_person(run_id)
 
     def _leave_to_person(self, run_id: str) -> None:
@@ -322,8 +321,6 @@ class AgentService(RunHost["_TurnExecution"]):
             if each >= run_id and each not in self._left:
                 self._left.add(each)
                 task.cancel()
-                if self.on_left is not None:
-                    self.on_left(each)
 
     def current(self, session: str) -> str | None:
         """The run that has the session's turn in this process."""

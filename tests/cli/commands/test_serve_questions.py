@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from cli.commands.serve_process import Process, served
@@ -14,6 +17,7 @@ from server.http_server import config_for, sse
 from tailrace.testing.provider import FaultyProvider, call, reply
 
 DRAIN_S, PATIENCE_S = 120.0, 60.0
+VIEWERS = 12
 CONFIG = f"server: {{drain_s: {DRAIN_S}}}\napprovals: {{timeout_s: 600}}\n"
 COMMAND = "rm -rf build; echo ran >> ran.txt"
 
@@ -63,6 +67,81 @@ async def test_a_question_to_a_person_is_not_waited_for_and_is_answered_after_th
     assert (tmp_path / "ran.txt").read_text() == "ran\n"
 
 
+async def both_workers_serve(process: Process) -> None:
+    assert process.child.stderr is not None
+    async for line in process.child.stderr:
+        if b"worker 2 serves" in line:
+            return
+    raise AssertionError("the second worker has not started")
+
+
+@asynccontextmanager
+async def viewers(
+    process: Process, run: str, kind: str
+) -> AsyncGenerator[list[asyncio.Task[list[dict[str, Any]]]], None]:
+    """So many, each with a connection of its own, that both workers have some; each has seen an event of this kind.
+    Their tasks return what they are sent after it."""
+
+    async def view(has_seen: asyncio.Event) -> list[dict[str, Any]]:
+        rest: list[dict[str, Any]] = []
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{process.url}/runs/{run}/stream") as response,
+        ):
+            async for event in sse(response):
+                if has_seen.is_set():
+                    rest.append(event)
+                elif event["type"] == kind:
+                    has_seen.set()
+        return rest
+
+    seen = [asyncio.Event() for _ in range(VIEWERS)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(view(each)) for each in seen]
+        for each in seen:
+            await each.wait()
+        yield tasks
+
+
+async def test_viewers_at_a_worker_that_does_not_execute_the_run_are_not_waited_for_either(tmp_path: Path) -> None:
+    script = [reply(call("terminal", {"command": COMMAND}))]
+    async with FaultyProvider(script=script) as provider, asyncio.timeout(PATIENCE_S):
+        config_for(provider, tmp_path, store="sqlite:///runs.db", config=CONFIG)
+        async with served(tmp_path, "--workers", "2") as process:
+            await both_workers_serve(process)
+            run = await process.start()
+            async with viewers(process, run, "approval_asked") as tasks:
+                process.child.send_signal(signal.SIGTERM)
+            code, _ = await process.ended()
+    assert code == 0
+    assert [[event["error"]["kind"] for event in task.result()] for task in tasks] == [["server_stopping"]] * VIEWERS
+
+
+async def test_a_run_that_ends_in_time_is_shown_to_its_end_by_both_workers(tmp_path: Path) -> None:
+    command = "until test -e go.txt; do sleep 0.02; done"
+    script = [reply(call("terminal", {"command": command})), reply("Done.")]
+    async with FaultyProvider(script=script) as provider, asyncio.timeout(PATIENCE_S):
+        config_for(provider, tmp_path, store="sqlite:///runs.db", config=CONFIG)
+        async with served(tmp_path, "--workers", "2") as process:
+            await both_workers_serve(process)
+            run = await process.start()
+            async with viewers(process, run, "tool_call_chunk") as tasks:
+                process.child.send_signal(signal.SIGTERM)
+                await until_stopping(process, workers=2)
+                (tmp_path / "go.txt").touch()
+            code, _ = await process.ended()
+    assert code == 0
+    assert [task.result()[-1]["type"] for task in tasks] == ["run_finished"] * VIEWERS
+
+
+async def until_stopping(process: Process, *, workers: int = 1) -> None:
+    assert process.child.stderr is not None
+    async for line in process.child.stderr:
+        workers -= b"stopping" in line
+        if not workers:
+            return
+
+
 async def test_a_question_that_comes_while_it_ends_is_left_too(tmp_path: Path) -> None:
     """Something is under way when the signal comes: that ends first."""
     first = f"until test -e go.txt; do sleep 0.02; done; echo {'x' * 10} > first.txt"
@@ -73,10 +152,7 @@ async def test_a_question_that_comes_while_it_ends_is_left_too(tmp_path: Path) -
             run = await process.start()
             await until(process, run, "tool_call_chunk")
             process.child.send_signal(signal.SIGTERM)
-            assert process.child.stderr is not None
-            async for line in process.child.stderr:
-                if b"stopping" in line:
-                    break
+            await until_stopping(process)
             (tmp_path / "go.txt").touch()
             code, log = await process.ended()
     assert code == 0

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from cli.commands.serve_process import served
-from server.http_server import config_for, raw, running_server
+from server.http_server import RunningServer, config_for, raw, running_server
 from tailrace.server.http.listener import ConnectionLimits
 from tailrace.server.http.plain.file_limit import MIN_RESERVED
 from tailrace.testing.provider import FaultyProvider
 
 FEW = 200
-WITH_FEW_FILES = ("sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh")
+
+
+def with_files(count: int) -> tuple[str, ...]:
+    """The program that starts a command which may have so many files open."""
+    return ("sh", "-c", f'ulimit -n {count}; exec "$@"', "sh")
 
 
 async def test_a_server_without_files_left_says_503_to_new_connections_and_serves_the_others(tmp_path: Path) -> None:
@@ -27,7 +32,7 @@ async def test_a_server_without_files_left_says_503_to_new_connections_and_serve
         AsyncExitStack() as stack,
     ):
         config_for(provider, tmp_path, store="sqlite:///runs.db")
-        process = await stack.enter_async_context(served(tmp_path, under=WITH_FEW_FILES))
+        process = await stack.enter_async_context(served(tmp_path, under=with_files(FEW)))
         clients: list[aiohttp.ClientSession] = []
         statuses: list[int] = []
         for _ in range(FEW + 50):  # each with a connection of its own, which stays open
@@ -61,12 +66,38 @@ async def _ask(client: aiohttp.ClientSession, url: str) -> int:
         return response.status
 
 
+async def test_a_server_that_may_have_very_few_files_serves_with_half_of_them(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), FaultyProvider() as provider:
+        config_for(provider, tmp_path, store="sqlite:///runs.db")
+        async with served(tmp_path, under=with_files(MIN_RESERVED)) as process:
+            assert await _ask(process.client, process.url) == 200
+            _, err = await process.stop()
+    assert "new connections are refused" not in err
+
+
 async def test_a_refusal_reaches_a_client_that_sends_more_than_was_read(tmp_path: Path) -> None:
-    limits = ConnectionLimits(open_files=next_file() + MIN_RESERVED)
-    async with running_server(tmp_path, limits=limits) as server:
+    async with refusing_server(tmp_path) as server:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3000000\r\n\r\n"
         answer = await raw(server.port(), head + b"x" * 3_000_000)
     assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize("target", ["/healthz", "/healthz?from=probe"])
+async def test_a_server_that_refuses_connections_is_alive(tmp_path: Path, target: str) -> None:
+    async with refusing_server(tmp_path) as server, aiohttp.ClientSession() as client:
+        for status in ("ok", "stopping"):
+            async with client.get(server.url + target) as response:
+                assert (response.status, response.headers["Connection"]) == (200, "close")
+                assert await response.json() == {"status": status}
+                length = response.headers["Content-Length"]
+            async with client.head(server.url + target) as response:
+                assert (response.status, response.headers["Content-Length"]) == (200, length)
+            server.pipeline.begin_drain()
+        answer = await raw(server.port(), b"HEAD /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert answer.endswith(b"\r\n\r\n"), "an answer to HEAD has no body"
+        for other in ("/readyz", "/healthzz"):
+            async with client.get(server.url + other) as response:
+                assert response.status == 503
 
 
 @pytest.mark.parametrize("open_files", [0, None, 1_000_000])
@@ -77,16 +108,30 @@ async def test_with_files_left_nothing_is_refused(tmp_path: Path, open_files: in
 
 async def test_where_not_even_a_refusal_can_be_afforded_the_connection_is_closed(tmp_path: Path) -> None:
     limits = ConnectionLimits(open_files=next_file())
-    spare = [os.dup(0) for _ in range(MIN_RESERVED)]  # the next connection's number is beyond the reserve
     answer = b""
-    try:
+    with spare_files():  # the next connection's number is beyond the reserve
         async with running_server(tmp_path, limits=limits) as server:
             with suppress(ConnectionError):
                 answer = await raw(server.port(), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-    finally:
-        for each in spare:
-            os.close(each)
     assert answer == b""
+
+
+@asynccontextmanager
+async def refusing_server(home: Path) -> AsyncGenerator[RunningServer, None]:
+    with spare_files():  # fewer would not be refused: half of the files serve
+        limits = ConnectionLimits(open_files=next_file() + MIN_RESERVED)
+        async with running_server(home, limits=limits) as server:
+            yield server
+
+
+@contextmanager
+def spare_files() -> Generator[None, None, None]:
+    files = [os.dup(0) for _ in range(MIN_RESERVED)]
+    try:
+        yield
+    finally:
+        for each in files:
+            os.close(each)
 
 
 def next_file() -> int:

@@ -68,7 +68,10 @@ async def listening(
             headers_s=limits.headers_s,
             idle_s=limits.idle_s,
             max_body_bytes=pipeline.max_body_bytes,
-            file_limit=FileLimit(open_file_limit() if limits.open_files is None else limits.open_files),
+            file_limit=FileLimit(
+                open_file_limit() if limits.open_files is None else limits.open_files,
+                is_stopping=lambda: pipeline.draining,
+            ),
         )
         server = await address.listen(connections.connect)
         for listener in server.sockets:  # accepted sockets inherit it

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from aiohttp import HttpVersion11, hdrs, web
 
 from tailrace.app.telemetry.access_log import AccessLog
-from tailrace.journal.storage_wait import PATIENCE_S
+from tailrace.errors import JournalError
+from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
+from tailrace.runs.signals import run_beside
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, no_route, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
@@ -41,6 +43,7 @@ T = TypeVar("T")
 ConnectionHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger("tailrace.server")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
+LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
 TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -81,7 +84,6 @@ class RequestPipeline:
         self._streams: set[EventStream] = set()
         self._viewed: dict[asyncio.Task[Any], str] = {}  # the runs that requests show to their ends
         self._cut: set[asyncio.Task[Any]] = set()  # requests that were told to end before all others
-        app.agents.on_left = self._cut_viewers_of
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self.stream_wheel = TimerWheel(self._loop, tick_s=min(timing.silence_s, timing.stuck_s) / TICKS)
@@ -317,19 +319,27 @@ class RequestPipeline:
         self.begin_drain()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
+                await run_beside(self._idle.wait(), self._cut_viewers_of_left_runs())
                 if self._background:
                     await asyncio.wait(self._background)
         except TimeoutError:
             return False
         return True
 
-    def _cut_viewers_of(self, run_id: str) -> None:
-        """The run waits for a person and for the next process: so does its viewer."""
-        for task, viewed in self._viewed.items():
-            if viewed == run_id:
-                self._cut.add(task)
-                task.cancel()
+    async def _cut_viewers_of_left_runs(self) -> None:
+        """Where no process goes on after this one, a run that waits for a person waits for the next: so do its viewers.
+        Another worker may have had it, so the journal is asked. A run that a worker still executes is shown on."""
+        while self.app.agents.leaves_questions and not self._stopping:
+            try:
+                left = {run.id for run in await self.app.journal.orphans()} if self._viewed else set()
+            except JournalError as exc:
+                log.log(warning_level(exc), "streams of runs that were given back end a little later: %s", exc)
+                left = set()
+            for task, run_id in self._viewed.items():
+                if run_id in left and task not in self._cut:
+                    self._cut.add(task)
+                    task.cancel()
+            await asyncio.sleep(LOOK_S)
 
     async def stop(self, timeout_s: float = 2.0) -> None:
         """Cancels the requests in flight; each client gets a 503 or an error event."""

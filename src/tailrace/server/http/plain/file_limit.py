@@ -1,4 +1,5 @@
-"""Connections for which hardly a file is left: they are told 503 and closed.
+"""Connections for which hardly a file is left: they are told 503 and closed. A question for `/healthz` is answered all
+the same: whoever asks it ends a process that does not, and this one is only busy.
 
 The system gives a new connection the lowest number that is free: so the number says how many files are open at least.
 No count is kept, and a connection costs one comparison. Where no file is left at all, the event loop's library closes
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import Callable
 from typing import Final
 
 from tailrace.app.http_connection import SERVER_NAME
@@ -19,18 +22,29 @@ MIN_RESERVED: Final = 64
 MAX_RESERVED: Final = 1024
 LINGER_S: Final = 1.0  # in which a client that was refused reads the answer and closes
 TOLD_EVERY_S: Final = 60.0
-_BODY: Final = b'{"error":{"kind":"overloaded","message":"too many connections at once"}}'
-_ANSWER: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nServer: %b\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%b"
-) % (SERVER_NAME.encode(), len(_BODY), _BODY)
+_HEALTH_LINE: Final = re.compile(rb"(GET|HEAD) /healthz[? ]")
+
+
+def _answer(status: bytes, body: bytes, *, headers: bytes = b"") -> bytes:
+    head = b"HTTP/1.1 %b\r\nServer: %b\r\n%bConnection: close\r\n" % (status, SERVER_NAME.encode(), headers)
+    content = b"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return head + content
+
+
+_REFUSAL: Final = _answer(
+    b"503 Service Unavailable",
+    b'{"error":{"kind":"overloaded","message":"too many connections at once"}}',
+    headers=b"Retry-After: 1\r\n",
+)
+_OK, _STOPPING = (_answer(b"200 OK", body) for body in (b'{"status":"ok"}', b'{"status":"stopping"}'))
 
 
 class FileLimit:
-    """`open_files`: how many this process may have; 0 is any number."""
+    """`open_files`: how many this process may have; 0 is any number. `is_stopping`: what `/healthz` says."""
 
-    def __init__(self, open_files: int) -> None:
-        reserved = min(max(open_files // RESERVED_SHARE, MIN_RESERVED), MAX_RESERVED)
+    def __init__(self, open_files: int, *, is_stopping: Callable[[], bool]) -> None:
+        reserved = min(max(open_files // RESERVED_SHARE, MIN_RESERVED), MAX_RESERVED, open_files // 2)
+        self._is_stopping = is_stopping
         self._open_files = open_files
         self._refused_from = max(open_files - reserved, 1)  # the number of a connection's file
         self._cut_from = self._refused_from + reserved // 2  # refusals take files too
@@ -48,7 +62,7 @@ class FileLimit:
         if number >= self._cut_from:
             transport.abort()
         else:
-            transport.set_protocol(_RefusedConnection(transport))
+            transport.set_protocol(_RefusedConnection(transport, self._is_stopping))
         return True
 
     def _tell(self) -> None:
@@ -62,16 +76,24 @@ class FileLimit:
 class _RefusedConnection(asyncio.Protocol):
     """Answers the first bytes and reads the rest away: closed with bytes unread, the client might lose the answer."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, is_stopping: Callable[[], bool]) -> None:
         self._transport = transport
+        self._is_stopping = is_stopping
         self._answered = False
         self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
-    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever is asked
+    def data_received(self, data: bytes) -> None:
         if not self._answered:
             self._answered = True
-            self._transport.write(_ANSWER)
+            self._transport.write(self._answer_to(data))
             self._transport.write_eof()
+
+    def _answer_to(self, data: bytes) -> bytes:
+        asked = _HEALTH_LINE.match(data)
+        if asked is None:
+            return _REFUSAL
+        answer = _STOPPING if self._is_stopping() else _OK
+        return answer if asked[1] == b"GET" else answer[: answer.index(b"\r\n\r\n") + 4]
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._timer.cancel()
