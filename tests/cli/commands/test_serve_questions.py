@@ -77,7 +77,7 @@ async def both_workers_serve(process: Process) -> None:
 
 @asynccontextmanager
 async def viewers(
-    process: Process, run: str, kind: str
+    process: Process, path: str, kind: str
 ) -> AsyncGenerator[list[asyncio.Task[list[dict[str, Any]]]], None]:
     """So many, each with a connection of its own, that both workers have some; each has seen an event of this kind.
     Their tasks return what they are sent after it."""
@@ -86,12 +86,12 @@ async def viewers(
         rest: list[dict[str, Any]] = []
         async with (
             aiohttp.ClientSession() as client,
-            client.get(f"{process.url}/runs/{run}/stream") as response,
+            client.get(process.url + path) as response,
         ):
             async for event in sse(response):
                 if has_seen.is_set():
                     rest.append(event)
-                elif event["type"] == kind:
+                elif event.get("type") == kind:
                     has_seen.set()
         return rest
 
@@ -103,14 +103,17 @@ async def viewers(
         yield tasks
 
 
-async def test_viewers_at_a_worker_that_does_not_execute_the_run_are_not_waited_for_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/runs/{run}/stream", "/sessions/mill/stream"])
+async def test_viewers_at_a_worker_that_does_not_execute_the_run_are_not_waited_for_either(
+    tmp_path: Path, path: str
+) -> None:
     script = [reply(call("terminal", {"command": COMMAND}))]
     async with FaultyProvider(script=script) as provider, asyncio.timeout(PATIENCE_S):
         config_for(provider, tmp_path, store="sqlite:///runs.db", config=CONFIG)
         async with served(tmp_path, "--workers", "2") as process:
             await both_workers_serve(process)
-            run = await process.start()
-            async with viewers(process, run, "approval_asked") as tasks:
+            run = await process.start(session="mill")
+            async with viewers(process, path.format(run=run), "approval_asked") as tasks:
                 process.child.send_signal(signal.SIGTERM)
             code, _ = await process.ended()
     assert code == 0
@@ -125,7 +128,7 @@ async def test_a_run_that_ends_in_time_is_shown_to_its_end_by_both_workers(tmp_p
         async with served(tmp_path, "--workers", "2") as process:
             await both_workers_serve(process)
             run = await process.start()
-            async with viewers(process, run, "tool_call_chunk") as tasks:
+            async with viewers(process, f"/runs/{run}/stream", "tool_call_chunk") as tasks:
                 process.child.send_signal(signal.SIGTERM)
                 await until_stopping(process, workers=2)
                 (tmp_path / "go.txt").touch()

@@ -120,10 +120,14 @@ class RequestPipeline:
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         if run_id:
-            self._viewed[_current_task(self._loop)] = run_id
+            self.shows(run_id)
         self._viewers[0] += 1
         request_values(request)[STREAM] = stream
         return stream
+
+    def shows(self, run_id: str) -> None:
+        """The request of this task waits for the end of this run from now on, and of no other."""
+        self._viewed[_current_task(self._loop)] = run_id
 
     def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
         """For the stream: its head."""

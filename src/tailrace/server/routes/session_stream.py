@@ -87,6 +87,7 @@ class SessionFeed:
 
     async def _send_run(self, run_id: str, after: int) -> None:
         """To its end, or until it is parked. A run that was deleted is passed over."""
+        self._pipeline.shows(run_id)
         frame, seq = session_frame(run_id, reasoning=self._reasoning), after
         stream, viewer = self._stream, self._journal.tail_pages(run_id, after=after)
 
