@@ -285,8 +285,9 @@ export class Conversation {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
-    run.view.activity.set("Sending");
-    const waiting = setTimeout(() => run.view.activity.set(NOT_TAKEN), NOT_TAKEN_MS);
+    const { activity } = run.view;
+    activity.set("Sending");
+    const waiting = setTimeout(() => activity.set(NOT_TAKEN, activity.since), NOT_TAKEN_MS);
     addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
