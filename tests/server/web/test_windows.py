@@ -87,6 +87,16 @@ async def test_a_fork_that_runs_is_read_by_the_one_stream_of_its_conversation(de
     assert tab.complaints == []
 
 
+@needs_chromium
+async def test_a_browser_that_refuses_shared_workers_gives_each_window_a_stream(devtools: str, tmp_path: Path) -> None:
+    refusing = "window.SharedWorker = function () { throw new DOMException('refused', 'SecurityError'); };"
+    async with page(devtools, tmp_path, PACED) as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=refusing)
+        await tab.send("Count to a hundred.")
+        assert await answer(tab) == WORDS
+    assert tab.complaints == []
+
+
 async def decided(home: Path, *steps: tuple[Any, ...]) -> list[list[Any]]:
     told: list[list[Any]] = await node(home, TURNS, json.dumps(steps))
     return told

@@ -1,6 +1,6 @@
 // A stream of this window, held while it has its turn. A browser opens six connections to one server, for all of its
-// windows together: those that would need more take turns, each going on where it was. A browser without shared workers
-// lets each window have its own.
+// windows together: those that would need more take turns, each going on where it was. A browser without shared workers,
+// or one that refuses them, lets each window have its own.
 
 const held = new Map(); // id → {pool, granted, give}: what waits for its turn or has it
 let ids = 0;
@@ -50,7 +50,8 @@ const each = (act) => [...held].forEach(([id, stream]) => act(stream, id));
 /** Whether there is somebody to ask. */
 function connected() {
   if (port || failed || !globalThis.SharedWorker) return Boolean(port);
-  const worker = new SharedWorker("/web/net/turns_worker.js", { type: "module", name: "tailrace" });
+  const worker = startWorker();
+  if (!worker) return false;
   worker.addEventListener("error", () => {
     failed = true; // it cannot be loaded: nobody has to wait
     port = null;
@@ -63,4 +64,14 @@ function connected() {
   addEventListener("pagehide", () => each(({ pool }, id) => tell("leave", id, pool)));
   addEventListener("pageshow", ({ persisted }) => persisted && each((stream) => stream.give())); // it asks anew
   return true;
+}
+
+/** Null where the browser refuses one: Firefox does where cookies are blocked for the site. */
+function startWorker() {
+  try {
+    return new SharedWorker("/web/net/turns_worker.js", { type: "module", name: "tailrace" });
+  } catch {
+    failed = true;
+    return null;
+  }
 }
