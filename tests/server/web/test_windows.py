@@ -30,6 +30,60 @@ for (const [now, what, id, hidden] of JSON.parse(process.argv[2])) {
 console.log(JSON.stringify(told));
 """
 
+# A worker that gives a place to whoever asks and wants it back at once, two hundred times.
+LISTENERS = """
+const { getEventListeners } = await import("node:events");
+let left = 200;
+class Port extends EventTarget {
+  start() {}
+  postMessage({ what, id }) {
+    if (what !== "want") return;
+    for (const said of left-- > 0 ? ["granted", "give"] : ["granted"]) {
+      queueMicrotask(() => this.dispatchEvent(Object.assign(new Event("message"), { data: { said, id } })));
+    }
+  }
+}
+globalThis.SharedWorker = class extends EventTarget { port = new Port(); };
+globalThis.document = new EventTarget();
+globalThis.addEventListener = () => {};
+const { inTurn } = await import("../net/in_turn.js");
+const { signal } = new AbortController();
+let most = 0;
+const hold = async (turn) => {
+  most = Math.max(most, getEventListeners(signal, "abort").length);
+  await new Promise((resolve) => setImmediate(resolve));
+  return turn.aborted ? "" : "read";
+};
+const result = await inTurn("stream", signal, hold);
+console.log(JSON.stringify([result, left, most, getEventListeners(signal, "abort").length]));
+"""
+# Five windows ask the worker itself. Its time is in `at`; the clock on the wall goes back meanwhile.
+WORKER = """
+let at = 0;
+let connect, timer;
+const wall = Date.now();
+Date.now = () => wall - 3600 * at;
+performance.now = () => at;
+globalThis.setTimeout = (act, ms) => { timer = { act, at: at + ms }; };
+globalThis.clearTimeout = () => { timer = null; };
+globalThis.addEventListener = (_, act) => { connect = act; };
+await import("../net/turns_worker.js");
+const told = [];
+const windows = [..."abcde"].map((name) => {
+  const port = { addEventListener: (_, act) => { port.hear = act; }, start() {} };
+  port.postMessage = ({ said }) => told.push([at, name, said]);
+  connect({ ports: [port] });
+  return port;
+});
+const say = (window, what) => window.hear({ data: { what, pool: "stream", id: 1, hidden: false } });
+for (const window of windows) say(window, "want");
+while (timer && at < 6000) {
+  at = timer.at;
+  timer.act();
+}
+console.log(JSON.stringify(told));
+"""
+
 
 @needs_chromium
 async def test_seven_windows_in_view_all_ask_and_are_answered(devtools: str, tmp_path: Path) -> None:
@@ -100,6 +154,11 @@ async def test_a_browser_that_refuses_shared_workers_gives_each_window_a_stream(
 async def decided(home: Path, *steps: tuple[Any, ...]) -> list[list[Any]]:
     told: list[list[Any]] = await node(home, TURNS, json.dumps(steps))
     return told
+
+
+@needs_node
+async def test_a_window_that_has_had_many_turns_listens_once_to_its_caller(tmp_path: Path) -> None:
+    assert await node(tmp_path, LISTENERS) == ["read", -1, 1, 0]
 
 
 @needs_node

@@ -21,6 +21,7 @@ export async function inTurn(pool, signal, hold) {
       const result = signal.aborted ? null : await hold(AbortSignal.any([signal, turn.signal]));
       if (signal.aborted || !turn.signal.aborted) return result;
     } finally {
+      turn.abort(); // nothing stays on the caller's signal
       held.delete(id);
       tell("leave", id, pool);
     }
@@ -34,7 +35,7 @@ function granted(pool, id, turn, signal) {
       resolve(); // it may wait still, where the page was put away meanwhile
     };
     held.set(id, { pool, granted: resolve, give });
-    signal.addEventListener("abort", resolve, { once: true });
+    signal.addEventListener("abort", resolve, { once: true, signal: turn.signal });
     if (signal.aborted || !port) resolve();
     else tell("want", id, pool);
   });
