@@ -213,3 +213,9 @@ async def test_a_window_that_does_not_answer_loses_its_place(tmp_path: Path) -> 
     taken = [(0, "want", name, False) for name in "abcd"]
     steps = (*taken, (2000, "want", "e", False), (6999, "", ""), (7000, "", ""))
     assert (await decided(tmp_path, *steps))[4:] == [["", "a", 7000], ["", "", 7000], ["e", "", None]]
+
+
+@needs_node
+async def test_a_clock_that_is_set_back_makes_no_turn_longer(tmp_path: Path) -> None:
+    told = await node(tmp_path, WORKER)
+    assert told == [*([0, name, "granted"] for name in "abcd"), [1000, "a", "give"], [6000, "e", "granted"]]
