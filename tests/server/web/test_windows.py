@@ -24,8 +24,8 @@ const turns = new Turns();
 const told = [];
 for (const [now, what, id, hidden] of JSON.parse(process.argv[2])) {
   if (what) turns[what](id, hidden);
-  const { granted, asked, next } = turns.due(now);
-  told.push([granted.join(""), asked.join(""), next]);
+  const { granted, asked, gone, next } = turns.due(now);
+  told.push([granted.join(""), asked.join(""), next, ...gone]);
 }
 console.log(JSON.stringify(told));
 """
@@ -212,7 +212,7 @@ async def test_hidden_windows_have_what_is_left_over_and_one_place_at_least(tmp_
 async def test_a_window_that_does_not_answer_loses_its_place(tmp_path: Path) -> None:
     taken = [(0, "want", name, False) for name in "abcd"]
     steps = (*taken, (2000, "want", "e", False), (6999, "", ""), (7000, "", ""))
-    assert (await decided(tmp_path, *steps))[4:] == [["", "a", 7000], ["", "", 7000], ["e", "", None]]
+    assert (await decided(tmp_path, *steps))[4:] == [["", "a", 7000], ["", "", 7000], ["e", "", None, "a"]]
 
 
 @needs_node

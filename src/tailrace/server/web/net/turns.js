@@ -25,9 +25,11 @@ export class Turns {
     this.streams.delete(id);
   }
 
-  /** `granted` have a place from now on, `asked` are to give theirs back; `next` is when to look again, if ever. */
+  /** `granted` have a place from now on, `asked` are to give theirs back, `gone` have not; `next` is when to look again, if ever. */
   due(now) {
-    for (const { id, askedAt } of this.streams.values()) if (askedAt !== null && now - askedAt >= GONE_MS) this.leave(id);
+    const isGone = ({ askedAt }) => askedAt !== null && now - askedAt >= GONE_MS;
+    const gone = [...this.streams.values()].filter(isGone).map(({ id }) => id);
+    for (const id of gone) this.leave(id);
     const granted = [];
     const asked = [];
     const moments = [];
@@ -51,7 +53,7 @@ export class Turns {
       }
     }
     for (const { askedAt } of this.streams.values()) if (askedAt !== null) moments.push(askedAt + GONE_MS);
-    return { granted, asked, next: moments.length ? Math.min(...moments) : null };
+    return { granted, asked, gone, next: moments.length ? Math.min(...moments) : null };
   }
 
   get held() {

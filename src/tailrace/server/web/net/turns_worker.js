@@ -32,7 +32,8 @@ function hear(port, name, { what, pool, id, hidden }) {
 
 function settle(pool) {
   clearTimeout(timers[pool]);
-  const { granted, asked, next } = pools[pool].due(performance.now()); // a clock on the wall may be set back
+  const { granted, asked, gone, next } = pools[pool].due(performance.now()); // a clock on the wall may be set back
+  for (const stream of gone) ports.delete(stream);
   for (const stream of granted) ports.get(stream)("granted");
   for (const stream of asked) ports.get(stream)("give");
   if (next !== null) timers[pool] = setTimeout(() => settle(pool), Math.max(0, next - performance.now()));
