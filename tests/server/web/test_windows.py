@@ -22,8 +22,8 @@ TURNS = """
 const { Turns } = await import("../net/turns.js");
 const turns = new Turns();
 const told = [];
-for (const [now, what, id, hidden] of JSON.parse(process.argv[2])) {
-  if (what) turns[what](id, hidden);
+for (const [now, what, ...stream] of JSON.parse(process.argv[2])) {
+  if (what) turns[what](...stream);
   const { granted, asked, gone, next } = turns.due(now);
   told.push([granted.join(""), asked.join(""), next, ...gone]);
 }
@@ -219,3 +219,61 @@ async def test_a_window_that_does_not_answer_loses_its_place(tmp_path: Path) -> 
 async def test_a_clock_that_is_set_back_makes_no_turn_longer(tmp_path: Path) -> None:
     told = await node(tmp_path, WORKER)
     assert told == [*([0, name, "granted"] for name in "abcd"), [1000, "a", "give"], [6000, "e", "granted"]]
+
+
+@needs_node
+async def test_idle_windows_change_places_every_ten_seconds_and_no_sooner(tmp_path: Path) -> None:
+    idle = (False, False)
+    told = await decided(
+        tmp_path,
+        *((0, "want", name, *idle) for name in "abcde"),
+        (10_000, "", ""),
+        *((10_001, "leave", "a"), (10_002, "want", "a", *idle), (10_003, "leave", "b"), (10_004, "want", "b", *idle)),
+        *((10_005, "leave", "c"), (10_006, "want", "c", *idle), (10_007, "leave", "d"), (10_008, "want", "d", *idle)),
+    )
+    assert told[3:] == [
+        *(["d", "", None], ["", "", 10_000], ["", "a", 15_000]),
+        *(["e", "", None], ["", "b", 15_002], ["a", "", None], ["", "c", 15_004]),
+        *(["b", "", None], ["", "d", 15_006], ["c", "", None], ["", "", 20_001]),
+    ]
+
+
+@needs_node
+async def test_a_window_in_which_something_runs_goes_before_idle_ones(tmp_path: Path) -> None:
+    assert await decided(
+        tmp_path,
+        *((0, "want", "a", False, True), *((0, "want", name, False, False) for name in "bcde")),
+        (500, "want", "f", False, True),  # it asked last, and waits for the end of a second only
+        (1000, "", ""),
+        (1001, "leave", "b"),
+        (1500, "show", "e", False, True),  # a question was sent there
+        (1501, "leave", "c"),
+    ) == [
+        *([name, "", None] for name in "abcd"),
+        *(["", "", 10_000], ["", "", 1000]),
+        *(["", "b", 6000], ["f", "", 10_000]),
+        *(["", "c", 6500], ["e", "", None]),
+    ]
+
+
+@needs_node
+async def test_an_idle_window_has_a_second_in_ten_where_something_runs_in_all_others(tmp_path: Path) -> None:
+    assert await decided(
+        tmp_path,
+        *((0, "want", name, False, True) for name in "abcdf"),
+        (1000, "want", "e", False, False),  # none has had a place: this one goes first
+        (1001, "leave", "a"),
+        (1500, "want", "a", False, True),
+        (2001, "", ""),
+        (2002, "leave", "e"),
+        (2003, "want", "e", False, False),
+        (2004, "leave", "b"),
+        (12_001, "", ""),  # only the idle one waits now
+        (12_002, "leave", "c"),
+    ) == [
+        *([name, "", None] for name in "abcd"),
+        *(["", "", 1000], ["", "a", 6000], ["e", "", 2001]),
+        *(["", "", 2001], ["", "e", 7001], ["f", "b", 7002]),
+        *(["", "", 7002], ["a", "", 12_001]),
+        *(["", "c", 17_001], ["e", "", None]),
+    ]

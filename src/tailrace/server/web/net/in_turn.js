@@ -2,49 +2,53 @@
 // windows together: those that would need more take turns, each going on where it was. A browser without shared workers,
 // or one that refuses them, lets each window have its own.
 
-const held = new Map(); // id → {pool, granted, give}: what waits for its turn or has it
+const held = new Map(); // id → {pool, runs, granted, give}: what waits for its turn or has it
 let ids = 0;
 let port = null;
 let failed = false;
 
 /**
  * Calls `hold(signal)` when it is this window's turn, and again in its next one where the turn has ended it; until `hold`
- * returns by itself, or the caller's `signal` ends. Resolves to what `hold` resolves to.
+ * returns by itself, or the caller's `signal` ends. Resolves to what `hold` resolves to. `runs()`: something runs in this
+ * window, which then goes before others; `tellState` tells when that has changed.
  */
-export async function inTurn(pool, signal, hold) {
+export async function inTurn(pool, signal, hold, runs = () => true) {
   if (!connected()) return hold(signal);
   for (;;) {
     const id = ++ids;
     const turn = new AbortController();
     try {
-      await granted(pool, id, turn, signal);
+      await granted({ pool, runs }, id, turn, signal);
       const result = signal.aborted ? null : await hold(AbortSignal.any([signal, turn.signal]));
       if (signal.aborted || !turn.signal.aborted) return result;
     } finally {
       turn.abort(); // nothing stays on the caller's signal
       held.delete(id);
-      tell("leave", id, pool);
+      tell("leave", id, { pool, runs });
     }
   }
 }
 
-function granted(pool, id, turn, signal) {
+/** Something has begun or ended in this window, or it is looked at. */
+export const tellState = () => each((stream, id) => tell("show", id, stream));
+
+function granted(stream, id, turn, signal) {
   return new Promise((resolve) => {
     const give = () => {
       turn.abort();
       resolve(); // it may wait still, where the page was put away meanwhile
     };
-    held.set(id, { pool, granted: resolve, give });
+    held.set(id, { ...stream, granted: resolve, give });
     signal.addEventListener("abort", resolve, { once: true, signal: turn.signal });
     if (signal.aborted || !port) resolve();
-    else tell("want", id, pool);
+    else tell("want", id, stream);
   });
 }
 
 /** The list that one window reads for all may be read by a hidden one as well. */
 const isBehind = (pool) => pool === "stream" && document.hidden;
 
-const tell = (what, id, pool) => port?.postMessage({ what, id, pool, hidden: isBehind(pool) });
+const tell = (what, id, { pool, runs }) => port?.postMessage({ what, id, pool, hidden: isBehind(pool), runs: runs() });
 
 const each = (act) => [...held].forEach(([id, stream]) => act(stream, id));
 
@@ -61,8 +65,8 @@ function connected() {
   port = worker.port;
   port.addEventListener("message", ({ data: { said, id } }) => held.get(id)?.[said]());
   port.start();
-  document.addEventListener("visibilitychange", () => each(({ pool }, id) => tell("show", id, pool)));
-  addEventListener("pagehide", () => each(({ pool }, id) => tell("leave", id, pool)));
+  document.addEventListener("visibilitychange", tellState);
+  addEventListener("pagehide", () => each((stream, id) => tell("leave", id, stream)));
   addEventListener("pageshow", ({ persisted }) => persisted && each((stream) => stream.give())); // it asks anew
   return true;
 }

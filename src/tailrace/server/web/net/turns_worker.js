@@ -16,13 +16,13 @@ addEventListener("connect", ({ ports: [port] }) => {
 });
 
 /** `id` is the window's own: it is made one of all windows here. */
-function hear(port, name, { what, pool, id, hidden }) {
+function hear(port, name, { what, pool, id, hidden, runs }) {
   const turns = pools[pool];
   const stream = `${name}:${id}`;
   if (what === "want") {
     ports.set(stream, (said) => port.postMessage({ said, id }));
-    turns.want(stream, hidden);
-  } else if (what === "show") turns.show(stream, hidden);
+    turns.want(stream, hidden, runs);
+  } else if (what === "show") turns.show(stream, hidden, runs);
   else {
     turns.leave(stream);
     ports.delete(stream);
