@@ -6,7 +6,7 @@ import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
-import { inTurn, tellState } from "../net/in_turn.js";
+import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { filesOf, titleOf } from "./attachments.js";
 
 const SHOWN_RUNS = 30;
@@ -127,7 +127,7 @@ export class Conversation {
         say: (words) => this.closed || this.say(words),
         signal,
       });
-    await inTurn("stream", wanted, hold, () => this.busy);
+    await withStreamSlot("stream", wanted, hold, () => this.busy);
     streaming.abort();
   }
 

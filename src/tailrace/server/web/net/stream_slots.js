@@ -1,18 +1,19 @@
 // Which windows may hold a stream of the server now. Decides only: it is told what happens and the time, and says who
-// gets a place and who is asked for it back. Nobody who has a place loses it while there is room for all. Windows in which
-// something runs go before idle ones, of which one still gets a short turn now and then: something may have begun elsewhere.
+// gets a slot and who is asked for it back. Nobody who has a slot loses it while there is room for all. Windows in
+// which something runs go before idle ones, of which one still gets a slot for a moment now and then: something may have
+// begun elsewhere.
 
-export const PLACES = 4; // a browser has six connections to a server: one is for the list of approvals, one to ask
-export const TURN_MS = 1000; // so long a window keeps its place where others wait in which something runs
+export const SLOTS = 4; // a browser has six connections to a server: one is for the list of approvals, one to ask
+export const BUSY_MS = 1000; // so long a window keeps its slot where others wait in which something runs
 export const IDLE_MS = 10_000; // so long where only idle ones wait
-const GONE_MS = 5000; // a window that does not give its place back for so long is no longer there
+const GONE_MS = 5000; // a window that does not give its slot back for so long is no longer there
 
-export class Turns {
-  constructor(places = PLACES, turnMs = TURN_MS, idleMs = IDLE_MS) {
-    Object.assign(this, { places, turnMs, idleMs });
+export class StreamSlots {
+  constructor(slots = SLOTS, busyMs = BUSY_MS, idleMs = IDLE_MS) {
+    Object.assign(this, { slots, busyMs, idleMs });
     // id → {id, hidden, runs, since: null while it waits, askedAt}, in the order in which they asked
     this.streams = new Map();
-    this.idleAt = -Infinity; // when an idle window last had a place
+    this.idleAt = -Infinity; // when an idle window last had a slot
   }
 
   /** `runs`: something runs in the window, or is being asked. */
@@ -30,7 +31,7 @@ export class Turns {
   }
 
   /**
-   * `granted` have a place from now on, `asked` are to give theirs back, `gone` have not done so; `next` is when to look
+   * `granted` have a slot from now on, `asked` are to give theirs back, `gone` have not done so; `next` is when to look
    * again, if ever.
    */
   due(now) {
@@ -45,7 +46,7 @@ export class Turns {
       const own = [...this.streams.values()].filter((stream) => stream.hidden === hidden);
       const waiting = own.filter(({ since }) => since === null);
       const holding = own.filter(({ since, askedAt }) => since !== null && askedAt === null);
-      while (waiting.length && holding.length < share && this.held < this.places) {
+      while (waiting.length && holding.length < share && this.held < this.slots) {
         const stream = this.first(waiting, now);
         waiting.splice(waiting.indexOf(stream), 1);
         stream.since = now;
@@ -66,30 +67,30 @@ export class Turns {
     return { granted, asked, gone, next: moments.length ? Math.min(...moments) : null };
   }
 
-  /** Who goes first: a window in which something runs, or an idle one where none has had a place for long. */
+  /** Who goes first: a window in which something runs, or an idle one where none has had a slot for long. */
   first(waiting, now) {
     const isLate = now - this.idleAt >= this.idleMs;
     return waiting.find(({ runs }) => runs !== isLate) ?? waiting[0];
   }
 
-  /** When the turn of `holder` ends because of who waits. */
+  /** When `holder` has to give its slot back because of who waits. */
   endOf(holder, waiter) {
-    if (waiter.runs) return holder.since + this.turnMs;
+    if (waiter.runs) return holder.since + this.busyMs;
     if (!holder.runs) return holder.since + this.idleMs;
-    return Math.max(holder.since + this.turnMs, this.idleAt + this.idleMs);
+    return Math.max(holder.since + this.busyMs, this.idleAt + this.idleMs);
   }
 
   get held() {
     return [...this.streams.values()].filter(({ since }) => since !== null).length;
   }
 
-  /** Windows that are seen come first; those that are not have what is left over, and one place at least. */
+  /** Windows that are seen come first; those that are not have what is left over, and one slot at least. */
   shares() {
     const behind = [...this.streams.values()].filter(({ hidden }) => hidden).length;
     const seen = this.streams.size - behind;
-    const left = Math.min(behind, Math.max(1, this.places - seen));
+    const left = Math.min(behind, Math.max(1, this.slots - seen));
     return [
-      [false, this.places - left],
+      [false, this.slots - left],
       [true, left],
     ];
   }

@@ -1,28 +1,28 @@
-// A stream of this window, held while it has its turn. A browser opens six connections to one server, for all of its
-// windows together: those that would need more take turns, each going on where it was. A browser without shared workers,
-// or one that refuses them, lets each window have its own.
+// A stream of this window, held while the window has a slot for it. A browser opens six connections to one server, for all
+// of its windows together: those that would need more share slots, each going on where it was. A browser without shared
+// workers, or one that refuses them, lets each window have its own.
 
-const held = new Map(); // id → {pool, runs, granted, give}: what waits for its turn or has it
+const held = new Map(); // id → {pool, runs, granted, give}: what waits for a slot or has it
 let ids = 0;
 let port = null;
 let failed = false;
 
 /**
- * Calls `hold(signal)` when it is this window's turn, and again in its next one where the turn has ended it; until `hold`
- * returns by itself, or the caller's `signal` ends. Resolves to what `hold` resolves to. `runs()`: something runs in this
- * window, which then goes before others; `tellState` tells when that has changed.
+ * Calls `hold(signal)` when this window has a slot, and again with its next one where the slot was taken back; until
+ * `hold` returns by itself, or the caller's `signal` ends. Resolves to what `hold` resolves to. `runs()`: something runs
+ * in this window, which then goes before others; `tellState` tells when that has changed.
  */
-export async function inTurn(pool, signal, hold, runs = () => true) {
+export async function withStreamSlot(pool, signal, hold, runs = () => true) {
   if (!connected()) return hold(signal);
   for (;;) {
     const id = ++ids;
-    const turn = new AbortController();
+    const slot = new AbortController();
     try {
-      await granted({ pool, runs }, id, turn, signal);
-      const result = signal.aborted ? null : await hold(AbortSignal.any([signal, turn.signal]));
-      if (signal.aborted || !turn.signal.aborted) return result;
+      await granted({ pool, runs }, id, slot, signal);
+      const result = signal.aborted ? null : await hold(AbortSignal.any([signal, slot.signal]));
+      if (signal.aborted || !slot.signal.aborted) return result;
     } finally {
-      turn.abort(); // nothing stays on the caller's signal
+      slot.abort(); // nothing stays on the caller's signal
       held.delete(id);
       tell("leave", id, { pool, runs });
     }
@@ -32,14 +32,14 @@ export async function inTurn(pool, signal, hold, runs = () => true) {
 /** Something has begun or ended in this window, or it is looked at. */
 export const tellState = () => each((stream, id) => tell("show", id, stream));
 
-function granted(stream, id, turn, signal) {
+function granted(stream, id, slot, signal) {
   return new Promise((resolve) => {
     const give = () => {
-      turn.abort();
+      slot.abort();
       resolve(); // it may wait still, where the page was put away meanwhile
     };
     held.set(id, { ...stream, granted: resolve, give });
-    signal.addEventListener("abort", resolve, { once: true, signal: turn.signal });
+    signal.addEventListener("abort", resolve, { once: true, signal: slot.signal });
     if (signal.aborted || !port) resolve();
     else tell("want", id, stream);
   });
@@ -74,7 +74,7 @@ function connected() {
 /** Null where the browser refuses one: Firefox does where cookies are blocked for the site. */
 function startWorker() {
   try {
-    return new SharedWorker("/web/net/turns_worker.js", { type: "module", name: "tailrace" });
+    return new SharedWorker("/web/net/stream_slots_worker.js", { type: "module", name: "tailrace" });
   } catch {
     failed = true;
     return null;
