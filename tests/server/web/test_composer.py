@@ -110,8 +110,10 @@ window.fetch = async (path, options) => { if (path === "/about") await met; retu
     async with page(devtools, tmp_path, reply("Etna.")) as (server, browser, _):
         tab = await browser.tab(server.url + "/", script=late)
         await tab.send("Name a volcano.")
+        assert await tab.text("#status") == "Sending once the server answers…"
         await tab.value("meet()")
         assert await answer(tab) == "Etna."
+        assert await tab.text("#status") == ""
         assert await tab.value("document.querySelectorAll('article').length") == 1
     assert tab.complaints == []
 

@@ -71,6 +71,8 @@ async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: st
         await tab.until(
             f"{doing}('Still sending: the server is slow, or other windows of this browser have taken all')"
         )
+        waited_s = await tab.value("Number(/(\\d+) s$/.exec(document.querySelector('.activity').textContent)?.[1])")
+        assert waited_s >= 2, "counted from when it was sent"
         assert (await server.json("GET", "/runs"))[1]["data"] == [], "nobody thinks about it yet"
         await tab.value("held.abort()")
         await server.provider.request()

@@ -27,16 +27,17 @@ async def test_the_page_has_tables_and_says_what_is_estimated(devtools: str, tmp
         assert tab.complaints == []
 
 
+@pytest.mark.parametrize(("calls", "dated"), [(1, "1 call is"), (3, "3 calls are")])
 async def test_what_was_used_while_a_clock_was_ahead_is_not_of_today_and_is_shown_as_its_day(
-    devtools: str, tmp_path: Path
+    devtools: str, tmp_path: Path, calls: int, dated: str
 ) -> None:
     tomorrow = time.time() + DAY_S
     async with page(devtools, tmp_path) as (server, browser, _):
         server.app.usage.add("ci", SpentTokens("faulty", "ok", Usage(1200, 34)))
-        spent = amounts_of("ci", SpentTokens("faulty", "ok", Usage(77, 7)), tomorrow, calls=3)
+        spent = amounts_of("ci", SpentTokens("faulty", "ok", Usage(77, 7)), tomorrow, calls=calls)
         await server.app.journal.add_to_counters(spent)
         tab = await browser.tab(server.url + "/?usage")
-        await tab.until_shown("Without 3 calls of later days, when a clock was ahead: 7 days has them.")
+        await tab.until_shown(f"{dated} dated after today because a clock was ahead; see 7 days.")
         assert "1,200" in await tab.text("tbody")
         await tab.go(server.url + "/?usage=week")
         await tab.until_shown(day_of(tomorrow))

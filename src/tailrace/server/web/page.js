@@ -119,6 +119,7 @@ async function closeDeleted(sessions) {
 }
 
 async function send(text, parts) {
+  if (!conversation) say("Sending once the server answers…"); // taken back when the conversation is opened
   await ready;
   const began = !conversation.session;
   if (began) {

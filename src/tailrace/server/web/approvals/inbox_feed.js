@@ -1,7 +1,7 @@
 // The list of everything that waits, kept up to date by the server.
 
 import { ask } from "../net/api.js";
-import { inTurn } from "../net/in_turn.js";
+import { withStreamSlot } from "../net/with_stream_slot.js";
 import { events } from "../net/sse.js";
 import { learn } from "./server_clock.js";
 
@@ -37,8 +37,8 @@ export class InboxFeed {
   async follow() {
     const connection = new AbortController();
     this.connection = connection;
-    this.look(); // until it is this tab's turn to hold the stream
-    await inTurn("inbox", connection.signal, (signal) => this.read(signal));
+    this.look(); // until this tab has the slot for the stream
+    await withStreamSlot("inbox", connection.signal, (signal) => this.read(signal));
     if (this.connection === connection) this.connection = null;
     this.check();
   }

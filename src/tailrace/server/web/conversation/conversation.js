@@ -6,7 +6,7 @@ import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
-import { inTurn } from "../net/in_turn.js";
+import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { filesOf, titleOf } from "./attachments.js";
 
 const SHOWN_RUNS = 30;
@@ -23,7 +23,11 @@ export class Conversation {
    * `changed()` is called when a run begins, ends, waits for an approval, or the conversation gets its name.
    */
   constructor(session, { log, scroll, say, complain, changed }) {
-    Object.assign(this, { session, log, scroll, say, complain, changed });
+    Object.assign(this, { session, log, scroll, say, complain });
+    this.changed = () => {
+      tellState();
+      changed();
+    };
     this.title = "";
     this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}, in the order of the ids: of time
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
@@ -92,6 +96,11 @@ export class Conversation {
     return [...this.runs.values()].findLast(({ view }) => !view.ended) ?? null;
   }
 
+  /** Something runs, or a message is on its way. */
+  get busy() {
+    return this.current !== null || this.asking > 0;
+  }
+
   get waits() {
     return [...this.runs.values()].some(({ view, waiting }) => !view.ended && waiting.size > 0);
   }
@@ -110,15 +119,15 @@ export class Conversation {
     const wanted = AbortSignal.any([this.closing.signal, streaming.signal]);
     const place = () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}];
     await this.caughtUp;
-    await inTurn("stream", wanted, (signal) =>
+    const hold = (signal) =>
       follow({
         place,
         hear: (event) => this.hear(event),
         wanted: () => !wanted.aborted,
         say: (words) => this.closed || this.say(words),
         signal,
-      }),
-    );
+      });
+    await withStreamSlot("stream", wanted, hold, () => this.busy);
     streaming.abort();
   }
 
@@ -285,14 +294,16 @@ export class Conversation {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
-    run.view.activity.set("Sending");
-    const waiting = setTimeout(() => run.view.activity.set(NOT_TAKEN), NOT_TAKEN_MS);
+    const { activity } = run.view;
+    activity.set("Sending");
+    const waiting = setTimeout(() => activity.set(NOT_TAKEN, activity.since), NOT_TAKEN_MS);
     addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
     const body = { input, session: this.session, idempotency_key: newId(), ...(model && { model }) };
     this.asking += 1;
+    tellState();
     const posted = post("/runs", body)
       .then((response) => response.json())
       .finally(() => {
@@ -305,7 +316,10 @@ export class Conversation {
         run.view.activity.set("Thinking");
         this.runs.set(id, run);
       },
-      () => run.view.node.remove(),
+      () => {
+        run.view.node.remove();
+        tellState();
+      },
     );
     const { id } = await posted;
     await this.posting;

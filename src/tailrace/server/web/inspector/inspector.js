@@ -2,7 +2,7 @@
 
 import { startInbox } from "../approvals/inbox.js";
 import { ask, wordsOf } from "../net/api.js";
-import { inTurn } from "../net/in_turn.js";
+import { withStreamSlot } from "../net/with_stream_slot.js";
 import { make } from "./dom.js";
 import { askForFork } from "./fork_form.js";
 import { followEvents, loadTimeline, saveExport } from "./source.js";
@@ -69,10 +69,10 @@ class Inspector {
     else clearInterval(run.growing);
   }
 
-  /** Reads the log to its end, from the last event again after the connection broke or another window had its turn. */
+  /** Reads the log to its end, from the last event again after the connection broke or another window had its slot. */
   follow(run, index) {
     const open = new AbortController(); // as long as the page
-    return inTurn("stream", open.signal, (signal) => this.read(run, index, signal));
+    return withStreamSlot("stream", open.signal, (signal) => this.read(run, index, signal));
   }
 
   async read(run, index, signal) {

@@ -5,7 +5,7 @@ import { button, element, make } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
 import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
-import { inTurn } from "../net/in_turn.js";
+import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { GraphView } from "./graph_view.js";
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
@@ -65,9 +65,9 @@ class InstanceView {
     const place = () => [`${this.path}/stream`, this.seq ? { "Last-Event-ID": String(this.seq) } : {}];
     const wanted = () => !this.hasAll;
     const open = new AbortController(); // as long as the page
-    const refusal = await inTurn("stream", open.signal, (signal) =>
-      follow({ place, hear: (event) => this.hear(event), wanted, say: (words) => this.say(words), signal }),
-    );
+    const hold = (signal) =>
+      follow({ place, hear: (event) => this.hear(event), wanted, say: (words) => this.say(words), signal });
+    const refusal = await withStreamSlot("stream", open.signal, hold, () => this.state !== "paused");
     if (refusal) throw refusal;
     clearInterval(this.ticking);
     await this.finish();
@@ -105,6 +105,7 @@ class InstanceView {
     this.state = state;
     this.badge.textContent = state;
     this.badge.dataset.state = state;
+    tellState();
     this.offer();
   }
 

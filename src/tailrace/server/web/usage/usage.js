@@ -55,7 +55,8 @@ class UsageView {
   show(found, since) {
     const rows = this.span === "today" ? found.filter((row) => row.day === since) : found;
     const calls = total(found, "calls") - total(rows, "calls"); // of later days: a clock was ahead
-    const later = calls ? ` Without ${calls.toLocaleString("en")} ${calls === 1 ? "call" : "calls"} of later days, when a clock was ahead: 7 days has them.` : "";
+    const dated = calls === 1 ? "1 call is" : `${calls.toLocaleString("en")} calls are`;
+    const later = calls ? ` ${dated} dated after today because a clock was ahead; see 7 days.` : "";
     if (!rows.length) {
       this.note.textContent = `Nothing was used ${this.span === "today" ? "today" : "in this time"}.${later}`;
       return;

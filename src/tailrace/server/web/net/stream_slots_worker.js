@@ -1,10 +1,10 @@
-// The one place where all windows of a browser ask for a turn: a SharedWorker, which ends with the last of them. It has
-// no key and talks to no server.
+// The one place where all windows of a browser ask for a stream slot: a SharedWorker, which ends with the last of them.
+// It has no key and talks to no server.
 
-import { Turns } from "./turns.js";
+import { StreamSlots } from "./stream_slots.js";
 
 const INBOX_MS = 30_000; // one window reads the list for all: another one takes over where that has crashed
-const pools = { stream: new Turns(), inbox: new Turns(1, INBOX_MS) };
+const pools = { stream: new StreamSlots(), inbox: new StreamSlots(1, INBOX_MS) };
 const ports = new Map(); // id of a stream → the port of its window
 const timers = {};
 let windows = 0;
@@ -16,15 +16,15 @@ addEventListener("connect", ({ ports: [port] }) => {
 });
 
 /** `id` is the window's own: it is made one of all windows here. */
-function hear(port, name, { what, pool, id, hidden }) {
-  const turns = pools[pool];
+function hear(port, name, { what, pool, id, hidden, runs }) {
+  const slots = pools[pool];
   const stream = `${name}:${id}`;
   if (what === "want") {
     ports.set(stream, (said) => port.postMessage({ said, id }));
-    turns.want(stream, hidden);
-  } else if (what === "show") turns.show(stream, hidden);
+    slots.want(stream, hidden, runs);
+  } else if (what === "show") slots.show(stream, hidden, runs);
   else {
-    turns.leave(stream);
+    slots.leave(stream);
     ports.delete(stream);
   }
   settle(pool);
@@ -32,8 +32,9 @@ function hear(port, name, { what, pool, id, hidden }) {
 
 function settle(pool) {
   clearTimeout(timers[pool]);
-  const { granted, asked, next } = pools[pool].due(Date.now());
+  const { granted, asked, gone, next } = pools[pool].due(performance.now()); // a clock on the wall may be set back
+  for (const stream of gone) ports.delete(stream);
   for (const stream of granted) ports.get(stream)("granted");
   for (const stream of asked) ports.get(stream)("give");
-  if (next !== null) timers[pool] = setTimeout(() => settle(pool), Math.max(0, next - Date.now()));
+  if (next !== null) timers[pool] = setTimeout(() => settle(pool), Math.max(0, next - performance.now()));
 }
