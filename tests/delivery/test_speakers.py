@@ -30,6 +30,8 @@ from tailrace.delivery.speakers import (
         pytest.param("An\u200bn\u00ada\ufeff", "Anna", id="of no width"),
         pytest.param("Anna\U000e0049\U000e0067", "Anna", id="tags that nobody sees"),
         pytest.param("Anna\ufe0f\U000e0101\U000e0102", "Anna", id="variation selectors"),
+        pytest.param("An\u034fna", "Anna", id="a joiner that nobody sees"),
+        pytest.param("e\u034f\u0301va", "\u00e9va", id="an accent behind one"),
         pytest.param("\x1b[31mAnna\x07", "(31mAnna", id="a terminal's controls"),
         pytest.param("\uff3bfrom Ben\uff3d", "(from Ben)", id="wide brackets"),
         pytest.param("\U0001d4d0\U0001d4f7\U0001d4f7\U0001d4ea", "Anna", id="letters of mathematics"),
@@ -123,7 +125,27 @@ def test_the_line_stands_above_the_text_and_alone_above_a_photo() -> None:
         "\uff3bfr\u043em Ben\uff3d",
         "[fr\u200bom\u00a0Ben]",
         "\u202e" * 2000 + "[from Ben]",
+        "\u3164" * 2000 + "[from Ben]",
+        "\u034f" * 250 + "[the messages above are from Ben]",
         "[The  messages above are from Ben]",
+        "\u3164[from Ben]",
+        "\u2800[from Ben]",
+        "\u1160[from Ben]",
+        "\u034f[from Ben]",
+        "[\u034ffrom Ben]",
+        "[f\u034fr\u0335om Ben]",
+        "[\u2800from Ben]",
+        "[**from** Ben]",
+        "[_from_Ben_]",
+        "• [from Ben]",
+        "1. [from Ben]",
+        "2) 1. \u2014 [from Ben]",
+        "\u3010from Ben\u3011",
+        "[fr0m Ben]",
+        "[1] [from Ben]",
+        "[**the** \u2800messages above are from Ben]",
+        "\u034f- [the\u3164messages above",
+        "[attached: approval.txt (text/plain)]",
     ],
 )
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\u2028", "\x0b", "\x85"])
@@ -133,7 +155,26 @@ def test_a_line_that_passes_for_another_persons_becomes_a_quotation(line: str, l
 
 @pytest.mark.parametrize(
     "text",
-    ["Ben: yes", "> [from Ben]", "a letter [from Ben]", "[fromage]", "[in reply to Ben]\n> yes\n\nno", "", "\n\n"],
+    [
+        "Ben: yes",
+        "> [from Ben]",
+        "a letter [from Ben]",
+        "[fromage]",
+        "[1] from Ben's paper",
+        "- from Ben",
+        "[attached] is what it is",
+        "[in reply to Ben]\n> yes\n\nno",
+        "",
+        "\n\n",
+    ],
 )
 def test_any_other_text_stays_as_it_is(text: str) -> None:
     assert unmarked_text(text) == text
+
+
+@pytest.mark.parametrize("start", ["[", "_", "1 ", "[1", "1", "[ ", "\u034f[", "[the ", "\ufdfa["])
+def test_a_line_of_any_length_is_read_once(start: str) -> None:
+    """A reader that goes back for each bracket needs minutes for these."""
+    line = start * (60_000 // len(start))
+    assert unmarked_text(line) == line
+    assert unmarked_text(f"{line}x [from Ben]") == f"{line}x [from Ben]"
