@@ -70,6 +70,12 @@ def labels(*names: str) -> list[str]:
         pytest.param(("Anna", "Anna", "anna"), ["Anna", "Anna (2)", "anna (3)"], id="one name"),
         pytest.param(("Anna", "Anna (2)", "Anna"), ["Anna", "Anna (2)", "Anna (3)"], id="the number as a name"),
         pytest.param(("Anna", "\u0410nn\u0430"), ["Anna", "\u0410nn\u0430 (2)"], id="letters that look alike"),
+        pytest.param(("Alice", "AIice", "A1|ce"), ["Alice", "AIice (2)", "A1|ce (3)"], id="strokes"),
+        pytest.param(("Bob", "B0b"), ["Bob", "B0b (2)"], id="rings"),
+        pytest.param(("Anna", "Ann\u0251"), ["Anna", "Ann\u0251 (2)"], id="the a of phonetics"),
+        pytest.param(("gina", "\u0261ina"), ["gina", "\u0261ina (2)"], id="the g of phonetics"),
+        pytest.param(("Nora", "\u0578\u0585ra"), ["Nora", "\u0578\u0585ra (2)"], id="Armenian letters"),
+        pytest.param(("Al",), ["a person called Al"], id="a role in look-alikes"),
         pytest.param(("Zoe", "Zoë", "Zoe."), ["Zoe", "Zoë (2)", "Zoe. (3)"], id="accents and points"),
         pytest.param(("रमा", "रमि"), ["रमा", "रमि"], id="other vowels are another name"),
         pytest.param(("🦊", "🐻", "🦊"), ["🦊", "🐻", "🦊 (2)"], id="pictures"),
@@ -89,6 +95,11 @@ def test_no_two_people_have_one_name_and_nobody_that_of_a_role(names: tuple[str,
 def test_whatever_people_are_called_they_are_told_apart(names: list[str]) -> None:
     told = labels(*map(one_line_name, names))
     assert len(set(told)) == len(names)
+
+
+@pytest.mark.parametrize("unseen", ["\u034f", "\ufe0f", "\u200b", "\U00016fe4"])
+def test_what_nobody_sees_makes_no_other_name(unseen: str) -> None:
+    assert labels("Anna", one_line_name(f"An{unseen}na")) == ["Anna", "Anna (2)"]
 
 
 def test_people_keep_their_names_and_those_who_are_too_many_are_told_apart_all_the_same() -> None:

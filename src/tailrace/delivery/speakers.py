@@ -34,10 +34,12 @@ _ALIKE = str.maketrans(
     "\u0251\u0261\u0269\u0585\u0578\u057d\u0570\u0581",
     "aeopcyxijshdqwlbkmhtabeikuvoptyxiagionuhg",
 )
+_STROKES = str.maketrans("i1|0", "lllo")  # a stroke alone, and a ring, in many a typeface
 # What else stands between a person and the model: nobody is called so without a word more.
-_ROLES = frozenset({"admin", "ai", "assistant", "bot", "developer", "everybody", "everyone", "function", "human"}) | {
-    *("model", "moderator", "nobody", "operator", "root", "somebody", "system", "tailrace", "tool", "user", "you")
-}
+_ROLES = (
+    *("admin", "ai", "assistant", "bot", "developer", "everybody", "everyone", "function", "human", "model"),
+    *("moderator", "nobody", "operator", "root", "somebody", "system", "tailrace", "tool", "user", "you"),
+)
 # Brackets that look like square ones and are not made such by Unicode's own folding.
 _SQUARE = str.maketrans("\u2045\u27e6\u2772\u3010\u3014\u3016\u3018\u301a", "[" * 8)
 _PIECE = 256  # characters of a line that are looked at together
@@ -124,22 +126,25 @@ class Speakers(Value):
 
 
 def _label(name: str, taken: Collection[str]) -> str:
-    if _folded(name) in _ROLES:
+    if _folded(name) in _FOLDED_ROLES:
         name = f"a person called {name}"
     numbered = (f"{name} ({number})" for number in itertools.count(2))
     return next(label for label in itertools.chain([name], numbered) if _folded(label) not in taken)
 
 
 def _folded(name: str) -> str:
-    """The same for names that a reader takes for one: without capitals, accents, punctuation and look-alikes."""
-    apart = unicodedata.normalize("NFKD", name.casefold())
-    return "".join(character for character in apart if _counts(character)).translate(_ALIKE) or name
+    """The same for names that a reader takes for one: without capitals, accents, punctuation and common look-alikes."""
+    apart = unicodedata.normalize("NFKD", name.casefold()).translate(_ALIKE).translate(_STROKES)
+    return "".join(character for character in apart if _counts(character)) or name
 
 
 def _counts(character: str) -> bool:
     """Signs for vowels, as in Devanagari, are letters; accents are not."""
     is_sign = unicodedata.category(character).startswith("M") and unicodedata.combining(character) < _ACCENTS
     return character.isalnum() or is_sign
+
+
+_FOLDED_ROLES = frozenset(map(_folded, _ROLES))
 
 
 def attributed_text(text: str, label: str, *, above: str = "") -> str:
