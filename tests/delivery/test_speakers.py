@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.delivery import speakers
 from tailrace.delivery.speakers import (
     MAX_NAME,
     MAX_PEOPLE,
@@ -100,6 +101,47 @@ def test_whatever_people_are_called_they_are_told_apart(names: list[str]) -> Non
 @pytest.mark.parametrize("unseen", ["\u034f", "\ufe0f", "\u200b", "\U00016fe4"])
 def test_what_nobody_sees_makes_no_other_name(unseen: str) -> None:
     assert labels("Anna", one_line_name(f"An{unseen}na")) == ["Anna", "Anna (2)"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["Anna Maria"], id="one name"),
+        pytest.param([one_line_name("\ufdfa" * 64)], id="one that grew when it was made plain"),
+        pytest.param(["Anna", *(f"Anna {number}" for number in range(2, 100))], id="names with numbers"),
+        pytest.param([chr(0x1F400 + number) for number in range(50)], id="pictures"),
+    ],
+)
+def test_twice_as_many_people_take_twice_the_work(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    letters = speakers._letters
+
+    def counted_letters(name: str) -> str:
+        read.append(len(name))
+        return letters(name)
+
+    monkeypatch.setattr(speakers, "_letters", counted_letters)
+
+    def characters_read(count: int) -> int:
+        read.clear()
+        people = tuple(Speaker(str(number), names[number % len(names)]) for number in range(count))
+        Speakers(people).label_of(people[-1])
+        return sum(read)
+
+    assert characters_read(MAX_PEOPLE) <= 2.5 * characters_read(MAX_PEOPLE // 2)
+
+
+def test_a_name_that_grows_when_it_is_made_plain_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    printable = speakers._printable
+
+    def counted_printable(character: str) -> str:
+        read.append(character)
+        return printable(character)
+
+    monkeypatch.setattr(speakers, "_printable", counted_printable)
+    one_line_name("\ufdfa" * 5000)
+    assert len(read) <= 2000
 
 
 def test_people_keep_their_names_and_those_who_are_too_many_are_told_apart_all_the_same() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -108,13 +108,12 @@ class Speakers(Value):
 
     def label_of(self, person: Speaker) -> str:
         """What the model reads as the person's name. No two people have one."""
-        taken: set[str] = set()
-        for one in itertools.chain(self.people, [person]):
-            label = _label(one.name or one_line_name(one.id), taken)
+        labels = _Labels()
+        for one in self.people:
+            label = labels.add(one.name or one_line_name(one.id))
             if one.id == person.id:
-                break
-            taken.add(_folded(label))
-        return label
+                return label
+        return labels.add(person.name or one_line_name(person.id))
 
     def sole_speaker_before(self, update_id: str) -> Speaker | None:
         """Of the message with which a second person came: whoever wrote all that stands above it."""
@@ -125,17 +124,38 @@ class Speakers(Value):
                 return None
 
 
-def _label(name: str, taken: Collection[str]) -> str:
-    if _folded(name) in _FOLDED_ROLES:
-        name = f"a person called {name}"
-    numbered = (f"{name} ({number})" for number in itertools.count(2))
-    return next(label for label in itertools.chain([name], numbered) if _folded(label) not in taken)
+class _Labels:
+    """The names that are given so far. A number is tried once for each name, so that many people of one name take no
+    longer than as many others."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next_number: dict[str, int] = {}
+
+    def add(self, name: str) -> str:
+        if _folded(name) in _FOLDED_ROLES:
+            name = f"a person called {name}"
+        label = name if _folded(name) not in self._taken else self._numbered(name)
+        self._taken.add(_folded(label))
+        return label
+
+    def _numbered(self, name: str) -> str:
+        stem = _letters(name)
+        for number in itertools.count(self._next_number.get(stem, 2)):
+            if _folded(label := f"{name} ({number})") not in self._taken:
+                break
+        self._next_number[stem] = number + 1
+        return label
 
 
 def _folded(name: str) -> str:
     """The same for names that a reader takes for one: without capitals, accents, punctuation and common look-alikes."""
+    return _letters(name) or name
+
+
+def _letters(name: str) -> str:
     apart = unicodedata.normalize("NFKD", name.casefold()).translate(_ALIKE).translate(_STROKES)
-    return "".join(character for character in apart if _counts(character)) or name
+    return "".join(character for character in apart if _counts(character))
 
 
 def _counts(character: str) -> bool:
