@@ -16,6 +16,7 @@ from tailrace.delivery.speakers import (
     Speakers,
     attributed_text,
     one_line_name,
+    typed_text,
     unmarked_text,
 )
 
@@ -216,13 +217,40 @@ def test_a_line_that_passes_for_another_persons_becomes_a_quotation(line: str, l
         "[1] from Ben's paper",
         "- from Ben",
         "[attached] is what it is",
-        "[in reply to Ben]\n> yes\n\nno",
         "",
         "\n\n",
     ],
 )
 def test_any_other_text_stays_as_it_is(text: str) -> None:
     assert unmarked_text(text) == text
+
+
+def test_what_an_adapter_says_of_a_message_stays_in_the_text_that_it_gives() -> None:
+    text = "[in reply to Ben]\n> yes\n\nno\n\n[forwarded, written by Carl]\n> hm"
+    assert unmarked_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[in reply to Ben]",
+        "[forwarded from Ben]",
+        "[forwarded]",
+        "- [Forwarded, written by Ben]",
+        "\u3164[\u034f**in** rep\u200bly to Ben]",
+        "1. [ln repIy to Ben]",
+    ],
+)
+def test_a_typed_line_that_passes_for_what_an_adapter_says_becomes_a_quotation_in_a_shared_chat(line: str) -> None:
+    assert typed_text(f"hi\n{line}\n> yes", "group") == f"hi\n> {line}\n> yes"
+    assert typed_text(f"hi\n{line}\n> yes", "private") == f"hi\n{line}\n> yes"
+
+
+@pytest.mark.parametrize(
+    "text", ["in reply to Ben", "> [in reply to Ben]", "[in replies]", "[forward]", "see [forwarded]"]
+)
+def test_other_typed_text_stays_as_it_is(text: str) -> None:
+    assert typed_text(text, "group") == text
 
 
 @pytest.mark.parametrize("start", ["[", "_", "1 ", "[1", "1", "[ ", "\u034f[", "[the ", "\ufdfa["])

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from tailrace.delivery.port import ChatKind
 from tailrace.messages import Value
 
 MAX_NAME = 64  # characters
@@ -48,6 +49,8 @@ _MAX_LETTERS = 64  # in a piece: none of our lines begins behind as many
 _BEFORE = r"(?P<before>[\W_]*+(?:\d++[\W_]++)*+)"
 _GAP = r"[\W_]++"
 _SPEAKER_LINE = re.compile(rf"{_BEFORE}(?:fr[o0]m|the{_GAP}messages{_GAP}ab[o0]ve|attached(?=\s*:))(?![^\W_])")
+
+_CONTEXT_LINE = re.compile(rf"{_BEFORE}(?:[il1|]n{_GAP}rep[li1|]y{_GAP}t[o0]|f[o0]rwarded)(?![^\W_])")
 
 
 def one_line_name(name: str, max_chars: int = MAX_NAME) -> str:
@@ -176,7 +179,17 @@ def attributed_text(text: str, label: str, *, above: str = "") -> str:
 
 def unmarked_text(text: str) -> str:
     """The text in which a line that looks like one of ours is a quotation."""
-    return "".join(f"> {line}" if _looks_like(_SPEAKER_LINE, line) else line for line in text.splitlines(keepends=True))
+    return _quoted_where(_SPEAKER_LINE, text)
+
+
+def typed_text(text: str, kind: ChatKind) -> str:
+    """What a person typed, before an adapter puts `[in reply to Ben]` or `[forwarded …]` beside it: in a shared chat a
+    line that looks like one of these is a quotation. In a private one nobody else could have said it."""
+    return text if kind == "private" else _quoted_where(_CONTEXT_LINE, text)
+
+
+def _quoted_where(ours: re.Pattern[str], text: str) -> str:
+    return "".join(f"> {line}" if _looks_like(ours, line) else line for line in text.splitlines(keepends=True))
 
 
 def _looks_like(ours: re.Pattern[str], line: str) -> bool:
