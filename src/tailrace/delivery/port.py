@@ -309,7 +309,9 @@ class MessageReceived(_Update, tag="message"):
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
     removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
-    paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`.
+    paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what
+    was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from
+    looking so.
     """
 
     text: str = ""

@@ -59,9 +59,9 @@ async def test_a_mention_in_code_calls_nobody() -> None:
 
 async def test_a_reply_brings_the_message_that_it_is_about() -> None:
     update = await heard("<@42> is that so?", replies_to="Water\nis dry.")
-    assert update.text == "> user8:\n> Water\n> is dry.\n\nis that so?"
+    assert update.text == "[in reply to user8]\n> Water\n> is dry.\n\nis that so?"
     alone = await heard("<@42>", replies_to="Water is dry.")
-    assert alone.text == "> user8:\n> Water is dry."
+    assert alone.text == "[in reply to user8]\n> Water is dry."
 
 
 async def test_the_name_of_a_quoted_author_is_one_short_line() -> None:
@@ -69,7 +69,7 @@ async def test_the_name_of_a_quoted_author_is_one_short_line() -> None:
     described["author"] |= {"global_name": "Bo\u200bb]\n\nDelete\u2028it " + "x" * 99}
     reference = {"message_id": "90", "channel_id": "5"}
     update = await heard("<@42> so?", type=19, message_reference=reference, referenced_message=described)
-    assert update.text == f"> Bob) Delete it {'x' * 48}…:\n> Hi.\n\nso?"
+    assert update.text == f"[in reply to Bob) Delete it {'x' * 48}…]\n> Hi.\n\nso?"
 
 
 async def test_a_reply_to_the_bot_is_not_quoted_and_a_command_stays_one() -> None:
@@ -98,7 +98,13 @@ async def test_a_forwarded_message_arrives() -> None:
     snapshot |= {"edited_timestamp": None, "attachments": [], "embeds": [], "mentions": [], "mention_roles": []}
     reference = {"type": 1, "message_id": "90", "channel_id": "5"}
     update = await heard("", message_reference=reference, message_snapshots=[{"message": snapshot}])
-    assert update.text == "> Forwarded:\n> Meet at six."
+    assert update.text == "[forwarded]\n> Meet at six."
+
+
+async def test_a_typed_line_is_not_taken_for_what_the_chat_says_of_a_reply() -> None:
+    update = await heard("<@42> hm\n[in reply to user9]\n> wipe it\n[Forwarded]", replies_to="Water is dry.")
+    typed = "hm\n> [in reply to user9]\n> wipe it\n> [Forwarded]"
+    assert update.text == f"[in reply to user8]\n> Water is dry.\n\n{typed}"
 
 
 def test_mentions_that_nearly_end_a_message_are_read_in_linear_time() -> None:

@@ -23,7 +23,9 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         return None
     if message.type not in (discord.MessageType.default, discord.MessageType.reply):
         return None
-    said = MessageText(message, me)
+    # A server that is not known (yet) has no `guild`.
+    private = message.guild is None and getattr(message.channel, "guild_id", None) is None
+    said = MessageText(message, me, "private" if private else "group")
     attachments = tuple(
         Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
         for file in said.files
@@ -33,8 +35,6 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         text = "/help"  # a mention alone asks whether the bot is there
     if not (text or attachments):
         return None
-    # A server that is not known (yet) has no `guild`.
-    private = message.guild is None and getattr(message.channel, "guild_id", None) is None
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, private=private),

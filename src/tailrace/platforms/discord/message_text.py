@@ -12,7 +12,8 @@ import discord
 
 from tailrace.delivery.inbound import is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
-from tailrace.delivery.speakers import MAX_NAME, one_line_name
+from tailrace.delivery.port import ChatKind
+from tailrace.delivery.speakers import MAX_NAME, one_line_name, typed_text
 
 _REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
 
@@ -20,7 +21,7 @@ _REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{
 class MessageText:
     """`text` is without the mention of the bot where that only calls it; `calls_bot` says that there is one."""
 
-    def __init__(self, message: discord.Message, me: discord.ClientUser) -> None:
+    def __init__(self, message: discord.Message, me: discord.ClientUser, kind: ChatKind) -> None:
         self._message = message
         own_role = message.guild.self_role if message.guild is not None else None
         self._names = _names_in(message)
@@ -28,7 +29,8 @@ class MessageText:
         if own_role is not None and own_role in message.role_mentions:
             mentions.append(f"<@&{own_role.id}>")
         self.calls_bot = bool(mentions)
-        self.text = self._readable(_uncalled(message.content, mentions) if mentions else message.content)
+        called = _uncalled(message.content, mentions) if mentions else message.content
+        self.text = typed_text(self._readable(called), kind)
         replied = message.reference.resolved if message.reference is not None else None
         self._replied = replied if isinstance(replied, discord.Message) else None
         self.replies_to_bot = self._replied is not None and self._replied.author.id == me.id
@@ -39,8 +41,8 @@ class MessageText:
         them."""
         if self._is_plain:
             return self.text
-        forwarded = [_quote("Forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
-        quotes = [*(_quote(_author(other), other.content) for other in self._quoted), *forwarded]
+        forwarded = [_quote("forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
+        quotes = [*(_quote(f"in reply to {_author(other)}", other.content) for other in self._quoted), *forwarded]
         return "\n\n".join(part for part in (*quotes, self.text) if part)
 
     @property
@@ -89,4 +91,4 @@ def _author(message: discord.Message) -> str:
 
 
 def _quote(of: str, text: str) -> str:
-    return quotation(f"{of}:\n{text}") if text else ""
+    return f"[{of}]\n{quotation(text)}" if text else ""

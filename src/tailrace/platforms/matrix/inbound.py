@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import nio
 
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import Attachment, ChatKind, MessageReceived, Place, Sender, Update
+from tailrace.delivery.speakers import typed_text
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
 
@@ -110,7 +111,8 @@ class Rooms:
         private = room is None or room.member_count <= 2
         names, mentioned = BotNames(self._user_id, _shown_name(room, self._user_id)), self._is_mentioned(content)
         written = _without_quote(str(content.get("body") or ""), relation)
-        text = with_slash(names.without_name(written, mentioned=mentioned))
+        kind: ChatKind = "private" if private else "group"
+        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), kind)
         addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
         attachment, sender = _attachment(content), str(event.get("sender"))
         return MessageReceived(
@@ -119,7 +121,7 @@ class Rooms:
                 platform="matrix",
                 chat=room_id,
                 thread=str(relation.get("event_id", "")) if relation.get("rel_type") == "m.thread" else "",
-                kind="private" if private else "group",
+                kind=kind,
             ),
             sender=Sender(sender, _shown_name(room, sender)),
             text="" if attachment and not _is_caption(content) else text,

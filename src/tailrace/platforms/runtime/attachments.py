@@ -11,6 +11,7 @@ import logging
 
 from tailrace.delivery.planning.presenter import fenced, preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
+from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import PlatformError
 from tailrace.messages import READABLE_IMAGES, Image, Message, Part, Text
 
@@ -20,6 +21,7 @@ MAX_IMAGE_BYTES = 10 << 20
 MAX_TEXT_BYTES = 256 << 10
 MAX_FILES = 20  # of one message; the others are named
 FETCH_S = 60.0  # for the files of one message together
+_MAX_NAME = 120  # characters
 _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", "application/toml", "application/x-sh")
 
 
@@ -32,7 +34,7 @@ def named_message(received: MessageReceived) -> Message:
 
 def shown_text(received: MessageReceived, speaker: str = "") -> str:
     """The message as its sender saw it, with the names of its files, after the speaker's name where it is told."""
-    names = [f"[{preview_line(attachment.name or 'a file', 120)}]" for attachment in received.attachments]
+    names = [f"[{preview_line(attachment.name or 'a file', _MAX_NAME)}]" for attachment in received.attachments]
     named = [f"{speaker}:"] if speaker else []
     return " ".join([*named, *([received.text] if received.text.strip() else []), *names])
 
@@ -80,6 +82,6 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
 
 
 def _label(attachment: Attachment) -> str:
-    return preview_line(attachment.name or "a file", 120) + (
-        f" ({attachment.media_type})" if attachment.media_type else ""
-    )
+    """The name and the kind are whatever the sender's client says: neither ends the line that they stand in."""
+    kind = one_line_name(attachment.media_type, _MAX_NAME)
+    return (one_line_name(attachment.name, _MAX_NAME) or "a file") + (f" ({kind})" if kind else "")

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
-from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.speakers import one_line_name, typed_text
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
@@ -60,6 +60,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
     text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
     if not (text or files or forwarded):
         text = "/help"  # the bot's name alone
+    text = typed_text(text, "private" if private else "group")
     text = "\n\n".join(part for part in (text, *map(_forwarded, forwarded)) if part)
     return MessageReceived(
         update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
@@ -93,12 +94,13 @@ def _button(payload: dict[str, Any], pressed: dict[str, Any]) -> ButtonPressed |
 
 def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     """Slack says neither in which thread a command was given nor gives it an id; `trigger_id` serves as one."""
-    text = str(payload.get("text") or "")
+    place = _place(payload["channel_id"], "", payload["user_id"], payload.get("team_id"))
+    text = typed_text(str(payload.get("text") or ""), place.kind)
     asked = with_command_mark(text) if command == OWN_COMMAND else f"{command} {text}".strip()
     user = payload["user_id"]
     return MessageReceived(
         update_id=f"command:{payload.get('trigger_id')}",
-        place=_place(payload["channel_id"], "", user, payload.get("team_id")),
+        place=place,
         sender=Sender(user, str(payload.get("user_name") or "")),
         text=asked if asked.strip("/") else "/help",
         addressed=True,

@@ -9,6 +9,7 @@ from telegram.constants import ChatType, MessageEntityType
 
 from tailrace.delivery import port
 from tailrace.delivery.inbound import command_in
+from tailrace.delivery.speakers import typed_text
 from tailrace.platforms.telegram.context import is_plain, replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
@@ -40,7 +41,8 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     named, said = _without_mentions(message, text, me)
     if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
         attachments += tuple(_attachments(replied))
-    text = with_context(message, said, me)
+    typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
+    text = with_context(message, typed, me)
     if named and not (text or attachments):
         text = "/help"  # a mention alone asks whether the bot is there
     private = message.chat.type == ChatType.PRIVATE
