@@ -76,7 +76,7 @@ async def test_what_a_clock_that_was_ahead_has_counted_is_not_of_today(
     said = capsys.readouterr()
     rows = [msgspec.json.decode(line, type=UsageRow) for line in said.out.splitlines()]
     assert sum(row.calls for row in rows) == 3
-    assert "without 1 call of later days" in said.err
+    assert "1 call is dated after today" in said.err
     assert await asyncio.to_thread(main, ["usage", "week", "--json"]) == 0
     rows = [msgspec.json.decode(line, type=UsageRow) for line in capsys.readouterr().out.splitlines()]
     assert sum(row.calls for row in rows) == 5

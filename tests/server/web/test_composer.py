@@ -101,6 +101,16 @@ async def test_what_is_written_before_the_scripts_are_there_is_kept(devtools: st
         assert await tab.value(BOX) == "Tell me", "and it is the draft"
 
 
+async def test_enter_before_the_scripts_are_there_sends(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Heard.")) as (_, _, tab):
+        await tab.call("Page.addScriptToEvaluateOnNewDocument", source=EARLY.replace("Tell me", "Tell me\\n"))
+        await tab.reload()
+        assert await answer(tab) == "Heard."
+        assert await tab.value(BOX) == ""
+        assert "Tell me" in await tab.text("#log")
+    assert tab.complaints == []
+
+
 async def test_what_is_sent_before_the_server_has_said_who_it_is_is_asked(devtools: str, tmp_path: Path) -> None:
     late = """
 const fetched = window.fetch;

@@ -305,6 +305,16 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
     assert "Send" not in shown, "no form that does nothing"
 
 
+async def test_a_conversation_that_somebody_begins_later_is_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Begun.")) as (server, _, tab):
+        await tab.go(f"{server.url}/?session=later")
+        await tab.until_shown("This conversation is not here")
+        await server.json("POST", "/runs", {"input": "Begin.", "session": "later"})
+        await tab.until_shown("Begun.")  # with the next look at the list
+        assert "This conversation is not here" not in await tab.text()
+    assert [line for line in tab.complaints if "404" not in line] == []
+
+
 @pytest.mark.parametrize("named", ["run", "instance"])
 async def test_an_address_that_is_cut_off_opens_the_page_and_says_so(devtools: str, tmp_path: Path, named: str) -> None:
     async with page(devtools, tmp_path) as (server, _, tab):

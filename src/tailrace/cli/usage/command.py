@@ -48,8 +48,8 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     if args.since == "today" and (later := [row for row in rows if row.day > since]):  # a clock was ahead
         rows = [row for row in rows if row.day == since]
         calls = total_of(later).calls
-        what = "1 call" if calls == 1 else f"{calls:,} calls"
-        print_note(f"without {what} of later days, when a clock was ahead: tailrace usage week --by day")
+        what = "1 call is" if calls == 1 else f"{calls:,} calls are"
+        print_note(f"{what} dated after today because a clock was ahead; see: tailrace usage week --by day")
     shown = summed(rows, args.by) if args.by else _without_days(rows)
     if args.json:
         for row in shown:

@@ -106,21 +106,23 @@ function drawFirst() {
 function tellMissing() {
   drawMissing(byId("empty"));
   byId("empty").hidden = false;
+  missing = conversation;
 }
 
 /** What is shown and no longer listed may be old, or not what is searched for; or somebody has deleted it elsewhere: the
  * model would be asked without what is on the screen. */
 async function closeDeleted(sessions) {
   const shown = conversation;
+  if (shown && shown === missing && sessions.has(shown.session)) openAddress(); // somebody has begun it
   if (!shown || sessions.has(shown.session) || !(await shown.isGone()) || shown !== conversation) return;
   show(shown.session);
   tellMissing();
-  missing = conversation;
 }
 
 async function send(text, parts) {
   if (!conversation) say("Sending once the server answers…"); // taken back when the conversation is opened
   await ready;
+  missing = null;
   const began = !conversation.session;
   if (began) {
     conversation.session = newId();

@@ -54,7 +54,8 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
         elif ":" in word and conversation.app.mcp is not None:
             await _ask_prompt(call, word.removeprefix("/"))
         else:
-            close = get_close_matches(word, SLASH_COMMANDS, n=1)
+            harmless = [name for name in SLASH_COMMANDS if name != "/yolo"]  # nobody types that by a hint
+            close = get_close_matches(word, harmless, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}?" if close else "/help lists them"
             surface.notify(f"no command {word}; {hint}")
     except TailraceError as exc:

@@ -31,6 +31,7 @@ export class Composer {
     this.box.value = early || (sessionStorage.getItem(DRAFT + session) ?? "");
     this.attachments.clear();
     this.written();
+    if (/\S\s*\n$/.test(early)) this.submit(new Event("submit")); // Enter, when nobody listened yet
   }
 
   /** A new conversation has got its name. */
