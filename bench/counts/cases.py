@@ -226,16 +226,15 @@ def _watched(server: Counted, viewers: int) -> _Window:
 
 
 def viewers(server: Counted) -> list[Count]:
-    one = _least("agent token", "calls per token of an agent turn with a viewer", VIEWER_TOKENS, _rounds(server, 1))
-    many = _least("", "", VIEWER_TOKENS, _rounds(server, 1 + VIEWERS))
+    """The difference of two counts, which are taken in turns: what else the machine does is in both of them."""
+    rounds = [(_watched(server, 1), _watched(server, 1 + VIEWERS)) for _ in range(ROUNDS)]
+    unit = "calls per token of an agent turn with a viewer"
+    one = _least("agent token", unit, VIEWER_TOKENS, [alone for alone, _ in rounds])
+    many = _least("", "", VIEWER_TOKENS, [crowd for _, crowd in rounds])
     added = Counter(many.profile)
     added.subtract(one.profile)
     profile = {function: count / VIEWERS for function, count in added.items() if count > 0}
     return [one, Count("viewer", "calls per further viewer and token", (many.value - one.value) / VIEWERS, profile)]
-
-
-def _rounds(server: Counted, watching: int) -> list[_Window]:
-    return [_watched(server, watching) for _ in range(ROUNDS)]
 
 
 def idle(server: Counted) -> Count:
