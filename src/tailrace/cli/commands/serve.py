@@ -218,8 +218,8 @@ def _log_config(config: Config, *, workers: int = 1) -> None:
 
 def files_warning(open_files: int, *, max_requests: int, workers: int = 1) -> str:
     """What to say where each process may have so few files open (0: any number) that all together cannot hold so many
-    requests: a stream is two connections, the client's and the provider's. Near the limit
-    new connections are refused."""
+    requests: a stream is two connections, the client's and the provider's. Near the limit new connections are
+    refused."""
     streams = workers * (max(0, open_files - FILES_BESIDE) // 2)
     if not open_files or streams >= max_requests:
         return ""
