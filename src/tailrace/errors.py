@@ -6,10 +6,7 @@ into these, once, at its edge; the code above an adapter sees only these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:  # `tailrace --help` names errors and loads nothing else
-    import msgspec
+from typing import Literal
 
 ErrorKind = Literal["retryable", "permanent"]
 Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
@@ -26,20 +23,6 @@ class ConfigError(TailraceError):
         self.message, self.file, self.line, self.key = message, file, line, key
         where = f"{file}:{line}" if file and line else file
         super().__init__(": ".join(part for part in (where, key, message) if part))
-
-
-def validation_mistake(exc: msgspec.ValidationError) -> tuple[str, str]:
-    """The place and the message of a failed conversion: "Expected `int`, got `str` - at `$.n`" gives `.n` and the words
-    before the dash. The place of the whole value is empty."""
-    message, _, place = str(exc).partition(" - at `$")
-    return place.rstrip("`"), message
-
-
-def request_mistake(exc: msgspec.ValidationError) -> tuple[str, str]:
-    """The same of what a client sent, where the place of a field that is not there is the field's own."""
-    place, message = validation_mistake(exc)
-    field = message.removeprefix("Object missing required field ")
-    return (place, message) if field == message else (f"{place}.{field.strip('`')}", "is missing")
 
 
 class ProviderError(TailraceError):

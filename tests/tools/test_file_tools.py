@@ -59,8 +59,10 @@ def test_what_they_say_of_themselves() -> None:
     assert [t.preview({"path": "x/y", "content": "no"}) for t in tools] == ["x/y"] * 3
     assert [t.spec.parameters["required"] for t in tools] == [["path"], ["path", "content"], ["path", "old", "new"]]
     assert all(t.spec.parameters["additionalProperties"] is False for t in tools)
-    assert "unknown field `replaceAll`" in Patch().invalid({"path": "a", "old": "b", "new": "c", "replaceAll": True})
-    assert "missing required field `new`" in Patch().invalid({"path": "a", "old": "b"})
+    assert "there is no field 'replaceAll'" in Patch().invalid(
+        {"path": "a", "old": "b", "new": "c", "replaceAll": True}
+    )
+    assert "new: is missing" in Patch().invalid({"path": "a", "old": "b"})
 
 
 # ── read_file ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.errors import ConfigError, CorruptLog
 from tailrace.ports import Journal
+from tailrace.validation_words import decoding_problem
 
 Stored = TypeVar("Stored")
 
@@ -58,7 +59,9 @@ class KeyValues(Generic[Stored]):
         try:
             return None if data is None else self._decoder.decode(data)
         except msgspec.DecodeError as exc:
-            raise CorruptLog(f"{self._namespace}: the value of {key!r} cannot be read: {exc}") from exc
+            raise CorruptLog(
+                f"{self._namespace}: the value of {key!r} cannot be read: {decoding_problem(exc)}"
+            ) from exc
 
 
 @asynccontextmanager
@@ -72,7 +75,7 @@ async def imported_file(path: Path, kind: type[Stored], *, keep: bool) -> AsyncG
         yield None
         return
     except (OSError, msgspec.DecodeError) as exc:
-        raise ConfigError(f"cannot be read ({exc}); mend or remove it", file=str(path)) from exc
+        raise ConfigError(f"cannot be read ({decoding_problem(exc)}); mend or remove it", file=str(path)) from exc
     yield content
     if not keep:
         with contextlib.suppress(FileNotFoundError):  # another process has imported it at the same time

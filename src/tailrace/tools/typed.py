@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -11,10 +10,10 @@ import msgspec
 
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
+from tailrace.validation_words import decoding_problem
 
 ArgsT = TypeVar("ArgsT", bound="Arguments")
 _MAX_PREVIEW_CHARS = 80
-_NO_SUCH_VALUE = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$", re.DOTALL)
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,17 +55,8 @@ def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:
     try:
         msgspec.convert(args, expected, strict=False)
     except msgspec.ValidationError as exc:
-        return f"Invalid arguments: {exc}{_values_allowed(str(exc), expected)}"
+        return f"Invalid arguments: {decoding_problem(exc, expected)}"
     return ""
-
-
-def _values_allowed(problem: str, expected: type[msgspec.Struct]) -> str:
-    """The values that a field takes, where the problem is another one."""
-    if (found := _NO_SUCH_VALUE.search(problem)) is None:
-        return ""
-    field = schema_of(expected)["properties"].get(found[1], {})
-    values = [value for form in (field, *field.get("anyOf", ())) for value in form.get("enum", ())]
-    return f"; there are: {', '.join(map(str, values))}" if values else ""
 
 
 def preview_of(args: JsonObject) -> str:

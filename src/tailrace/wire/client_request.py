@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from tailrace.errors import TailraceError, request_mistake
+from tailrace.errors import TailraceError
 from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
+from tailrace.validation_words import validation_mistake
 from tailrace.wire.translation.web_search import is_chosen, unsaid
 
 T = TypeVar("T")
@@ -200,7 +201,7 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as exc:
-        place, message = request_mistake(exc)
+        place, message = validation_mistake(exc, kind)
         raise InvalidRequest(message, f"{where}{place}".lstrip(".") or None) from exc
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
+from tailrace.validation_words import decoding_problem
 
 _DECODER = msgspec.json.Decoder()
 _ENCODE = msgspec.json.Encoder().encode
@@ -68,7 +69,7 @@ def _decode_repaired(data: bytes) -> object:
     try:
         return _DECODER.decode(repaired(data))
     except msgspec.DecodeError as exc:
-        raise PeerError(f"not a JSON object: {exc}", excerpt=data) from exc
+        raise PeerError(f"not a JSON object: {decoding_problem(exc)}", excerpt=data) from exc
     except RecursionError as exc:
         raise PeerError("JSON nested too deeply", excerpt=data) from exc
 

@@ -240,7 +240,7 @@ async def test_idempotency_keys_dry_runs_and_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"name": "x"}, None),
+        ({"name": "x"}, "blocks"),
         ({"name": "x", "blocks": [{"type": "stepp"}]}, "blocks[0].type"),
         ({"name": "x", "blocks": [step("a", handler="nobody")]}, "blocks[0].handler"),
         ({"name": "x", "blocks": [step("a", {"signal": "{{nobody}}"}, "wait_signal")]}, "blocks[0].params.signal"),

@@ -13,18 +13,34 @@ from typing import Annotated, Any, Final, TypeAlias, dataclass_transform, get_ar
 import msgspec
 from msgspec import Meta
 
-from tailrace.errors import TailraceError, validation_mistake
+from tailrace.errors import TailraceError
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.messages import JsonObject
+from tailrace.validation_words import validation_mistake
 
-_INVALID_VALUE = re.compile(r"Invalid value '(.*)'", re.DOTALL)
+_INVALID_VALUE = re.compile(r"Invalid value '(.*)' - at ", re.DOTALL)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
-BlockId = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
+BlockId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$",
+        max_length=100,
+        description="letters, digits, _ and -, with a letter or _ in front",
+    ),
+]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0)]
-Duration: TypeAlias = Annotated[float, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$")]
+Duration: TypeAlias = (
+    Annotated[float, Meta(ge=0)]
+    | Annotated[
+        str,
+        Meta(
+            pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$", description="a number of seconds, or one with a unit as 1.5h"
+        ),
+    ]
+)
 
 
 class DefinitionError(TailraceError):
@@ -167,10 +183,10 @@ def parsed(value: Any) -> Definition:
     try:
         return msgspec.convert(value, Definition)
     except msgspec.ValidationError as exc:
-        place, message = validation_mistake(exc)
-        if place.endswith(".type") and (written := _INVALID_VALUE.fullmatch(message)):
+        place, message = validation_mistake(exc, Definition)
+        if place.endswith(".type") and (written := _INVALID_VALUE.match(str(exc))):
             message += did_you_mean(written[1], BLOCK_TYPES)[0]
-        raise DefinitionError(f"${place}", message[:1].lower() + message[1:]) from exc
+        raise DefinitionError(f"${place}", message) from exc
     except RecursionError as exc:
         raise DefinitionError("$", "nested too deeply") from exc
 

@@ -12,7 +12,6 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from tailrace.errors import validation_mistake
 from tailrace.flows.definition.definition import (
     BLOCK_TYPES,
     Block,
@@ -24,6 +23,7 @@ from tailrace.flows.definition.definition import (
     Retry,
 )
 from tailrace.flows.definition.spelling import did_you_mean
+from tailrace.validation_words import validation_mistake
 
 UNKNOWN_HANDLER: Final = "\0unknown"  # of a block that cannot be read: nothing more is said of it
 _BLOCKS: Final = {str(block.__struct_config__.tag): block for block in get_args(Block)}
@@ -49,7 +49,7 @@ class Structure:
             self.repaired = None
 
     def _note(self, path: str, message: str) -> None:
-        self.mistakes.append(DefinitionError(path, message[:1].lower() + message[1:]))
+        self.mistakes.append(DefinitionError(path, message))
 
     def _struct(self, value: Any, kind: type[msgspec.Struct], path: str, *, skip: str = "") -> dict[str, Any]:
         """What can be read of a struct; `skip` is its tag's field."""
@@ -88,7 +88,7 @@ class Structure:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as exc:
-            place, message = validation_mistake(exc)
+            place, message = validation_mistake(exc, kind)
             self._note(path + place, message)
             return None
         return value
@@ -120,7 +120,7 @@ class Structure:
             msgspec.convert(found, _BLOCKS[meant])
         except msgspec.ValidationError as exc:
             if not any(mistake.path.startswith(path) for mistake in self.mistakes):
-                place, message = validation_mistake(exc)
+                place, message = validation_mistake(exc, _BLOCKS[meant])
                 self._note(path + place, message)
             return _unread(value.get("id"), path)
         return found

@@ -44,6 +44,7 @@ from tailrace.ports import Journal, Lease, Signal
 from tailrace.redact import without_secrets
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
+from tailrace.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.flows")
 WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record
@@ -338,4 +339,4 @@ def _as_json(output: Any) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(output))
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-        raise StepError(f"the output is no JSON: {exc}", code="output") from exc
+        raise StepError(f"the output is no JSON: {decoding_problem(exc)}", code="output") from exc

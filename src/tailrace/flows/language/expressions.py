@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from tailrace.errors import TailraceError
+from tailrace.validation_words import decoding_problem
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
@@ -355,4 +356,4 @@ def _literal(token: _Token) -> Any:
     try:
         return msgspec.json.decode(f'"{body}"')
     except msgspec.DecodeError as exc:
-        raise ExpressionError(f"{token.text} is no text: {exc}") from exc
+        raise ExpressionError(f"{token.text} is no text: {decoding_problem(exc)}") from exc

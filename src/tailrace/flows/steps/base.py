@@ -19,7 +19,6 @@ from tailrace.errors import (
     Retryable,
     TailraceError,
     TimedOut,
-    validation_mistake,
 )
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
@@ -31,6 +30,7 @@ from tailrace.flows.steps.step_stream import StepStream
 from tailrace.kept_answer import KeptAnswer
 from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import JsonObject, Usage
+from tailrace.validation_words import decoding_problem, validation_mistake
 
 P = TypeVar("P", bound="Params")
 
@@ -140,8 +140,7 @@ class Handler(ABC, Generic[P]):
         try:
             return msgspec.convert(params, self.Params)
         except msgspec.ValidationError as exc:
-            place, message = validation_mistake(exc)
-            raise StepError(f"{place.lstrip('.')}: {message}" if place else message, code="params") from exc
+            raise StepError(decoding_problem(exc, self.Params), code="params") from exc
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         """What is wrong with these parameters although their templates are not filled in yet: each place and why."""
@@ -157,8 +156,8 @@ class Handler(ABC, Generic[P]):
                 try:
                     msgspec.convert(value, fields[name].type)
                 except msgspec.ValidationError as exc:
-                    place, message = validation_mistake(exc)
-                    yield f".{name}{place}", message[:1].lower() + message[1:]
+                    place, message = validation_mistake(exc, fields[name].type)
+                    yield f".{name}{place}", message
 
 
 class AnyParams(Params):

@@ -15,6 +15,7 @@ from tailrace.flows.definition.definition import Seconds
 from tailrace.flows.steps.base import Params, StepError
 from tailrace.flows.steps.images import MAX_IMAGE_BYTES, ImageParam, resolve
 from tailrace.messages import Dialect, Image, JsonObject, Message, ModelRequest, NamedTool, Role, Text, ToolSpec, user
+from tailrace.validation_words import decoding_problem
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import InvalidRequest, ToolChoice
 
@@ -143,7 +144,7 @@ async def _part(block: JsonObject, params: LlmParams, directory: Path) -> JsonOb
             try:
                 image = msgspec.convert(block, ImageParam)
             except msgspec.ValidationError as exc:
-                raise StepError(f"an image: {exc}", code="params") from exc
+                raise StepError(f"an image: {decoding_problem(exc, ImageParam)}", code="params") from exc
             return await resolve(image, directory, params.max_image_bytes)
         case _:
             raise StepError(f"a part of a message is text or an image, not {block.get('type')!r}", code="params")
@@ -169,7 +170,7 @@ def _tool(tool: JsonObject) -> ToolSpec:
     try:
         return msgspec.convert({key: value for key, value in spec.items() if key != "type"}, ToolSpec)
     except msgspec.ValidationError as exc:
-        raise StepError(f"tools: {exc}", code="params") from exc
+        raise StepError(f"tools: {decoding_problem(exc, ToolSpec)}", code="params") from exc
 
 
 def _tool_choice(choice: str | JsonObject | None) -> ToolChoice:

@@ -40,6 +40,7 @@ from tailrace.journal.redis.streams import (
     seq_of,
     stream_of,
 )
+from tailrace.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.journal")
 
@@ -254,7 +255,7 @@ class RedisBus:
             try:
                 batch = batch_of(fields)
             except (ValueError, KeyError, msgspec.MsgspecError) as exc:
-                log.warning("an entry of %s cannot be read: %s", stream.decode(errors="replace"), exc)
+                log.warning("an entry of %s cannot be read: %s", stream.decode(errors="replace"), decoding_problem(exc))
                 batch = None
             if batch is None:
                 self._listener.missed()

@@ -39,6 +39,7 @@ from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, Sock
 from tailrace.platforms.homeassistant.spoken import spoken_text
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
+from tailrace.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.platforms.homeassistant")
 
@@ -192,7 +193,7 @@ class HomeAssistantPlatform(BasePlatform):
             try:
                 update = read(event.event)
             except msgspec.DecodeError as exc:
-                log.warning("an event %s was not understood: %s", MESSAGE_EVENT, exc)
+                log.warning("an event %s was not understood: %s", MESSAGE_EVENT, decoding_problem(exc))
                 continue
             if isinstance(update, Unreadable):
                 await self._tell_unreadable(update, inbox)

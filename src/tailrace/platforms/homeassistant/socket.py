@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.errors import PlatformError
 from tailrace.platforms.runtime.connection_errors import no_connection
+from tailrace.validation_words import decoding_problem
 
 NAME = "homeassistant"
 HEARTBEAT_S = 30.0  # a server that answers no ping is gone
@@ -176,4 +177,4 @@ async def _receive(raw: aiohttp.ClientWebSocketResponse) -> SocketMessage:
     try:
         return _DECODER.decode(received.data)
     except msgspec.DecodeError as exc:
-        raise PlatformError(f"a message could not be read: {exc}", platform=NAME) from exc
+        raise PlatformError(f"a message could not be read: {decoding_problem(exc)}", platform=NAME) from exc

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from tailrace.errors import request_mistake
 from tailrace.messages import JsonObject
 from tailrace.private_apis import take_whole_body
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
 from tailrace.server.http.json_shape import scanned_shape, small_problem
+from tailrace.validation_words import decoding_problem, validation_mistake
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -104,7 +104,7 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         if not body and needs_nothing(kind):
             return kind()
-        problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
+        problem = f"the body is not JSON: {decoding_problem(exc)}" if body else "the body is empty; expected JSON"
         raise ApiError(400, problem, code="invalid_json") from exc
 
 
@@ -151,44 +151,6 @@ def _parameters(kind: type[msgspec.Struct]) -> frozenset[str]:
 
 
 def _invalid(exc: msgspec.ValidationError, kind: object) -> ApiError:
-    place, message = request_mistake(exc)
+    place, words = validation_mistake(exc, kind)
     param = place.lstrip(".") or None
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        message = _in_our_words(kind, param or "", message)
-    return ApiError(400, f"{param or 'the body'}: {message}", param=param)
-
-
-def _in_our_words(kind: type[msgspec.Struct], name: str, message: str) -> str:
-    """The message with what would have been right, where the mistake is in the struct itself."""
-    hint = _type_of(kind, name)
-    known: Iterable[object] = ()
-    if not name and message.startswith("Object contains unknown field"):
-        known = _parameters(kind)
-    elif message.startswith("Invalid enum value"):
-        known = _literals(hint)
-    elif " matching regex " in message:
-        return next((f"expected {meaning}" for meaning in _meanings(hint)), message)
-    there_are = ", ".join(sorted(map(str, known)))
-    return f"{message}; there are {there_are}" if there_are else message
-
-
-def _type_of(kind: type[msgspec.Struct], name: str) -> object:
-    return next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == name), None)
-
-
-def _literals(hint: object) -> Iterator[object]:
-    """The values of the literals in a type."""
-    for part in get_args(hint):
-        if get_origin(hint) is Literal:
-            yield part
-        else:
-            yield from _literals(part)
-
-
-def _meanings(hint: object) -> Iterator[str]:
-    """The descriptions in a type."""
-    for part in get_args(hint):
-        if isinstance(part, msgspec.Meta) and part.description:
-            yield part.description
-        else:
-            yield from _meanings(part)
+    return ApiError(400, f"{param or 'the body'}: {words}", param=param)

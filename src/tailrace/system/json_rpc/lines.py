@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from tailrace.validation_words import decoding_problem
+
 MAX_LINE_BYTES: Final = 32 * 2**20  # a prompt with several images is one line
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -70,7 +72,9 @@ def read_line(line: bytes | None) -> RpcMessage | NotRpc | None:
     try:
         message = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        return refused(PARSE_ERROR, f"the line is not JSON: {str(exc)[:_SHOWN_CHARS] or 'nested too deeply'}")
+        return refused(
+            PARSE_ERROR, f"the line is not JSON: {decoding_problem(exc)[:_SHOWN_CHARS] or 'nested too deeply'}"
+        )
     if isinstance(message, list):
         return refused(INVALID_REQUEST, "batches are not supported: send one message a line")
     if not isinstance(message, dict):

@@ -15,6 +15,7 @@ import msgspec
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.scripted.reply import Block, Reply, ThinkingBlock, call, reply, say, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
+from tailrace.validation_words import decoding_problem
 
 CHORE = "Noted."
 _RESULTS = ("function_call_output", "custom_tool_call_output", "tool_result")
@@ -53,7 +54,7 @@ def turns_of(text: bytes | str) -> dict[str, list[Reply]]:
     try:
         read = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError as exc:
-        raise UnreadableTurns(str(exc)) from None
+        raise UnreadableTurns(decoding_problem(exc)) from None
     return {name: _answers(name, written) for name, written in read.items()}
 
 
@@ -63,7 +64,7 @@ def _answers(name: str, written: msgspec.Raw) -> list[Reply]:
         answers = msgspec.json.decode(written, type=list[str | list[str | dict[str, Any]]])
         replies = [reply(*map(_block, [answer] if isinstance(answer, str) else answer)) for answer in answers]
     except (msgspec.MsgspecError, UnreadableTurns) as exc:
-        raise UnreadableTurns(f"the turn '{name}': {exc}") from None
+        raise UnreadableTurns(f"the turn '{name}': {decoding_problem(exc)}") from None
     if not replies:
         raise UnreadableTurns(f"the turn '{name}' has no answers")
     return replies

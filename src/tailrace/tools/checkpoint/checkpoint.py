@@ -21,6 +21,7 @@ import msgspec
 from tailrace.tools.checkpoint.files import Listing, SnapshotLimits, listing
 from tailrace.tools.checkpoint.store import CheckpointError, Commit, Saved, SnapshotStore
 from tailrace.tools.paths import PathRefused, Place, opened_directory, write_whole
+from tailrace.validation_words import decoding_problem
 
 __all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "RollbackPlan", "SnapshotLimits", "TurnSnapshots"]
 
@@ -217,7 +218,7 @@ def _note(commit: Commit) -> _Note:
     try:
         return msgspec.json.decode(commit.message, type=_Note)
     except msgspec.DecodeError as exc:
-        raise CheckpointError(f"checkpoint {commit.number} is damaged: {exc}") from exc
+        raise CheckpointError(f"checkpoint {commit.number} is damaged: {decoding_problem(exc)}") from exc
 
 
 def _when(commit: Commit) -> str:

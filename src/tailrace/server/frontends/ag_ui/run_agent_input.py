@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tailrace.errors import request_mistake
 from tailrace.events import Decision
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.server.http.api_errors import ApiError
+from tailrace.validation_words import validation_mistake
 
 S = TypeVar("S", bound=msgspec.Struct)
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -186,7 +186,7 @@ def _converted(value: object, kind: type[S], where: str) -> S:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
-        place, mistake = request_mistake(exc)
+        place, mistake = validation_mistake(exc, kind)
         param = f"{where}{place}".lstrip(".")
         raise ApiError(400, f"{param or 'the body'}: {mistake}", param=param or None) from exc
 
