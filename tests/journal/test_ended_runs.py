@@ -19,6 +19,7 @@ from tailrace.messages import Message, Text
 from tailrace.ports import Lease, NewRun
 from tailrace.testing.clock import driven
 
+pytestmark = pytest.mark.timeout(60)  # a run that is never told of would be waited for ten minutes
 NEW = NewRun("response", {"request": {"model": "m"}}, "m", durability="memory")
 
 

@@ -20,6 +20,7 @@ from tailrace.journal.stored.unrecorded_runs import EndedRun, UnrecordedRuns
 from tailrace.ports import Lease, NewRun
 from tailrace.testing.clock import driven
 
+pytestmark = pytest.mark.timeout(60)  # a run that is never told of would be waited for ten minutes
 NEW = NewRun("response", {"request": {"model": "m"}}, "m", durability="memory")
 DONE = RunFinished("completed", "Hello.")
 

@@ -264,6 +264,9 @@ class MemoryJournal:
                 return found
             await signalled.wait()
 
+    async def kept_signals(self, lease: Lease) -> list[Signal]:
+        return list(self._held(lease).signals)
+
     # ── reading ──
 
     async def get(self, run_id: str) -> Run:

@@ -101,6 +101,7 @@ class MemoryFirst:
     seal = _routed(Journal.seal)
     signal = _routed(Journal.signal)
     signals = _routed(Journal.signals)
+    kept_signals = _routed(Journal.kept_signals)
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)
     times = _routed(Journal.times)

@@ -324,6 +324,9 @@ class Journal(Protocol):
         is sealed, so a new owner sees them again. Raises `StaleEpoch` as soon as the lease is known to be lost and
         `RunSealed` when the run ends."""
 
+    async def kept_signals(self, lease: Lease) -> list[Signal]:
+        """All signals that the run has been sent, oldest first, without waiting for one. Raises as `signals` does."""
+
     # ── reading ──
 
     async def get(self, run_id: str) -> Run:

@@ -335,6 +335,12 @@ class StoredJournal(Database):
                 return found
             await signalled.wait()
 
+    async def kept_signals(self, lease: Lease) -> list[Signal]:
+        self._held(lease)
+        found = await self._signals_after(lease.run_id, 0)
+        self._held(lease)
+        return found
+
     # ── reading ──
 
     async def snapshot(self, run_id: str) -> Entry:

@@ -22,6 +22,7 @@ from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import JsonObject
 from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
+from tailrace.validation_words import decoding_problem
 
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
@@ -124,7 +125,9 @@ def entries_of(run_id: str, row: Row) -> list[Entry]:
     try:
         events = _EVENTS.decode_lines(row.events)
     except msgspec.MsgspecError as exc:
-        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} cannot be read: {exc}") from exc
+        raise CorruptLog(
+            f"run {run_id}: entries {row.first_seq}-{row.last_seq} cannot be read: {decoding_problem(exc)}"
+        ) from exc
     _check_count(run_id, row, len(events))
     return [Entry(seq, event, row.attempt) for seq, event in enumerate(events, row.first_seq)]
 
@@ -224,7 +227,7 @@ def run_of_row(row: RunRow, outputs: Mapping[str, Any] | None) -> Run:
             _FAILURE.decode(row.outcome) if parked and row.outcome is not None else None,
         )
     except msgspec.MsgspecError as exc:
-        raise CorruptLog(f"run {row.id} cannot be read: {exc}") from exc
+        raise CorruptLog(f"run {row.id} cannot be read: {decoding_problem(exc)}") from exc
 
 
 def is_crash_loop(outcome: bytes) -> bool:

@@ -292,6 +292,7 @@ class _Writing:
 
     async def test_a_signal_reaches_the_owner_of_the_run(self, journal: Journal) -> None:
         run, lease = await started(journal)
+        assert await journal.kept_signals(lease) == []  # without a wait
         waiting = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
         sent = await journal.signal(run.id, Signal("stop", {"why": "enough"}, by="a person"))
@@ -300,9 +301,9 @@ class _Writing:
         more = await journal.signal(run.id, Signal("go"))
         assert await journal.signals(lease, after=sent.id) == [more]
         await journal.release(lease)
-        await refused(StaleEpoch, journal.signals(lease))
+        await refused(StaleEpoch, journal.signals(lease), journal.kept_signals(lease))
         lease = await journal.claim(run.id, "other")
-        assert await journal.signals(lease) == [sent, more]
+        assert await journal.signals(lease) == await journal.kept_signals(lease) == [sent, more]
 
     async def test_a_wait_for_signals_ends_with_the_lease_or_the_run(
         self, journal: Journal, wall_clock: WallClock
@@ -316,7 +317,7 @@ class _Writing:
         ended = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
         await journal.seal(lease, RunFinished("stopped"))
-        await refused(RunSealed, ended, journal.signal(run.id, Signal("stop")))
+        await refused(RunSealed, ended, journal.signal(run.id, Signal("stop")), journal.kept_signals(lease))
 
 
 class _Viewing:
