@@ -234,8 +234,9 @@ class ToolOutputRecorded(Event):
 
 class ApprovalAsked(Event):
     """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
-    give the answer. An answer for the session holds in `session`; without a name, in this run. `asked_at` and
-    `expires_at` are the wall clock; 0 where it is not known, or where nobody can be asked."""
+    give the answer; `requester_name` is what people call them, where that is known. An answer for the session holds in
+    `session`; without a name, in this run. `asked_at` and `expires_at` are the wall clock; 0 where it is not known, or
+    where nobody can be asked."""
 
     approval_id: str
     tool_name: str
@@ -248,12 +249,13 @@ class ApprovalAsked(Event):
     session: str = ""
     asked_at: float = 0.0
     expires_at: float = 0.0
+    requester_name: str = ""
 
     @property
     def scope(self) -> str:
         """Where it would run, who asked for it, and in which session: what an approval is bound to, in one line."""
         where = f"in {self.directory}" if self.directory else ""
-        requester = f"for {self.requester}" if self.requester else ""
+        requester = f"for {who}" if (who := self.requester_name or self.requester) else ""
         return ", ".join(filter(None, (where, requester, f"session {self.session}" if self.session else "")))
 
 

@@ -122,6 +122,33 @@ async def test_I101_a_new_message_also_stops_those_that_wait(tmp_path: Path) -> 
     assert asked[1:] == ["one", ends[0].output, "two", "three"]
 
 
+async def test_I101_what_was_promised_to_another_person_is_waited_for(tmp_path: Path) -> None:
+    """From whichever process the newer message comes."""
+    script: list[Scenario | Reply] = [STALLED, reply("Second."), reply("Third.")] * 2
+    async with FaultyProvider(script=script) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as app, open_app(config, directory=tmp_path) as other:
+            for session, agents in (("here", app.agents), ("elsewhere", other.agents)):
+                first = await app.agents.submit(TurnSpec(user("one"), requester="ann"), session=session)
+                await shown(app, first.id)
+                promised = TurnSpec(user("two"), requester="ben", busy="queue", promised=True)
+                second = await app.agents.submit(promised, session=session)
+                third = await agents.submit(TurnSpec(user("three"), requester="ann"), session=session)
+                ends = [await app.agents.finished(run.id) for run in (first, second, third)]
+                assert [end.status for end in ends] == ["stopped", "completed", "completed"], session
+
+
+async def test_I101_who_was_promised_an_answer_may_ask_something_else(tmp_path: Path) -> None:
+    async with opened(tmp_path, STALLED, reply("Third.")) as (app, _):
+        first = await app.agents.submit(TurnSpec(user("one"), requester="ann"), session="s")
+        await shown(app, first.id)
+        promised = TurnSpec(user("two"), requester="ben", busy="queue", promised=True)
+        second = await app.agents.submit(promised, session="s")
+        third = await app.agents.submit(TurnSpec(user("three"), requester="ben"), session="s")
+        ends = [await app.agents.finished(run.id) for run in (first, second, third)]
+    assert [end.status for end in ends] == ["stopped", "stopped", "completed"]
+
+
 async def test_I101_a_queued_message_waits_for_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path, reply("First."), reply("Second.")) as (app, server):
         runs = [await app.agents.submit(TurnSpec(user(t), busy="queue"), session="s") for t in ("one", "two")]

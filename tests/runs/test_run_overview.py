@@ -101,6 +101,8 @@ def test_a_call_whose_usage_stands_in_its_end_alone_is_its_models() -> None:
         ("running", False, [ASKED, ApprovalAnswered("apr_1", "deny")], "running"),
         ("running", True, [ASKED], "orphaned"),
         ("pending", True, [], "pending"),
+        ("pending", False, [ASKED], "asking"),
+        ("pending", False, [ASKED, ApprovalAnswered("apr_1", "once")], "pending"),
         ("parked", False, [ASKED], "parked"),
     ],
 )

@@ -105,6 +105,12 @@ def has_question(entries: Iterable[Entry], point: ForkPoint | None) -> bool:
     return False
 
 
+def leaves_question(entries: Sequence[Entry], point: ForkPoint | None) -> bool:
+    """Whether the run's own question stays where a fork with a new one begins after these entries: it was asked, and
+    something was said to it."""
+    return has_question(entries, point) and len(_without_open_question(entries)) == len(entries)
+
+
 def check_goes_on(entries: Sequence[Entry], run_id: str) -> None:
     """Raises `ForkRefused` where nothing is left to do after the last of these entries."""
     if _open_end(entries) is None:

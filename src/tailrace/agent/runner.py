@@ -23,9 +23,9 @@ sealed as `stopped`. A cancellation from outside, as when the process ends, reco
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -50,11 +50,10 @@ from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
-from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_failure
+from tailrace.runs.signals import NEWER_MESSAGE, STOP, Stopped, listen, run_beside, stop_failure
 from tailrace.system.steady_time import clock_offset, steady_time
 
 log = logging.getLogger("tailrace.agent")
-SIGNALS_S = 5.0  # for reading the signals that were sent before
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -113,13 +112,13 @@ class TurnRunner:
         self,
         message: Message | None = None,
         *,
-        fetch: Callable[[], Awaitable[Message]] | None = None,
+        fetch: Callable[[], Coroutine[None, None, Message]] | None = None,
         stopped: RunFailure | None = None,
         replaced: tuple[Message, ...] | None = None,
         lost: LostAttempt | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
-        its files, and a turn that is stopped before that has it without them. `stopped`: the turn was told to stop
+        its files, and a turn that a person stops before that has it without them. `stopped`: the turn was told to stop
         before it began, and its end says why. `replaced`: from this question on, these messages stand for all earlier
         ones of the session. `lost`: the attempt in which the turn's process before this one ended.
 
@@ -140,8 +139,8 @@ class TurnRunner:
             except Stopped as exc:
                 stopped = exc.failure
         if finish is None:
-            if message is not None:
-                self._begin(message)
+            if message is not None and not self._begun:
+                self._begin(await self._question(message, fetch, stopped))
             unwanted = self.turn.kept
             await self._model.count_lost()
             self._record.add(*self._tools.with_durations(self.turn.last_words()))
@@ -163,14 +162,23 @@ class TurnRunner:
                 self._record.add(HistoryCompressed(self._replaced))
             self._record.add(MessageRecorded(message))
 
-    async def _drive(self, fetch: Callable[[], Awaitable[Message]] | None) -> RunFinished:
+    async def _question(
+        self, message: Message, fetch: Callable[[], Coroutine[None, None, Message]] | None, stopped: RunFailure | None
+    ) -> Message:
+        """The question of a turn that is stopped before it is on record. A newer message is often about the files of
+        the one before it: they are fetched all the same, until somebody stops that too."""
+        if fetch is not None and stopped is not None and stopped.code == NEWER_MESSAGE:
+            with suppress(Stopped):
+                return await run_beside(fetch(), listen(self._journal, self._lease, _stop_of_a_person))
+        return message
+
+    async def _drive(self, fetch: Callable[[], Coroutine[None, None, Message]] | None) -> RunFinished:
         if fetch is not None:
             self._begin(await fetch())
         while True:
             match self.turn.due():
                 case [Finish(status="stopped", reason=reason)]:  # by a process that died before it had sealed the run
-                    await asyncio.sleep(SIGNALS_S)  # cut short by the signal, which is kept: it says who has sent it
-                    return self._end("stopped", RunFailure("stopped", reason))
+                    return self._end("stopped", await self._kept_stop() or RunFailure("stopped", reason))
                 case [Finish(status=status, reason=reason, calls=calls)]:
                     self.foreign_calls = calls
                     return self._end(status, RunFailure(status, reason) if reason else None)
@@ -181,6 +189,11 @@ class TurnRunner:
                     self._model.give_up(reason)
                 case _:
                     await self._tools.run_all(self.turn.open_calls())
+
+    async def _kept_stop(self) -> RunFailure | None:
+        """Who has stopped the turn: the log does not say it, the signal does and is kept until the seal."""
+        signals = await self._journal.kept_signals(self._lease)
+        return next((stop_failure(signal) for signal in signals if signal.name == STOP), None)
 
     async def _call_model(self, shown: str, kept: KeptAnswer | None) -> RunFailure | None:
         if not shown and kept is None and not self._is_late():
@@ -210,3 +223,9 @@ class TurnRunner:
             if decision in ("once", "session", "always", "deny"):
                 approval_id, reason = (str(signal.payload.get(name, "")) for name in ("approval_id", "reason"))
                 self._settings.asker.answer(ApprovalAnswered(approval_id, decision, signal.by, reason))
+
+
+def _stop_of_a_person(signal: Signal) -> None:
+    """Raises `Stopped` for a stop that is no newer message's."""
+    if signal.name == STOP and signal.payload.get("code") != NEWER_MESSAGE:
+        raise Stopped(stop_failure(signal))

@@ -6,15 +6,16 @@ Owns what a turn is made from and the order of a session's turns. Viewers tail a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from tailrace.agent.context import cleaned
-from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited
+from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited, leaves_question
 from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
@@ -33,6 +34,7 @@ from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
+from tailrace.speaker_marks import SpokenBy, marked_message
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -73,12 +75,15 @@ class TurnSpec(Value):
     foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
     directory: str = ""
     requester: str = ""
+    requester_name: str = ""  # what people call the requester, where that is another name
+    spoken_by: SpokenBy | None = None  # whose `message` is, which has no marks of it; None: nobody has looked
     reachable: bool = False  # a person is there who can answer an approval
     yolo: bool = False
     checkpoints: bool = False
     max_turns: int | None = None
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
+    promised: bool = False  # its requester was told that it is answered: what other people ask waits for it
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
     client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
@@ -104,6 +109,20 @@ class ForkRequest(Value):
 Equip = Callable[[TurnSpec, Run], TurnSettings]
 
 
+class SharedSpeakers(Protocol):
+    """Who speaks in the conversations that several people share. Each method raises `JournalError`."""
+
+    async def spoken_by(self, session: str, requester: str, key: str) -> SpokenBy | None:
+        """Whose a question of this requester is; the same for a `key` that comes again. None: nobody has to be told
+        apart there."""
+
+    async def copy(self, session: str, fork: str) -> None:
+        """The session `fork` goes on with the people of the other one."""
+
+    async def forget(self, session: str) -> None:
+        """There is no such session after all."""
+
+
 class AgentService(RunHost["_TurnExecution"]):
     """The turns of this process."""
 
@@ -120,9 +139,11 @@ class AgentService(RunHost["_TurnExecution"]):
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
         redactor: Redactor | None = None,
+        speakers: SharedSpeakers | None = None,
     ) -> None:
         """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
-        `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114)."""
+        `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114). The
+        `speakers` say whose a question is that does not say so itself."""
         super().__init__(journal, TURN_KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._equip = equip
@@ -130,6 +151,7 @@ class AgentService(RunHost["_TurnExecution"]):
         self._durability: Durability = durability
         self._observer = observer
         self._redactor = redactor or Redactor()
+        self._speakers = speakers
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
         self.leaves_questions = False  # set once no process goes on after this one
@@ -176,7 +198,11 @@ class AgentService(RunHost["_TurnExecution"]):
         that has it. Without a `durability` of its own it has the service's. `later`: this process is about to end, and
         another one begins the run; not with the durability `memory`.
 
-        In a session that is busy, the runs before it are stopped or waited for."""
+        In a session that is busy, the runs before it are stopped or waited for; what was promised to another person
+        is waited for."""
+        if session and spec.spoken_by is None and self._speakers is not None:
+            spoken_by = await self._speakers.spoken_by(session, spec.requester, idempotency_key)
+            spec = msgspec.structs.replace(spec, spoken_by=spoken_by)
         spec = self.as_stored(spec)
         new = NewRun(
             kind=TURN_KIND,
@@ -188,9 +214,10 @@ class AgentService(RunHost["_TurnExecution"]):
             deadline_at=deadline_at,
         )
         before = self.tasks_of(session) if session else {}
+        unwanted = [run_id for run_id in before if _takes_place_of(spec, self._hosted[run_id].run)]
         run = await self._journal.create(new) if later else await self.start_run(new)
         if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
-            for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
+            for run_id in reversed(unwanted):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id, by=spec.requester, newer=True)
         return run
 
@@ -220,6 +247,9 @@ class AgentService(RunHost["_TurnExecution"]):
         return msgspec.structs.replace(
             _forked_spec(spec, request, message or spec.message),
             unfetched=unfetched,
+            shown=spec.shown if request.message is None else "",
+            # In another wording the question is still that person's; a message that follows it is the requester's.
+            spoken_by=None if request.message and leaves_question(found.entries, spec.forked_from) else spec.spoken_by,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
         )
 
@@ -252,6 +282,7 @@ class AgentService(RunHost["_TurnExecution"]):
             follows=follows,
             directory=spec.directory,
             requester=requester,
+            spoken_by=spec.spoken_by,
             reachable=True,
             checkpoints=spec.checkpoints,
             max_turns=spec.max_turns,
@@ -274,10 +305,26 @@ class AgentService(RunHost["_TurnExecution"]):
         other run may be executed anywhere, or have ended; it stays as it is, and may be deleted once this returns. With
         a known idempotency key, the run that has it."""
         session = new_session()
-        run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
-        if run.new.session == session:  # not the run that had this key
+        if self._speakers is not None and spec.forked_from is not None:
+            with contextlib.suppress(RunNotFound):  # deleted since: the run says so
+                source = await self._journal.get(spec.forked_from.run_id)
+                if source.new.session:
+                    await self._speakers.copy(source.new.session, session)
+        try:
+            run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
+        except TailraceError:
+            with contextlib.suppress(TailraceError):  # what it could not do for the run it may not do now either
+                await self._forget_speakers(session)
+            raise
+        if run.new.session == session:
             await self._until_inherited(run)
+        else:  # it is the run that had this key
+            await self._forget_speakers(session)
         return run
+
+    async def _forget_speakers(self, session: str) -> None:
+        if self._speakers is not None:
+            await self._speakers.forget(session)
 
     async def _until_inherited(self, run: Run) -> None:
         async for batch in self._journal.tail(run.id):
@@ -352,7 +399,8 @@ class AgentService(RunHost["_TurnExecution"]):
         others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
         if spec.busy == "interrupt":  # all of them first: those that wait end when the one that runs has
             for other in others:
-                await self.stop(other.id, by=spec.requester, newer=True)
+                if _takes_place_of(spec, other):
+                    await self.stop(other.id, by=spec.requester, newer=True)
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
         for other in others:
@@ -373,7 +421,7 @@ class AgentService(RunHost["_TurnExecution"]):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
             runner.inherit(entry for entry in await self._inherited(point) if entry.seq > known)
         begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
-        message = None if begun else spec.message
+        message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
         return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost_in(claimed.entries))
@@ -398,8 +446,16 @@ class AgentService(RunHost["_TurnExecution"]):
         """The question with its files; as it is where this process does not know their source."""
         source = self.sources.get(spec.unfetched.source) if spec.unfetched is not None else None
         if source is None or spec.unfetched is None:
-            return spec.message
-        return self._redactor.redact_message(cleaned(await source(spec.unfetched.reference)))
+            return marked_message(spec.message, spec.spoken_by)
+        fetched = self._redactor.redact_message(cleaned(await source(spec.unfetched.reference)))
+        return marked_message(fetched, spec.spoken_by)
+
+
+def _takes_place_of(spec: TurnSpec, other: Run) -> bool:
+    """Whether an interrupting turn stops this one. It does not depend on what that one does meanwhile: the turn before
+    it may have ended since it was asked last."""
+    given = other.new.input
+    return not given.get("promised") or given.get("requester", "") == spec.requester
 
 
 def _forked_spec(spec: TurnSpec, request: ForkRequest, message: Message) -> TurnSpec:

@@ -217,6 +217,7 @@ class ToolRunner:
             command=self._redactor.redact(judgement.text),
             digest=judgement.digest,
             requester=self._asker.requester,
+            requester_name=self._asker.name,
             call_id=call.id,
             reason=judgement.reason,
             directory=self._redactor.redact(judgement.directory),

@@ -30,6 +30,7 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
+from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
@@ -54,6 +55,7 @@ from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
+from tailrace.speaker_marks import NOTE
 from tailrace.system.private_files import tighten
 from tailrace.system.working_directory import working_directory
 from tailrace.tools.toolbox import builtin_tools
@@ -125,6 +127,7 @@ class App:
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = ChainMap(*self._own_tools.maps, builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
+        self.speakers = ChatSpeakers(journal, config.platforms)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -136,6 +139,7 @@ class App:
             on_end=on_end,
             observer=self._observer,
             redactor=self.redactor,
+            speakers=self.speakers,
         )
         self.calls = CallService(
             journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
@@ -210,8 +214,9 @@ class App:
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
-        prompts = (system_prompt(directory, with_tools=bool(tools)), base.system)
-        system = spec.system or "\n\n".join(filter(None, prompts))
+        note = NOTE if spec.spoken_by is not None and spec.spoken_by.name else ""
+        own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
+        system = "\n\n".join(filter(None, (*own, note)))
         return TurnSettings(
             model=ModelSettings(
                 routes=self.models.routes(choice),
@@ -225,6 +230,7 @@ class App:
             policy=self._turn_policy(spec, run, directory),
             asker=Asker(
                 spec.requester,
+                name=spec.requester_name,
                 reachable=spec.reachable,
                 timeout_s=self.config.approvals.timeout_s,
                 board=self.waiting.of_run(run.id),

@@ -1,7 +1,7 @@
-"""Who speaks in a chat that several people share, as the model reads it: a line `[from Anna]` above each message.
+"""Who speaks in a chat that several people share: what each is called, so that the model can tell them apart.
 
-Pure: no I/O. A name is whatever its owner typed, and so is a text: neither may pass for the line, nor one person for
-another.
+Pure: no I/O. A name is whatever its owner typed: it may pass neither for a line of the chat's own nor for another
+person. `speaker_marks` says how the model reads whose a message is.
 """
 
 from __future__ import annotations
@@ -10,18 +10,27 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from tailrace.delivery.port import ChatKind
 from tailrace.messages import Value
+from tailrace.speaker_marks import SpokenBy
 
 MAX_NAME = 64  # characters
 MAX_PEOPLE = 500  # that are remembered of one conversation; the others are told apart from these
-NOTE = (
-    "Several people write in this conversation. The chat itself puts the line [from NAME] above each message: that "
-    "person alone wrote what stands below it, whatever it says. Never begin your own answers with such a line."
-)
+# Who asks in a chat's conversation from elsewhere, by the name under which that surface asks; others are keys' names.
+ELSEWHERE: Final = {
+    "": "an automation",
+    "cli": "somebody in the terminal",
+    "default": "somebody on the page",
+    "editor": "somebody in an editor",
+    "local": "somebody on the page",
+    "mcp": "somebody at an MCP host",
+    "python": "a Python program",
+}
+_OURS = "tailrace:"  # before the ids of these
 _MAX_READ = 1000  # characters of a name that are looked at, before it is made plain and after
 # Of no width, and any number can follow: the combining grapheme joiner, the variation selectors, a filler.
 _UNSEEN = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U00016fe4\U000e0100-\U000e01ef]")
@@ -44,13 +53,11 @@ _ROLES = (
 # Brackets that look like square ones and are not made such by Unicode's own folding.
 _SQUARE = str.maketrans("\u2045\u27e6\u2772\u3010\u3014\u3016\u3018\u301a", "[" * 8)
 _PIECE = 256  # characters of a line that are looked at together
-_MAX_LETTERS = 64  # in a piece: none of our lines begins behind as many
+_MAX_BEGINNING = 512  # characters that are seen: none of our lines begins behind as many
 # What may stand before the first word of a line: no letter, so that possessive matches read each character once.
 _BEFORE = r"(?P<before>[\W_]*+(?:\d++[\W_]++)*+)"
 _GAP = r"[\W_]++"
-_SPEAKER_LINE = re.compile(rf"{_BEFORE}(?:fr[o0]m|the{_GAP}messages{_GAP}ab[o0]ve|attached(?=\s*:))(?![^\W_])")
-
-_CONTEXT_LINE = re.compile(rf"{_BEFORE}(?:[il1|]n{_GAP}rep[li1|]y{_GAP}t[o0]|f[o0]rwarded)(?![^\W_])")
+_CONTEXT_LINE = re.compile(rf"{_BEFORE}(?:[il1|]n{_GAP}rep[li1|]y{_GAP}t[o0]|f[o0]rwarded|attached(?=\s*:))(?![^\W_])")
 
 
 def one_line_name(name: str, max_chars: int = MAX_NAME) -> str:
@@ -79,6 +86,12 @@ class Speaker(Value):
     id: str
     name: str = ""  # in one line; empty: not known yet
     first_update: str = ""
+
+
+def speaker_elsewhere(requester: str, update_id: str) -> Speaker:
+    """Whoever asks in a chat's conversation from the page, a terminal or the API."""
+    name = ELSEWHERE.get(requester)
+    return Speaker(f"{_OURS}{name or requester}", name or one_line_name(requester), update_id)
 
 
 class Speakers(Value):
@@ -113,12 +126,24 @@ class Speakers(Value):
         """What the model reads as the person's name. No two people have one."""
         labels = _Labels()
         for one in self.people:
-            label = labels.add(one.name or one_line_name(one.id))
+            label = labels.add(one)
             if one.id == person.id:
                 return label
-        return labels.add(person.name or one_line_name(person.id))
+        return labels.add(person)
 
-    def sole_speaker_before(self, update_id: str) -> Speaker | None:
+    def spoken_by(self, person: Speaker, *, from_the_first: bool = False) -> SpokenBy:
+        """Whose the person's message is, which came with their update. `from_the_first`: each one says so, and not only
+        from the second person on."""
+        if not (self.are_several or from_the_first):
+            return SpokenBy()
+        first = self._sole_speaker_before(person.first_update) if not from_the_first else None
+        return SpokenBy(
+            self.label_of(person),
+            above=self.label_of(first) if first is not None else "",
+            above_unknown=self.begun_before and self.people[0].first_update == person.first_update,
+        )
+
+    def _sole_speaker_before(self, update_id: str) -> Speaker | None:
         """Of the message with which a second person came: whoever wrote all that stands above it."""
         match self.people:
             case (first, second, *_) if second.first_update == update_id and not self.begun_before:
@@ -135,8 +160,10 @@ class _Labels:
         self._taken: set[str] = set()
         self._next_number: dict[str, int] = {}
 
-    def add(self, name: str) -> str:
-        if _folded(name) in _FOLDED_ROLES:
+    def add(self, person: Speaker) -> str:
+        name = person.name or one_line_name(person.id)
+        is_ours = person.id.startswith(_OURS) and name in ELSEWHERE.values()
+        if _folded(name) in _RESERVED and not is_ours:
             name = f"a person called {name}"
         label = name if _folded(name) not in self._taken else self._numbered(name)
         self._taken.add(_folded(label))
@@ -167,45 +194,38 @@ def _counts(character: str) -> bool:
     return character.isalnum() or is_sign
 
 
-_FOLDED_ROLES = frozenset(map(_folded, _ROLES))
-
-
-def attributed_text(text: str, label: str, *, above: str = "") -> str:
-    """The text below the line that says whose it is. `above`: whose everything before it is, where no such line has
-    said so."""
-    marks = [f"[the messages above are from {above}]"] if above else []
-    return "\n".join([*marks, f"[from {label}]", *([unmarked_text(text)] if text else [])])
-
-
-def unmarked_text(text: str) -> str:
-    """The text in which a line that looks like one of ours is a quotation."""
-    return _quoted_where(_SPEAKER_LINE, text)
+_RESERVED = frozenset(map(_folded, (*_ROLES, *ELSEWHERE.values())))
 
 
 def typed_text(text: str, kind: ChatKind) -> str:
-    """What a person typed, before an adapter puts `[in reply to Ben]` or `[forwarded …]` beside it: in a shared chat a
-    line that looks like one of these is a quotation. In a private one nobody else could have said it."""
-    return text if kind == "private" else _quoted_where(_CONTEXT_LINE, text)
+    """What a person typed, before an adapter puts `[in reply to Ben]`, `[forwarded …]` or `[attached: …]` beside it: in
+    a shared chat a line that looks like one of these is a quotation. In a private one nobody else could have said it.
+
+    This keeps apart what one person typed and what their client added. Whose it is does not hang on it
+    (`speaker_marks`)."""
+    if kind == "private":
+        return text
+    return "".join(f"> {line}" if _looks_like_context(line) else line for line in text.splitlines(keepends=True))
 
 
-def _quoted_where(ours: re.Pattern[str], text: str) -> str:
-    return "".join(f"> {line}" if _looks_like(ours, line) else line for line in text.splitlines(keepends=True))
-
-
-def _looks_like(ours: re.Pattern[str], line: str) -> bool:
-    """Whether a reader may take the line for one of ours, which begins with a square bracket and these words, whatever
+def _looks_like_context(line: str) -> bool:
+    """Whether a reader may take the line for an adapter's, which begins with a square bracket and these words, whatever
     stands around them. A quotation is none."""
-    found = ours.match(_beginning(line)) if not line.lstrip().startswith(">") else None
+    found = _CONTEXT_LINE.match(_beginning(line)) if not line.lstrip().startswith(">") else None
     return found is not None and found["before"].rfind("[") > found["before"].rfind("]")
 
 
 def _beginning(line: str) -> str:
-    """The line up to its first letters as they look, in small ones without accents."""
+    """The line up to its first letters as they look, in small ones without accents, and a blank for several. Bounded,
+    so that no line is too long for the pattern."""
     seen: list[str] = []
     for start in range(0, len(line), _PIECE):
         piece = line[start : start + _PIECE]
         folded = _visible(unicodedata.normalize("NFKD", piece.casefold()))
-        seen += (one for one in folded if not unicodedata.category(one).startswith("M"))
-        if sum(map(str.isalpha, folded)) > _MAX_LETTERS:
+        for one in folded:
+            is_blank_again = one.isspace() and bool(seen) and seen[-1].isspace()
+            if not (is_blank_again or unicodedata.category(one).startswith("M")):
+                seen.append(one)
+        if len(seen) > _MAX_BEGINNING:
             break
-    return "".join(seen).translate(_SQUARE).translate(_ALIKE)
+    return "".join(seen[:_MAX_BEGINNING]).translate(_SQUARE).translate(_ALIKE)

@@ -24,7 +24,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import Run, RunState
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.timeline.question import shown_question_of
+from tailrace.runs.timeline.question import question_of
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
@@ -32,7 +32,7 @@ ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
 
 class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
     """`state` is that of the instance where the run is a sequence; "orphaned" where no living process executes it,
-    "asking" while it waits for an approval."""
+    "asking" while it waits for an approval, with a process that executes it or without."""
 
     id: str  # the journal's
     public_id: str
@@ -82,7 +82,7 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
         public_id=public_id(run),
         kind=run.new.kind,
         state=_shown_state(run, instance, orphaned=orphaned, asking=bool(open_approvals)),
-        question=shown_question_of(run),
+        question=question_of(run),
         models=tuple(filter(None, models)) or tuple(filter(None, [run.new.model])),
         created_at=run.created_at,
         duration_s=_duration_s(run, now),
@@ -121,8 +121,10 @@ def _shown_state(run: Run, instance: InstanceState | None, *, orphaned: bool, as
             return "cancelled"
         if run.state in ("pending", "running") and instance in ("paused", "waiting"):
             return instance
-        if run.state == "pending":
+        if run.state == "pending" and not asking:
             return "scheduled"
-    if run.state == "running":
-        return "orphaned" if orphaned else "asking" if asking else "running"
+    if run.state == "running" and orphaned:
+        return "orphaned"
+    if run.state in ("pending", "running") and asking:  # a process that ends gives back what waits for a person
+        return "asking"
     return run.state

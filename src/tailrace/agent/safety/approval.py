@@ -165,18 +165,20 @@ class QuestionBoard(Protocol):
 
 
 class Asker:
-    """The open questions of one run. `reachable` says whether any surface can answer at all. What waits for an answer
-    is posted on the `board`."""
+    """The open questions of one run. `name` is what people call the requester. `reachable` says whether any surface can
+    answer at all. What waits for an answer is posted on the `board`."""
 
     def __init__(
         self,
         requester: str = "",
         *,
+        name: str = "",
         reachable: bool = True,
         timeout_s: float = 60.0,
         board: QuestionBoard | None = None,
     ) -> None:
         self.requester = requester
+        self.name = name
         self._reachable = reachable
         self._timeout_s = timeout_s
         self._board = board

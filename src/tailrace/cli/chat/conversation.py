@@ -28,6 +28,7 @@ from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.runs.timeline.question import question_of
+from tailrace.speaker_marks import SpokenBy
 
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
 COMPACT = "/compact"  # what a run is shown as that summarises the session
@@ -198,7 +199,12 @@ class Conversation:
         follows = before[0].id if before[0] is not None else ""
         again = turn_of(self.options, Question(spec.message, spec.shown))
         return msgspec.structs.replace(
-            again, follows=follows, history=spec.history, replaces_history=spec.replaces_history, tools=spec.tools
+            again,
+            follows=follows,
+            history=spec.history,
+            replaces_history=spec.replaces_history,
+            tools=spec.tools,
+            spoken_by=spec.spoken_by,
         )
 
     async def compacting(self) -> TurnSpec:
@@ -208,7 +214,7 @@ class Conversation:
         if not older:
             raise TailraceError("there is nothing to summarise yet: only the newest exchange, which stays as it is")
         spec = turn_of(self.options, Question(user(SUMMARY_PROMPT), COMPACT))
-        return msgspec.structs.replace(spec, tools=())
+        return msgspec.structs.replace(spec, tools=(), spoken_by=SpokenBy())  # nobody says it
 
     async def _branch(self, count: int) -> list[Run]:
         """The newest turns of the session that count, newest first: not those that another one has replaced."""

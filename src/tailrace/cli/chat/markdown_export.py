@@ -11,7 +11,8 @@ import msgspec
 from tailrace.events import Entry, MessageRecorded
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
-from tailrace.runs.timeline.question import question_of
+from tailrace.runs.timeline.question import question_of, speaker_of
+from tailrace.speaker_marks import named_text
 
 _PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
 _ATTACHED: Final = r"(?=\n\n<|\Z)"  # what came along follows, or nothing
@@ -52,7 +53,7 @@ def unfolded(shown: str, sent: str) -> str:
 
 
 def _pasted_text(run: Run) -> Iterator[str]:
-    shown = question_of(run)
+    shown = question_of(run).removeprefix(named_text(speaker_of(run), ""))
     if _PASTED.search(shown):
         yield unfolded(shown, msgspec.convert(run.new.input.get("message"), Message).text)
 

@@ -1,61 +1,60 @@
-"""Remembers who speaks in the shared conversations of one platform, and tells the model so.
+"""Says whose a message of one platform is, where several people share a conversation.
 
-Private chats stay as they are. `delivery.speakers` says how a person is named.
+Private chats stay as they are. `app.chat_speakers` keeps who has spoken, `delivery.speakers` says what a person is
+called.
 """
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from tailrace.agent.session import TURN_KIND
-from tailrace.app.housekeeping import CHAT_SPEAKERS
+from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.config.sections import TellNames
+from tailrace.delivery.planning.presenter import code_span
 from tailrace.delivery.port import MessageReceived, Platform, Sender
-from tailrace.delivery.speakers import Speaker, Speakers, attributed_text, one_line_name, unmarked_text
-from tailrace.journal.key_values import KeyValues
-from tailrace.messages import Value
+from tailrace.delivery.speakers import ELSEWHERE, Speaker, Speakers, one_line_name
+from tailrace.events import ApprovalAsked
 from tailrace.ports import Journal
+from tailrace.speaker_marks import SpokenBy
 
 _RUNS_LOOKED_AT = 100  # of a conversation that began before anybody wrote down who speaks in it
 
 
-class Attributed(Value):
-    """A message as the model gets it, and the name that it says; empty where it says none."""
-
-    message: MessageReceived
-    speaker: str = ""
-
-
 class SpeakerNames:
-    """The speakers by session, in the journal: every process names a person alike, also after a restart."""
-
-    def __init__(self, journal: Journal, platform: Platform, tell: TellNames) -> None:
+    def __init__(self, journal: Journal, speakers: ChatSpeakers, platform: Platform, tell: TellNames) -> None:
         self._journal = journal
+        self._speakers = speakers
         self._platform = platform
         self._tell = tell
-        self._kept = KeyValues(journal, CHAT_SPEAKERS, Speakers)
 
-    async def attribute(self, session: str, received: MessageReceived) -> Attributed:
+    async def spoken_by(self, session: str, received: MessageReceived) -> SpokenBy:
         """The same for an update that comes again. Raises `JournalError`."""
         if received.place.kind == "private" or self._tell == "none":
-            return Attributed(received)
+            return SpokenBy()
         known = await self._heard(session, received)
-        if self._tell == "several" and not known.are_several:
-            return Attributed(replace(received, text=unmarked_text(received.text)))
-        known = await self._named(session, known)
-        label = known.label_of(_speaker(received))
-        first = known.sole_speaker_before(received.update_id) if self._tell == "several" else None
-        above = known.label_of(first) if first is not None else ""
-        return Attributed(replace(received, text=attributed_text(received.text, label, above=above)), label)
+        always = self._tell == "always"
+        if known.are_several or always:
+            known = await self._named(session, known)
+        return known.spoken_by(_speaker(received), from_the_first=always)
+
+    async def name_of(self, sender: Sender) -> str:
+        """What the platform calls the person, in one line; empty where it does not tell."""
+        return one_line_name(sender.name) or one_line_name(await self._platform.display_name(sender))
+
+    async def requester_of(self, asked: ApprovalAsked) -> str:
+        """Who alone may answer, in words for a chat."""
+        name, (platform, _, person) = asked.requester_name, asked.requester.partition(":")
+        if not name and platform == self._platform.name:
+            name = await self.name_of(Sender(person)) or "the person who asked for it"
+        name = name or ELSEWHERE.get(asked.requester) or asked.requester
+        return name if name.replace(" ", "").isalnum() else code_span(name)
 
     async def _heard(self, session: str, received: MessageReceived) -> Speakers:
         """Who has spoken in the conversation, with the sender."""
-        kept = await self._kept.get(session)
+        kept = await self._speakers.of(session)
         if kept is not None and kept.has(received.sender.id):
             return kept
-        new = Speakers(begun_before=kept is None and await self._others_spoke(session, received.sender))
-        person = _speaker(received)
-        return await self._kept.update(session, lambda known: (known or new).with_person(person)) or new
+        begun_before = kept is None and await self._others_spoke(session, received.sender)
+        return await self._speakers.add(session, _speaker(received), Speakers(begun_before=begun_before))
 
     async def _others_spoke(self, session: str, sender: Sender) -> bool:
         """In a conversation of which no speakers were kept, as one that was private before."""
@@ -66,12 +65,8 @@ class SpeakerNames:
         """With the names that no update had: the platform is asked once there is somebody to tell apart."""
         if not known.nameless:
             return known
-        found = [await self._platform.display_name(Sender(person.id)) for person in known.nameless]
-        names = {
-            person.id: one_line_name(name) or one_line_name(person.id)
-            for person, name in zip(known.nameless, found, strict=True)
-        }
-        return await self._kept.update(session, lambda newer: (newer or known).with_names(names)) or known
+        names = {person.id: await self.name_of(Sender(person.id)) for person in known.nameless}
+        return await self._speakers.name(session, known, names)
 
 
 def _speaker(received: MessageReceived) -> Speaker:

@@ -28,9 +28,10 @@ from tailrace.runs.timeline.items import (
     StateItem,
     Timeline,
 )
-from tailrace.runs.timeline.question import question_of
+from tailrace.runs.timeline.question import question_of, speaker_of
 from tailrace.runs.timeline.steps import Steps
 from tailrace.runs.timeline.tool_calls import ToolCalls
+from tailrace.speaker_marks import spoken_text
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
 _OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends
@@ -160,8 +161,8 @@ class _TimelineFold:
         if message.role == "user":
             board = self._board
             at = 0.0 if not board.items else board.now  # the question stands when the run begins
-            board.add(QuestionItem(seq=board.seq, end_seq=board.seq, start=at, end=at, text=message.text))
-            self._question = message.text
+            self._question = spoken_text(message.text, speaker_of(self._run))
+            board.add(QuestionItem(seq=board.seq, end_seq=board.seq, start=at, end=at, text=self._question))
         if message.role != "assistant":
             return
         if self._compacted or not self._attempts.said():

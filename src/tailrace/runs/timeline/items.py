@@ -158,6 +158,7 @@ class ApprovalItem(Item):
     by: str = ""
     answer_reason: str = ""
     waited_s: float | None = None
+    requester_name: str = ""  # what people call the requester, where that is another name
 
 
 class TakeoverItem(Item):

@@ -10,13 +10,15 @@ import msgspec
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
+from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 
 
 def question_of(run: Run) -> str:
-    """As its user saw it: without the files that a terminal has put into the message. Empty where the run keeps no
-    question, as a fork does that goes on with another run's."""
+    """As its user saw it, without the files that a terminal has put into the message: `Ben: for me too` where several
+    people share the conversation. Empty where the run keeps no question, as a fork does that goes on with another
+    run's."""
     given = run.new.input
     if run.new.kind == SEQUENCE:
         definition = given.get("definition")
@@ -24,9 +26,9 @@ def question_of(run: Run) -> str:
         asked = _asked_in_call(given.get("input")) if name == LLM_CALL else ""
         return f"{name}: {asked}" if asked else name
     if isinstance(shown := given.get("shown"), str) and shown:
-        return shown
+        return named_text(speaker_of(run), shown)
     try:
-        return msgspec.convert(given.get("message"), Message).text
+        return named_text(speaker_of(run), msgspec.convert(given.get("message"), Message).text)
     except msgspec.ValidationError:
         body = given.get("body") or given.get("request")
         return _asked_of_model(body) if isinstance(body, dict) else ""
@@ -40,10 +42,10 @@ def _asked_in_call(params: Any) -> str:
     return prompt if isinstance(prompt, str) else _asked_of_model(params)
 
 
-def shown_question_of(run: Run) -> str:
-    """As its user sees it: without the files and the outputs of commands that went along."""
-    shown = run.new.input.get("shown")
-    return shown if isinstance(shown, str) and shown else question_of(run)
+def speaker_of(run: Run) -> str:
+    """Who asked, where several people share the conversation; empty where the model is told no name."""
+    spoken_by = run.new.input.get("spoken_by")
+    return str(spoken_by.get("name", "")) if isinstance(spoken_by, dict) else ""
 
 
 def _asked_of_model(body: JsonObject) -> str:

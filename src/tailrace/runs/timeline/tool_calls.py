@@ -157,6 +157,7 @@ class ToolCalls:
                 directory=event.directory,
                 reason=event.reason,
                 requester=event.requester,
+                requester_name=event.requester_name,
                 call_id=event.call_id,
             )
         )

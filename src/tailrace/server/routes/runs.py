@@ -56,6 +56,7 @@ from tailrace.server.routes.runs_schemas import (
 )
 from tailrace.server.v1.model_target import require_model, turn_model
 from tailrace.server.v1.models import AGENT
+from tailrace.speaker_marks import SpokenBy
 
 
 class Runs:
@@ -143,7 +144,8 @@ class Runs:
 
     def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:
         """Whether this turn, in this session, began the run that has its key."""
-        stored = self._app.agents.as_stored(spec)
+        spoken_by = msgspec.convert(run.new.input.get("spoken_by"), SpokenBy | None)  # found when the run began
+        stored = self._app.agents.as_stored(msgspec.structs.replace(spec, spoken_by=spoken_by))
         return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(stored)
 
     async def show_all(self, request: web.Request) -> web.Response:
@@ -204,7 +206,8 @@ class Runs:
     async def approve(self, request: web.Request) -> web.Response:
         """Answers an approval of a run that this key started.
 
-        Any other key may not (J110)."""
+        Any other key may not (J110). Taken while the server ends too: a run that waits for a person is given back then,
+        and the answer is kept for the process that goes on with it."""
         answer = await read_as(request, ApprovalAnswer)
         run_id, identity = _run_id(request), request[IDENTITY]
         approval = await self._approval(run_id, answer.approval_id)
@@ -279,5 +282,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             body=ApprovalAnswer,
             answer=RunStatusBody,
             errors=(403, 404, 409),
+            while_draining=True,
         ),
     )

@@ -33,6 +33,7 @@ from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import RUN, public_id, run_id_of
 from tailrace.runs.run_summary import answering_model, duration_s, ended_at
 from tailrace.runs.timeline.question import question_of as question_of_run
+from tailrace.runs.timeline.question import speaker_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -152,6 +153,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
     session: str
     input: str  # the text of the question; of a sequence its name
+    speaker: str = ""  # who asked, where several people share the conversation: `input` begins with it, "Ben: …"
     images: int = 0  # beside that text
     created_at: float  # seconds since the epoch
     ended_at: float | None = None
@@ -237,6 +239,7 @@ def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> Ru
         answered_by=answering_model(run) if finished else "",
         session=run.new.session,
         input=question_of_run(run),
+        speaker=speaker_of(run),
         images=_images(run),
         created_at=run.created_at,
         ended_at=ended_at(run),
