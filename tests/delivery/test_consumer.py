@@ -12,7 +12,7 @@ from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, Ledger
 from tailrace.delivery.planning.planner import Showing
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Refused, Send, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.events import AnyEvent, ApprovalAsked, Delivered, GatewayNotice, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
@@ -368,3 +368,23 @@ async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send(caplog: py
     assert "may be missing in the chat" in caplog.text
     [delivery] = await scene.journal.runs(kind="delivery")
     assert delivery.state in ENDED
+
+
+@driven
+async def test_the_log_says_that_a_platform_wants_no_request_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    floods = iter([Flood(45.0), Flood(2.0)])
+    scene.platform.fault = lambda _place, _action: next(floods, None)
+    await deliver_text(scene.platform, scene.lines.to(PLACE), PLACE, "Hello.", key="k")
+    assert scene.platform.chat("42").texts == ("Hello.",)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == ["telegram:42: flood control: nothing is sent there for 45 s"]
+
+
+@driven
+async def test_the_log_says_that_a_reply_to_a_command_could_not_be_shown(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.platform.fault = lambda _place, _action: Refused("Missing Permissions (50013)")
+    await deliver_text(scene.platform, scene.lines.to(PLACE), PLACE, "Hello.", key="k")
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == ["telegram:42: a message could not be shown: Missing Permissions (50013)"]

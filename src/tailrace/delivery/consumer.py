@@ -8,21 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 from weakref import WeakSet, WeakValueDictionary
+
+from msgspec.structs import replace
 
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Failed, Place, Platform, Purpose, Unknown
+from tailrace.delivery.port import (
+    AnyAction,
+    AnyReply,
+    Capabilities,
+    Failed,
+    Flood,
+    Place,
+    Platform,
+    Purpose,
+    Sender,
+    Unknown,
+)
+from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
 from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
+TELL_FLOOD_S = 10.0  # a shorter wait is nothing that anybody looks for
 _TEXT = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)
 
 
@@ -33,6 +50,7 @@ class ChatLine:
         self.pace = Pace(capabilities.windows)
         self.lock = asyncio.Lock()
         self.drivers: WeakSet[_Driver] = WeakSet()  # of the deliveries under way
+        self.numbers = count()  # of the drivers, in the order in which they came
 
 
 class ChatLines:
@@ -84,6 +102,9 @@ class _Driver:
         self._leaving = False
         self._told_operator = False
         self.needs_operator = False  # nothing is shown before a person has done something
+        self.number = next(line.numbers)
+        self.due_at = math.inf  # when it has something to send; as far as it knows
+        self.gives_way = False
         line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
@@ -103,12 +124,23 @@ class _Driver:
         self._leaving = True
         self._changed.set()
 
+    def look_again(self) -> None:
+        self._changed.set()
+
     async def drive(self) -> bool:
         """Whether everything is done; False after `leave`."""
+        try:
+            return await self._drive()
+        finally:
+            self._set_due(math.inf)
+
+    async def _drive(self) -> bool:
         while not self._leaving:
+            self.due_at = -math.inf
             self._changed.clear()
             async with self._line.lock:
-                step = self.planner.step(_now())
+                self.gives_way = self._is_behind(_now())
+                step = Wait() if self.gives_way else self.planner.step(_now())
                 if not isinstance(step, Wait | Done):
                     if not self._may_send():
                         raise StaleEpoch(f"{self._platform.name} is another process's to send to")
@@ -129,8 +161,32 @@ class _Driver:
             await self._wait(step)
         return False
 
+    def _is_behind(self, now: float) -> bool:
+        """Whether an answer that was asked for earlier in the same place is complete, and the rest of it could be sent
+        now: what comes later stands below it. One that has to wait longer than its turn holds up nobody."""
+        if len(self._line.drivers) < 2:
+            return False
+        place = self.planner.state.place.key
+        return any(
+            other.number < self.number
+            and other.due_at <= now
+            and other.planner.outline.finished is not None
+            and other.planner.state.place.key == place
+            for other in self._line.drivers
+        )
+
+    def _set_due(self, at: float) -> None:
+        """Who gave way to this one looks again."""
+        self.due_at = at
+        for other in self._line.drivers:
+            if other.gives_way and other is not self:
+                other.look_again()
+
     def _tell_operator(self, reply: AnyReply) -> None:
-        """Once for each delivery: it is tried again for a day, and nothing but the log says why nothing comes."""
+        """Nothing but the log says why nothing comes. Once for each delivery of one that is tried again for a day."""
+        if isinstance(reply, Flood) and reply.retry_after_s >= TELL_FLOOD_S:
+            told = "%s: flood control: nothing is sent there for %.0f s"
+            log.warning(told, self.planner.state.place.key, reply.retry_after_s)
         self.needs_operator = isinstance(reply, Failed) and reply.needs_operator
         if isinstance(reply, Failed) and self.needs_operator and not self._told_operator:
             self._told_operator = True
@@ -150,6 +206,8 @@ class _Driver:
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient
+        if not self.gives_way:
+            self._set_due(math.inf if wait.until is None else wait.until)
         try:
             async with asyncio.timeout_at(wait.until):
                 await self._changed.wait()
@@ -179,6 +237,7 @@ class GatewayStreamConsumer:
         spec = ledger.spec
         self.spec = spec
         self._journal = journal
+        self._platform = platform
         self._ledger = ledger
         self._on_approval = on_approval
         self._suspended = False
@@ -238,7 +297,7 @@ class GatewayStreamConsumer:
         seq = 0
         # All entries so far are applied before the first step, so that no shown text shrinks.
         for entry in await self._journal.read(self.spec.run_id):
-            self._apply_entry(entry)
+            self._apply_entry(await self._named(entry))
             seq = entry.seq
         self._suspend_if_asking()
         done = await run_beside(self._driver.drive(), self._follow(seq))
@@ -271,8 +330,19 @@ class GatewayStreamConsumer:
             return
         async for batch in self._journal.tail(self.spec.run_id, after=after):
             for entry in batch:
-                self._apply_entry(entry)
+                self._apply_entry(await self._named(entry))
             self._suspend_if_asking()
+
+    async def _named(self, entry: Entry) -> Entry:
+        """A question says for whom it is. The platform is asked where the run does not know the name."""
+        asked = entry.event
+        if not isinstance(asked, ApprovalAsked) or asked.requester_name:
+            return entry
+        platform, _, person = asked.requester.partition(":")
+        if platform != self.spec.place.platform:
+            return entry
+        name = one_line_name(await self._platform.display_name(Sender(person)))
+        return replace(entry, event=replace(asked, requester_name=name))
 
     def _apply_entry(self, entry: Entry) -> None:
         if isinstance(entry.event, ApprovalAsked) and self._on_approval is not None:
@@ -290,6 +360,10 @@ async def deliver_text(
     driver = _Driver(platform, line, planner, None)
     driver.apply_entry(Entry(1, RunFinished("completed", text)))
     await driver.drive()
+    state = planner.state
+    if state.over or state.unshown:
+        reasons = "the chat is gone" if state.over else "; ".join(sorted(set(state.unshown.values())))
+        log.warning("%s: a message could not be shown: %s", place.key, reasons)
 
 
 def _now() -> float:

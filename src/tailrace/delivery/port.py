@@ -260,6 +260,7 @@ class Refused(PlatformReply):
     """Not done, and a retry will not help: missing rights, a policy, a time limit. `reason` is for people."""
 
     reason: str = ""
+    for_now: bool = False  # of `Open`: this text is sent when it is whole, later ones are streamed again
 
 
 class Failed(PlatformReply):

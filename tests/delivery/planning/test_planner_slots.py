@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, numbered
+from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, edits, numbered
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import (
     AnyAction,
@@ -16,6 +16,7 @@ from tailrace.delivery.port import (
     Capabilities,
     Draft,
     Flood,
+    Open,
     Place,
     Refused,
     Send,
@@ -285,6 +286,16 @@ def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
     stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
     stage.stream(answer(*WORDS))
     assert stage.chat.texts == (TEXT,)
+
+
+def test_where_no_stream_is_to_be_had_for_now_texts_and_tools_are_sent_whole_and_not_edited() -> None:
+    capabilities = msgspec.structs.replace(NATIVE, cards=True)
+    no_stream = Refused("too many", for_now=True)
+    stage = Stage(capabilities, fault=lambda action: no_stream if isinstance(action, Open) else None)
+    stage.stream(WITH_TOOLS, every_s=0.5)
+    tools = "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)"
+    assert stage.chat.texts == ("".join(WORDS[:30]), tools, TEXT)
+    assert not edits(stage)
 
 
 # ── files ──

@@ -13,7 +13,7 @@ from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
 from tailrace.messages import Message, Text
 from tailrace.platforms.runtime import attachments
-from tailrace.runs.timeline.question import shown_question_of
+from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
@@ -62,7 +62,7 @@ async def test_L147_stop_does_not_wait_behind_a_photo_of_the_same_chat(tmp_path:
         named = Message("user", (Text("What is this?"), Text("[attached: photo.png (image/png); it was not fetched]")))
         assert await question_of(here, run_id) == named, "the conversation knows what was asked"
         [run] = await here.app.journal.runs(kind="agent")
-        assert shown_question_of(run) == "What is this? [photo.png]"
+        assert question_of_run(run) == "What is this? [photo.png]"
 
 
 @driven
@@ -95,6 +95,34 @@ async def test_L147_the_next_message_of_the_chat_keeps_its_place_behind_the_phot
         assert here.chat.texts == ("A photo.", "It is.")
         assert "image_url" in asked(here, 0)
         assert asked(here, 1).index("image_url") < asked(here, 1).index("And is it red?")
+
+
+@driven
+async def test_L147_a_newer_message_has_the_photo_that_was_on_its_way(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, reply("It is red."), platform=platform) as here:
+        await here.write("", attachments=[PHOTO])
+        await platform.fetching.wait()
+        await here.write("Is this red?")
+        await asyncio.sleep(5)
+        assert not here.provider.requests
+        platform.may_give.set()
+        await asyncio.sleep(20)
+        assert here.chat.texts[-1] == "It is red."
+        assert asked(here, 0).index("image_url") < asked(here, 0).index("Is this red?")
+
+
+@driven
+async def test_L147_stop_ends_the_wait_of_a_newer_message_for_a_photo(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, platform=platform) as here:
+        await here.write("", attachments=[PHOTO])
+        await platform.fetching.wait()
+        await here.write("Is this red?")
+        await asyncio.sleep(5)
+        await here.write("/stop")
+        await asyncio.sleep(5)
+        assert [(await here.app.agents.finished(run_id)).status for run_id in await here.runs()] == ["stopped"] * 2
 
 
 @driven

@@ -7,11 +7,14 @@ import base64
 import itertools
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
+from tailrace.agent.session import TURN_KIND
 from tailrace.delivery.port import (
     Attachment,
     Capabilities,
@@ -184,6 +187,53 @@ async def test_busy_queue_answers_one_after_the_other(tmp_path: Path) -> None:
 
 
 @driven
+async def test_status_says_what_runs_and_how_many_wait(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, SLOW, SLOW, more=", busy: queue") as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        [first] = await here.app.journal.runs(kind=TURN_KIND)
+        await here.write("And then?")
+        await here.write("And then?")
+        await here.write("/status")
+        await asyncio.sleep(2)
+        assert here.chat.texts[-1].endswith(f"- running: {first.id}\n- waiting: 2")
+
+
+@driven
+@pytest.mark.parametrize(
+    ("command", "waiting", "told"),
+    [
+        ("/stop", 1, "⏹ Stopped. The question that waited is not answered either."),
+        ("/stop", 2, "⏹ Stopped. The 2 questions that waited are not answered either."),
+        ("/new", 1, "A new conversation begins. The question that waited is not answered either."),
+    ],
+)
+async def test_questions_that_are_dropped_with_the_one_that_ran_are_told(
+    tmp_path: Path, command: str, waiting: int, told: str
+) -> None:
+    async with town(tmp_path, SLOW, SLOW, SLOW, more=", busy: queue") as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        for _ in range(waiting):
+            await here.write("And then?")
+        await here.write(command)
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == told
+
+
+@driven
+async def test_the_answer_to_a_later_question_stands_below_all_of_the_earlier_one(tmp_path: Path) -> None:
+    slow_chat = replace(EDITING, limit=100, windows=(Window(1, 5.0),))
+    script = reply(LONG), reply("The second.")
+    async with town(tmp_path, *script, capabilities=slow_chat, more=", busy: queue", streaming=False) as here:
+        await here.write("One.")
+        await here.write("Two.")
+        await asyncio.sleep(100)
+        assert here.chat.texts[-1] == "The second."
+        assert " ".join(here.chat.texts[:-1]).split() == LONG.split()
+
+
+@driven
 async def test_threads_are_conversations_of_their_own(tmp_path: Path) -> None:
     async with town(tmp_path, SLOW, SLOW) as here:
         await here.write("one", thread="7", kind="group")
@@ -264,6 +314,37 @@ async def test_new_begins_a_conversation_that_knows_nothing_of_the_last(tmp_path
 
 
 @driven
+async def test_new_with_a_question_begins_with_that_question(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("One."), reply("Two.")) as here:
+        await here.write("first")
+        await asyncio.sleep(10)
+        await here.write("/new second")
+        await asyncio.sleep(10)
+        assert [message["content"] for message in asked(here)] == ["second"]
+        assert here.chat.texts == ("One.", "A new conversation begins.", "Two.")
+
+
+@driven
+async def test_the_way_back_to_the_configured_model_is_told_and_works(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        for text in (
+            "/model faulty/other",
+            "/model",
+            "/model default",
+            "/model",
+            "/model tailrace",
+            "/model faulty/a b",
+        ):
+            await here.write(text)
+            await asyncio.sleep(5)
+        _, shown, back, again, bare, blank = here.chat.texts
+    assert shown == "The model is `faulty/other`. /model default goes back to `faulty/ok`."
+    assert back == "The model is `faulty/ok` from now on."
+    assert again == "The model is `faulty/ok`."
+    assert bare == blank == "⚠️ A model is named so: /model <provider>/<model>. /model default is `faulty/ok`."
+
+
+@driven
 async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         for text in ("/model", "/model nowhere/x", "/model faulty/other", "/verbose", "/yolo", "/status", "/help"):
@@ -315,7 +396,10 @@ async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:
         async with town(tmp_path, store="sqlite:///t.db", platform=platform) as here:
             await here.write(text)
             here.gateway.take_no_more()
-    assert platform.chat("42").texts == ("The model is `faulty/other` from now on.", "The model is `faulty/other`.")
+    assert platform.chat("42").texts == (
+        "The model is `faulty/other` from now on.",
+        "The model is `faulty/other`. /model default goes back to `faulty/ok`.",
+    )
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,7 +416,7 @@ async def test_J110_an_approval_is_asked_in_the_chat_and_bound_to_whoever_asked(
         assert "rm -rf build" in question.text
         await here.press(question.buttons[0].value, user="2")
         await asyncio.sleep(5)
-        assert here.chat.texts[-1] == "Only the person who asked for it can answer that."
+        assert here.chat.texts[-1] == "Only user 1 may answer that question. It stays open."
         assert question.buttons != ()
         await here.press(question.buttons[-1].value, user="1")
         await asyncio.sleep(20)
@@ -445,6 +529,28 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
         assert "big.txt (text/plain); a text of more than 256 KiB is not read" in said
         assert "could not be read" in said
         assert here.chat.texts == ("Seen.",)
+
+
+@driven
+async def test_text_files_of_windows_are_read(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Seen.")) as here:
+        here.platform.files = {
+            "wide": "größe".encode("utf-16"),
+            "page": "größe".encode("cp1252"),
+            "bin": b"\xe4\0\0\xf6",
+        }
+        await here.write(
+            "What is this?",
+            attachments=[
+                Attachment("wide", "a.txt", "text/plain"),
+                Attachment("page", "b.csv", "application/vnd.ms-excel"),
+                Attachment("bin", "c.txt", "text/plain"),
+                Attachment("page", "d", "application/octet-stream"),
+            ],
+        )
+        await asyncio.sleep(20)
+        content = cast("list[dict[str, str]]", asked(here)[-1]["content"])
+        assert [part["text"].partition("]")[2].strip("`\n") for part in content[1:]] == ["größe", "größe", "", ""]
 
 
 # ── platforms that break ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
@@ -79,6 +80,17 @@ async def test_where_nothing_is_kept_a_question_is_to_be_asked_again(tmp_path: P
         await asyncio.sleep(5)
         assert here.chat.texts == ("⏸ Restarting; please ask this again afterwards.",)
         assert await here.runs() == []
+
+
+@driven
+async def test_a_question_that_begins_a_new_conversation_is_to_be_asked_again_too(tmp_path: Path) -> None:
+    """Where a platform takes two messages of one key for one, as Matrix and Discord do."""
+    async with town(tmp_path, capabilities=replace(EDITING, resend="idempotent")) as here:
+        here.gateway.take_no_more()
+        await here.write("/new Are you there?")
+        await asyncio.sleep(5)
+        told = ["A new conversation begins.", "⏸ Restarting; please ask this again afterwards."]
+        assert sorted(here.chat.texts) == sorted(told)
 
 
 @driven

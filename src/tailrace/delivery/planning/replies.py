@@ -315,6 +315,9 @@ class _MessageReply:
                 return self._later()
             case port.Gone(what="message" | "stream") if message.message_id:
                 return self._lost()
+            case port.Refused(for_now=True) if isinstance(self._flight.action, port.Open):
+                message.final_only = True
+                return []
             case port.Refused(reason=reason):
                 return self._refused(reason)
             case _:

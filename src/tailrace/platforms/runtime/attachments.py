@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import logging
 
 from tailrace.delivery.planning.presenter import fenced, preview_line
@@ -22,7 +23,16 @@ MAX_TEXT_BYTES = 256 << 10
 MAX_FILES = 20  # of one message; the others are named
 FETCH_S = 60.0  # for the files of one message together
 _MAX_NAME = 120  # characters
-_TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", "application/toml", "application/x-sh")
+_TEXTS = (
+    "text/",
+    "application/json",
+    "application/xml",
+    "application/x-yaml",
+    "application/toml",
+    "application/x-sh",
+    "image/svg+xml",
+)
+_TEXT_NAMES = (".csv", ".tsv")  # which Windows takes for Excel's own
 
 
 def named_message(received: MessageReceived) -> Message:
@@ -32,11 +42,10 @@ def named_message(received: MessageReceived) -> Message:
     return Message("user", (*_text(received), *named))
 
 
-def shown_text(received: MessageReceived, speaker: str = "") -> str:
-    """The message as its sender saw it, with the names of its files, after the speaker's name where it is told."""
+def shown_text(received: MessageReceived) -> str:
+    """The message as its sender saw it, with the names of its files."""
     names = [f"[{preview_line(attachment.name or 'a file', _MAX_NAME)}]" for attachment in received.attachments]
-    named = [f"{speaker}:"] if speaker else []
-    return " ".join([*named, *([received.text] if received.text.strip() else []), *names])
+    return " ".join([*([received.text] if received.text.strip() else []), *names])
 
 
 async def message_of(platform: Platform, received: MessageReceived) -> Message:
@@ -70,15 +79,24 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
         data = await platform.fetch(attachment, max_bytes=MAX_IMAGE_BYTES)
         return Image(data=base64.b64encode(data).decode(), media_type=kind)
     small = attachment.size_bytes is None or attachment.size_bytes <= MAX_TEXT_BYTES
-    if kind.startswith(_TEXTS) and not small:
+    is_text = kind.startswith(_TEXTS) or attachment.name.lower().endswith(_TEXT_NAMES)
+    if is_text and not small:
         return _unread(attachment, f"; a text of more than {MAX_TEXT_BYTES >> 10} KiB is not read")
-    if small and (kind.startswith(_TEXTS) or kind in ("", "application/octet-stream")):
+    if small and (is_text or kind in ("", "application/octet-stream")):
         data = await platform.fetch(attachment, max_bytes=MAX_TEXT_BYTES)
-        try:
-            return Text(f"[attached: {_label(attachment)}]\n{fenced(data.decode())}")
-        except UnicodeDecodeError:
-            pass
+        if (text := _decoded(data, is_text=is_text)) is not None:
+            return Text(f"[attached: {_label(attachment)}]\n{fenced(text)}")
     return _unread(attachment, "; only images and text files can be read")
+
+
+def _decoded(data: bytes, *, is_text: bool) -> str | None:
+    """The text of a file; None where it is none. Windows writes UTF-16 with a mark, and in its own code page without
+    one: that is taken where the sender's client says that the file is a text."""
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace") if is_text and b"\0" not in data else None
 
 
 def _label(attachment: Attachment) -> str:

@@ -145,3 +145,8 @@ async def import_chat_files(journal: Journal, config: Config) -> None:
                 await pairing.users.set_default(user, True)
             for code, waiting in pairing_file.codes.items():
                 await pairing.codes.set_default(waiting.user, msgspec.structs.replace(waiting, code=code))
+
+
+def switched(argument: str, *, now: bool) -> bool | None:
+    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
+    return {"": not now, "on": True, "off": False}.get(argument.lower())

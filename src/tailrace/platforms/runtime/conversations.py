@@ -14,10 +14,10 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.agent.service import TurnSpec, Unfetched
+from tailrace.agent.service import Busy, TurnSpec, Unfetched
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
-from tailrace.app.models import named
+from tailrace.app.models import named, unaliased
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.inbound import (
     ChatCommand,
@@ -33,12 +33,13 @@ from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span, with_mark
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
-from tailrace.delivery.speakers import NOTE
+from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision, Snapshot
-from tailrace.messages import JsonObject, Message, ModelRequest
+from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
-from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
+from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing, switched
+from tailrace.platforms.runtime.chat_words import HELP, RESTARTING, STOPPED, model_name, unanswered
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
@@ -47,17 +48,6 @@ from tailrace.ports import Run, RunState
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
 _UNFINISHED: tuple[RunState, ...] = ("pending", "running")
-STOPPED = "⏹ Stopped."
-RESTARTING = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
-HELP = """\
-/new begins a new conversation
-/stop stops the answer under way
-/model shows or changes the model: /model <provider>/<model>
-/verbose shows more, or less, of what tools do
-/yolo approves everything without asking, until it is switched off
-/approve, /approve session, /approve always, /deny answer a question; /deny <why> tells the model why
-/status says what is going on
-/help shows this"""
 
 
 class Conversations:
@@ -81,7 +71,7 @@ class Conversations:
         self._pairing = pairing
         self._recent = RecentIds()
         self._pastes = Pastes()
-        self._speaker_names = SpeakerNames(app.journal, platform, settings.names)
+        self._speaker_names = SpeakerNames(app.journal, app.speakers, platform, settings.names)
         self._held = asyncio.Event()  # a paste may be incomplete
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
         self._told_codes: OrderedDict[str, str] = OrderedDict()  # users who are not served, and the code each was told
@@ -195,10 +185,14 @@ class Conversations:
             return
         for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message)
         if not for_us and not await self._goes_on(place):
+            self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
-        if not message.attachments and is_yes_or_no(message.text) and await self._open_approval(place, message.sender):
+        is_answer = not message.attachments and is_yes_or_no(message.text)
+        if is_answer and (asked := await self._open_approval(place, message.sender)):
             # As a question it would end the run that asks.
-            self._say(place, "A question is open: answer it with /approve or /deny. See /help.", message.update_id)
+            ours = asked.requester == self._requester(message.sender)
+            how = "A question is open: answer it with /approve or /deny. See /help."
+            self._say(place, how if ours else await self._only_the_requester(asked), message.update_id)
             return
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
@@ -228,22 +222,25 @@ class Conversations:
         if not named_message(received).parts:
             return
         if later and not self._app.config.runs_are_kept:
-            self._say(place, RESTARTING, received.update_id)
+            self._say(place, RESTARTING, f"{received.update_id}.restart")
             return
         chosen = await self._chosen(place)
         session = _session(place, chosen)
         requester = self._requester(received.sender)
-        said = await self._speaker_names.attribute(session, received)
+        spoken_by = await self._speaker_names.spoken_by(session, received)
+        busy = await self._busy(received, session)
         spec = TurnSpec(
-            named_message(said.message),
+            named_message(received),
             model=chosen.model,
-            request=ModelRequest("", (), system=NOTE) if said.speaker else None,
             requester=requester,
+            requester_name=spoken_by.name or one_line_name(received.sender.name),
+            spoken_by=spoken_by,
             reachable=True,
             yolo=not later and await self._is_yolo(place),  # it ends with this process
-            busy=self._settings.busy,
-            unfetched=self._unfetched(said.message),
-            shown=shown_text(received, said.speaker) if received.attachments or said.speaker else "",
+            busy=busy,
+            promised=busy != self._settings.busy,
+            unfetched=self._unfetched(received),
+            shown=shown_text(received) if received.attachments else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
@@ -251,6 +248,26 @@ class Conversations:
         chrome = self._chrome(chosen)
         shown = DeliverySpec(run.id, place, self._showing(place), chrome, requester)
         await self._deliveries.deliver(shown, later=later)
+
+    async def _busy(self, received: MessageReceived, session: str) -> Busy:
+        """A message ends the answer under way, or waits for it. Where that waits for another person's answer, the
+        message waits: nobody loses a question by what others write in the same chat."""
+        if self._settings.busy == "queue" or received.place.kind == "private":
+            return self._settings.busy
+        asked = await self._open_approval(received.place, received.sender)
+        if asked is None or asked.requester == self._requester(received.sender):
+            return self._settings.busy
+        if not await self._asks_in(session, asked):  # `/new` has just ended it, and is still about to show that
+            return self._settings.busy
+        who = await self._speaker_names.requester_of(asked)
+        told = f"A question to {who} is open. I answer this after it."
+        self._say(received.place, told, f"{received.update_id}.busy")
+        return "queue"
+
+    async def _asks_in(self, session: str, asked: ApprovalAsked) -> bool:
+        """Whether it is a run of this session that asks; the place may have had others before."""
+        shown = self._deliveries.asked.get(asked.approval_id)
+        return shown is None or (await self._app.journal.get(shown[0])).new.session == session
 
     def _unfetched(self, message: MessageReceived) -> Unfetched | None:
         return Unfetched(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None
@@ -312,13 +329,16 @@ class Conversations:
         run_id, asked = found
         by = self._requester(sender)
         if asked.requester != by:
-            self._deliveries.say(place, "Only the person who asked for it can answer that.", key)
+            self._deliveries.say(place, await self._only_the_requester(asked), key)
             return
         try:
             chosen = msgspec.convert(decision, Decision)
             await self._app.agents.answer(run_id, approval_id, chosen, by=by, reason=reason)
         except (RunSealed, RunNotFound):
             self._deliveries.say(place, "That question is not open any more.", key)
+
+    async def _only_the_requester(self, asked: ApprovalAsked) -> str:
+        return f"Only {await self._speaker_names.requester_of(asked)} may answer that question. It stays open."
 
     async def _open_approval(self, place: Place, sender: Sender) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
@@ -381,14 +401,15 @@ class Conversations:
                 return
             case "stop":
                 stopped = await self._stop(place, sender, key)
-                text = STOPPED if stopped else "Nothing is running."
+                waited = "" if self._is_whole_chat(place) else unanswered(stopped)
+                text = STOPPED + waited if stopped else "Nothing is running."
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":
                 stopped = await self._stop(place, sender)
                 self._yolo.discard(await self._session(place))
                 await self._chats.update(place.key, lambda known: replace(known, generation=known.generation + 1))
-                text = "A new conversation begins."
+                text = f"A new conversation begins.{unanswered(stopped)}"
             case "model":
                 text = await self._model(place, command.argument)
             case "verbose":
@@ -400,6 +421,8 @@ class Conversations:
             case "help" | "start":
                 text = HELP
         self._say(place, text, key, below=stopped)
+        if command.name == "new" and command.argument and not self._is_whole_chat(place):
+            await self._start_run(replace(message, text=command.argument))
 
     def _say(self, place: Place, text: str, key: str, *, below: Collection[str] = ()) -> None:
         """The text names commands as they are typed here. It stands below what there is of these runs' answers."""
@@ -407,25 +430,31 @@ class Conversations:
         self._deliveries.say(place, shown, key, below=below)
 
     async def _model(self, place: Place, name: str) -> str:
+        config, chosen = self._app.config, (await self._chosen(place)).model
         if not name:
-            choice = named(self._app.config, (await self._chosen(place)).model)
-            return f"The model is {code_span(f'{choice.provider}/{choice.name}')}."
+            told = f"The model is {model_name(named(config, chosen))}."
+            return f"{told} /model default goes back to {model_name(config.model)}." if chosen else told
+        if name == "default":
+            await self._chats.update(place.key, lambda known: replace(known, model=""))
+            return f"The model is {model_name(named(config, (await self._chosen(place)).model))} from now on."
+        if len(name.split()) != 1 or "/" not in unaliased(config, name):
+            return f"⚠️ A model is named so: /model <provider>/<model>. /model default is {model_name(config.model)}."
         try:
-            self._app.models.routes(named(self._app.config, name))
+            self._app.models.routes(named(config, name))
         except TailraceError as exc:
             return f"⚠️ {exc}"
         await self._chats.update(place.key, lambda known: replace(known, model=name))
         return f"The model is {code_span(name)} from now on."
 
     async def _switch_verbose(self, place: Place, argument: str) -> str:
-        on = _switched(argument, now=self._chrome(await self._chosen(place)) == "verbose")
+        on = switched(argument, now=self._chrome(await self._chosen(place)) == "verbose")
         if on is None:
             return "/verbose, /verbose on or /verbose off."
         await self._chats.update(place.key, lambda known: replace(known, verbose=on))
         return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
 
     async def _switch_yolo(self, place: Place, argument: str) -> str:
-        on = _switched(argument, now=await self._is_yolo(place))
+        on = switched(argument, now=await self._is_yolo(place))
         if on is None:
             return "/yolo, /yolo on or /yolo off."
         if on:
@@ -437,22 +466,21 @@ class Conversations:
 
     async def _status(self, place: Place, sender: Sender) -> str:
         chosen = await self._chosen(place)
-        running = await self._running(place, sender)
+        ids = [run.id for run in reversed(await self._running(place, sender))]  # the oldest runs, the others wait
+        waiting = [] if self._is_whole_chat(place) else ids[1:]
         choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",
             f"streaming: {'on' if self._showing(place).streaming else 'off'}",
             f"approvals: {'off' if await self._is_yolo(place) or self._app.config.yolo else 'on'}",
-            f"running: {running[0].id if running else 'nothing'}",
+            f"running: {', '.join(ids[: len(ids) - len(waiting)]) or 'nothing'}",
+            *([f"waiting: {len(waiting)}"] if waiting else []),
         ]
         if asked := await self._open_approval(place, sender):
-            lines.append(f"waiting for your approval: {asked.tool_name}")
+            ours = asked.requester == self._requester(sender)
+            whom = "for your approval" if ours else f"for approval by {await self._speaker_names.requester_of(asked)}"
+            lines.append(f"waiting {whom}: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
-
-
-def _switched(argument: str, *, now: bool) -> bool | None:
-    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
-    return {"": not now, "on": True, "off": False}.get(argument.lower())
 
 
 def _session(place: Place, chosen: ChatSettings) -> str:

@@ -1,0 +1,35 @@
+"""What the bot itself says in a chat, in the same words on every platform. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tailrace.config.sections import ModelChoice
+from tailrace.delivery.planning.presenter import code_span
+
+STOPPED: Final = "⏹ Stopped."
+RESTARTING: Final = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
+HELP: Final = """\
+/new begins a new conversation; /new <question> with this question
+/stop stops the answer under way
+/model shows or changes the model: /model <provider>/<model>; /model default goes back
+/verbose shows more, or less, of what tools do
+/yolo approves everything without asking, until it is switched off
+/approve, /approve session, /approve always, /deny answer a question; /deny <why> tells the model why
+/status says what is going on
+/help shows this"""
+
+
+def unanswered(stopped: Sequence[str]) -> str:
+    """What to say of those that waited behind the one that ran: they end with it."""
+    match len(stopped) - 1:
+        case 1:
+            return " The question that waited is not answered either."
+        case waited if waited > 1:
+            return f" The {waited} questions that waited are not answered either."
+    return ""
+
+
+def model_name(choice: ModelChoice) -> str:
+    return code_span(f"{choice.provider}/{choice.name}")
