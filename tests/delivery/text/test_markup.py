@@ -133,6 +133,8 @@ def test_discord_reads_markdown_itself_but_for_tables() -> None:
     table = "| a | b |\n|---|---|\n| 1 | 漢字 |"
     assert write(f"x\n{table}\ny") == "x\n```\na  b\n-  ----\n1  漢字\n```\ny"
     assert write(f"```\n{table}\n```") == f"```\n{table}\n```"
+    link = "| a |\n|---|\n| [docs](https://x.org) |"
+    assert write(link) == "```\na\n--------------------\ndocs (https://x.org)\n```"
     assert write("##### deep **x**") == "**deep x**"
 
 

@@ -41,7 +41,7 @@ def text_of(nodes: Iterable[md.Node]) -> str:
 def columns(table: md.Table) -> str:
     """The table as lines of even columns, for type of fixed width. Wide characters take two places. A cell that is much
     longer than the others of its column stands out of it: padded to such a cell, a table is many times its own text."""
-    rows = [[text_of(cell).replace("\n", " ") for cell in row] for row in table.rows]
+    rows = [[_inline(cell, _Flavour(), urls=True).replace("\n", " ") for cell in row] for row in table.rows]
     widths = [_column_width(column) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)) for row in rows
