@@ -244,12 +244,14 @@ async def test_G80_what_never_arrived_is_known_not_to_be_there() -> None:
 async def test_G78_the_fake_holds_an_app_to_slacks_tiers() -> None:
     async with FakeSlack() as slack, app(slack) as platform:
         _, place = await asked(slack)
-        for number in range(20):
-            assert isinstance(await platform.perform(place, Open(str(number), "x")), Sent)
-        reply = await platform.perform(place, Open("21", "x"))
+        sent = await platform.perform(place, Send("k", "x"))
+        assert isinstance(sent, Sent)
+        for number in range(50):
+            assert await platform.perform(place, Edit(sent.message_id, f"x{number}")) == Accepted()
+        reply = await platform.perform(place, Edit(sent.message_id, "y"))
         assert isinstance(reply, Flood)
         await asyncio.sleep(reply.retry_after_s)
-        assert isinstance(await platform.perform(place, Open("21", "x")), Sent)
+        assert await platform.perform(place, Edit(sent.message_id, "y")) == Accepted()
 
 
 # ── envelopes ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +263,7 @@ async def test_a_direct_message_arrives_and_is_acknowledged() -> None:
         ts = await slack.write(slack.channel("D1"), "a &lt; b, see <https://example.org|here> and <#C9|general>")
         [update] = await inbox.wait_for(1)
         await slack.until(lambda: slack.acknowledged)
-        text = "a < b, see https://example.org and #general"
+        text = "a < b, see here (https://example.org) and #general"
         place = Place("slack", "D1", ts, extra=PERSON)
         assert update == MessageReceived(f"D1:{ts}", place, Sender("U7"), text, message_id=ts)
 
@@ -276,10 +278,11 @@ async def test_who_is_spoken_to_in_a_channel_and_G88_a_mention_is_one_update() -
         named = await slack.write(general, "hey <@U0BOT> help", thread=first)
         replied = await slack.write(general, "and then?", thread=sent.message_id)
         heard = [update for update in await inbox.wait_for(4) if isinstance(update, MessageReceived)]
+        read = "[in reply to U7]\n> just talking\n\nhey help"
         assert [(update.text, update.addressed, update.place.thread) for update in heard] == [
             ("just talking", False, first),
-            ("hey  help", True, first),
-            ("hey  help", True, first),
+            (read, True, first),
+            (read, True, first),
             ("and then?", True, sent.message_id),
         ]
         assert heard[1] == heard[2]

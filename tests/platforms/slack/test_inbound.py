@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -82,7 +83,49 @@ def test_the_bots_name_alone_asks_for_help_and_a_me_message_is_heard() -> None:
         ("<mailto:a@b.org|a@b.org> <tel:+411|+411>", "a@b.org +411"),
         ("<https://e.org/?a=1&amp;b=2|e.org> <@U8> <#C9|general>", "https://e.org/?a=1&b=2 <@U8> #general"),
         ("a &lt;!here&gt; b", "a <!here> b"),
+        ("see <https://e.org/d/7|the &lt;old&gt; doc>", "see the <old> doc (https://e.org/d/7)"),
+        ("<http://e.org/|e.org> <https://e.org/a-long-way|e.org/a-lo…>", "http://e.org/ https://e.org/a-long-way"),
+        ("<mailto:bob@b.org|Bob>", "Bob (bob@b.org)"),
     ],
 )
 def test_what_slack_writes_for_what_a_person_typed(written: str, read: str) -> None:
     assert readable(written) == read
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("<@U1>: /stop", "/stop"),
+        ("<@U1>, what is <@U8>?", "what is <@U8>?"),
+        (" <@U1> <@U1> twice", "twice"),
+        ("hi <@U1>, please", "hi, please"),
+        ("one\n<@U1> two", "one\n two"),
+        ("what is it <@U1>", "what is it"),
+        ("<@U1>:", "/help"),
+    ],
+)
+def test_the_bots_name_goes_with_the_punctuation_that_belongs_to_it(written: str, read: str) -> None:
+    assert text_of(heard(written, "C1")) == read
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param("a" + " \t" * 15_000 + "b <@U1>", id="blanks"),
+        pytest.param("<https:" * 3_000 + " <@U1>", id="links that do not end"),
+        pytest.param("<@" * 8_000 + " <@U1>", id="mentions that do not end"),
+        pytest.param("<!" * 8_000 + " <@U1>", id="groups that do not end"),
+    ],
+)
+def test_a_long_text_is_read_once(written: str) -> None:
+    """Anybody may send it. Read again from each of its places it takes seconds, else a few milliseconds."""
+    began = time.thread_time()
+    assert text_of(heard(written, "C1")) == written.removesuffix(" <@U1>")
+    assert time.thread_time() - began < 1.0
+
+
+def test_a_question_by_slash_command_is_read_as_a_message_is() -> None:
+    command = {"command": "/tailrace", "channel_id": "C1", "user_id": "U7", "text": "is 3 &lt; 5, <@U8|ben>?"}
+    asked = parse_envelope("slash_commands", command, BotAccount("U1"))
+    assert isinstance(asked, MessageReceived)
+    assert asked.text == "is 3 < 5, @ben?"

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import msgspec
+import pytest
 
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.platforms.slack.adapter import SlackPlatform
+from tailrace.platforms.slack.workspace_limits import LONGEST_PAUSE_S, MAX_STREAMS
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Timed, chunks, play, show
@@ -149,3 +151,42 @@ async def test_G90_a_stream_that_slack_ends_early_is_completed_by_an_edit() -> N
             slack.expire_stream(general.answers[0])
         assert general.texts == [TEXT]
         assert slack.called("chat.update")
+
+
+async def answer_in(slack: FakeSlack, platform: SlackPlatform, channel: SlackChannel, text: str, pace_s: float) -> None:
+    ts = await slack.write(channel, "hello")
+    place = Place("slack", channel.id, ts, "group", {"user": "U7", "team": "T0TEAM"})
+    await show(platform, place, text, pace_s=pace_s)
+
+
+def gaps_of(states: list[SlackState]) -> list[float]:
+    return [later.at - earlier.at for earlier, later in pairwise(states)]
+
+
+@pytest.mark.parametrize(("streams", "longest_gap_s"), [(3, 3.0), (15, 30.0)])
+@driven
+async def test_G81_answers_at_a_time_share_the_workspaces_pieces_and_none_stands_still(
+    streams: int, longest_gap_s: float
+) -> None:
+    text = " ".join(f"word{number}" for number in range(600))
+    async with FakeSlack() as slack, question(slack) as (platform, _, _):
+        channels = [slack.channel(f"C2{number}") for number in range(streams)]
+        started_at = slack.now()
+        await asyncio.gather(*(answer_in(slack, platform, channel, text, 0.3) for channel in channels))
+        assert slack.now() - started_at < 600 * 0.3 + 2 * LONGEST_PAUSE_S, "and ends soon after the model has"
+        assert [channel.texts for channel in channels] == [[text]] * streams
+        assert not [call for call in slack.calls if call.status == 429]
+        for channel in channels:
+            assert max(gaps_of(channel.answers[0].states)) <= longest_gap_s
+
+
+@driven
+async def test_more_answers_than_slack_opens_streams_for_come_whole() -> None:
+    async with FakeSlack() as slack, question(slack) as (platform, _, _):
+        channels = [slack.channel(f"C2{number}") for number in range(MAX_STREAMS + 4)]
+        await asyncio.gather(*(answer_in(slack, platform, channel, TEXT, 0.1) for channel in channels))
+        assert [channel.texts for channel in channels] == [[TEXT]] * len(channels)
+        assert not [call for call in slack.calls if call.status == 429]
+        assert len(slack.called("chat.startStream")) == MAX_STREAMS
+        assert not slack.called("chat.update")
+        assert sorted(len(channel.answers[0].states) for channel in channels)[:4] == [1] * 4

@@ -27,9 +27,11 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connectio
 from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.platforms.slack.slash_commands import ResponseUrls, remember, why_not_here, why_not_taken
+from tailrace.platforms.slack.slash_commands import STRANGER, ResponseUrls, remember, why_not_here, why_not_taken
 from tailrace.platforms.slack.socket import OneSocket
+from tailrace.platforms.slack.surroundings import Surroundings, ThreadMessage, may_be_answered
 from tailrace.platforms.slack.user_names import UserNames
+from tailrace.platforms.slack.workspace_limits import WorkspaceLimits
 
 log = logging.getLogger("tailrace.platforms")
 API_URL = "https://slack.com/api/"
@@ -55,6 +57,11 @@ EDIT = msgspec.structs.replace(
 )
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
 STATUS = "is thinking…"
+SCOPES_HEADER = "x-oauth-scopes"
+SCOPES = (  # as in the manifest of docs/platforms/slack.md
+    *("app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write"),
+    *("groups:history", "im:history", "mpim:history", "users:read"),
+)
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 LAST_WRITE_S = 2.0  # for a request that outlives its task
 FIND_S = 1.0  # Slack wants a command confirmed within three seconds
@@ -68,7 +75,16 @@ class SlackPlatform(BasePlatform):
 
     name = "slack"
 
-    def __init__(self, token: str, app_token: str, *, base_url: str | None = None, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        token: str,
+        app_token: str,
+        *,
+        base_url: str | None = None,
+        answer_s: float = ANSWER_S,
+        tells_names: bool = True,
+    ) -> None:
+        """`tells_names`: whether the model reads what people are called."""
         self._answer_s = answer_s
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
@@ -76,6 +92,8 @@ class SlackPlatform(BasePlatform):
         self._stream, self._edit = STREAM, EDIT
         self._response_urls = ResponseUrls()
         self._user_names = UserNames()
+        self._limits = WorkspaceLimits()
+        self._surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
         self._taken_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -90,7 +108,7 @@ class SlackPlatform(BasePlatform):
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         markup = not isinstance(action, port.Send | port.Edit) or action.markup
         try:
-            return await self._perform(place, action)
+            done = await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
@@ -99,6 +117,9 @@ class SlackPlatform(BasePlatform):
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
+        if isinstance(done, port.Sent):
+            self._surroundings.join(place)
+        return done
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
@@ -114,13 +135,9 @@ class SlackPlatform(BasePlatform):
                     "chat.update", channel=channel, ts=action.message_id, **message_body(action), **metadata()
                 )
             case port.Open():
-                wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
-                body = {name: value for name, value in wanted.items() if value}
-                body |= stream_body(action.text, action.cards)
-                return _sent(await self._call("chat.startStream", channel=channel, thread_ts=place.thread, **body))
+                return await self._open_stream(place, action)
             case port.Append():
-                added = stream_body(action.text, action.cards)
-                await self._call("chat.appendStream", channel=channel, ts=action.message_id, **added)
+                return await self._append(place, action)
             case port.Close():
                 last = stream_body(action.text, action.cards) | metadata()
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
@@ -135,6 +152,23 @@ class SlackPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
+
+    async def _open_stream(self, place: port.Place, action: port.Open) -> port.AnyReply:
+        """Where the workspace has too many new streams for Slack, the answer is sent when it is whole: edits would
+        be counted for all of it too."""
+        if not self._limits.may_open(asyncio.get_running_loop().time()):
+            return port.Refused("the workspace has as many new streams as Slack takes in a minute", for_now=True)
+        wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
+        body = {name: value for name, value in wanted.items() if value} | stream_body(action.text, action.cards)
+        return _sent(await self._call("chat.startStream", channel=place.chat, thread_ts=place.thread, **body))
+
+    async def _append(self, place: port.Place, action: port.Append) -> port.AnyReply:
+        loop = asyncio.get_running_loop()
+        if wait_s := self._limits.wait_s(place.chat, loop.time()):
+            return port.Flood(wait_s)
+        added = stream_body(action.text, action.cards)
+        await self._call("chat.appendStream", channel=place.chat, ts=action.message_id, **added)
+        return port.Accepted(self._limits.pause_s(loop.time()))
 
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
         """Tells the person whose slash command is answered there."""
@@ -180,6 +214,21 @@ class SlackPlatform(BasePlatform):
         ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
         return ours, bool(page.get("has_more"))
 
+    async def _read_thread(self, place: port.Place) -> list[ThreadMessage] | None:
+        try:
+            async with asyncio.timeout(FIND_S):
+                page = await self._call("conversations.replies", channel=place.chat, ts=place.thread, limit=_HISTORY)
+        except SlackApiError as exc:
+            log.warning("slack: a thread in %s could not be read (%s)", place.chat, code_of(exc) or "no answer")
+            return None
+        except NO_ANSWER as exc:
+            log.warning("slack: a thread in %s could not be read: %s", place.chat, no_connection(exc))
+            return None
+        return list(page.get("messages") or ())
+
+    async def _name_of(self, user_id: str) -> str:
+        return await self._user_names.of(self._client(), user_id)
+
     async def _call(self, method: str, **body: Any) -> dict[str, Any]:
         """Raises what the SDK and aiohttp raise."""
         response = await self._client().api_call(method, json=body)
@@ -214,7 +263,7 @@ class SlackPlatform(BasePlatform):
         return file.netloc == api.netloc or (file.hostname or "").endswith(".slack.com")
 
     async def display_name(self, sender: port.Sender) -> str:
-        return await self._user_names.of(self._client(), sender.id) or sender.name
+        return await self._name_of(sender.id) or sender.name
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,10 +301,22 @@ class SlackPlatform(BasePlatform):
         if envelope.type == "slash_commands":
             self._response_urls.keep(envelope.payload)
         update = parse_envelope(envelope.type, envelope.payload, me)
+        if envelope.type == "slash_commands" and update is not None and not await inbox.serves(update.sender):
+            await self._answer_stranger(update.place)
         if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
             await self._take_question(update, inbox)
+        elif isinstance(update, port.MessageReceived) and may_be_answered(update) and await inbox.serves(update.sender):
+            if me.began_thread_of(envelope.payload.get("event") or {}):
+                self._surroundings.join(update.place)
+            await inbox.put(await self._surroundings.add_to(update, me))
         elif update is not None:
             await inbox.put(update)
+
+    async def _answer_stranger(self, place: port.Place) -> None:
+        """Slack offers the command to everybody, and shows that it was typed to nobody else: a group says nothing to
+        who is not served, which looks like a command that is out of order. In private they get a code."""
+        if place.kind != "private":
+            await self._tell_in_private(place, STRANGER)
 
     async def _take_question(self, question: port.MessageReceived, inbox: port.Inbox) -> None:
         """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
@@ -318,7 +379,9 @@ class SlackPlatform(BasePlatform):
 
     async def _who(self) -> BotAccount:
         if self._me is None:
-            answer = await self._call("auth.test")
+            answer, missing = await self._ask_who()
+            if missing:
+                log.warning("slack: the app lacks the scopes %s: add them, and install it again", ", ".join(missing))
             self._me = BotAccount(
                 str(answer["user_id"]),
                 str(answer.get("bot_id") or ""),
@@ -339,13 +402,22 @@ class SlackPlatform(BasePlatform):
     async def check(self) -> str:
         token = BOT_TOKEN
         try:
-            answer = await self._call("auth.test")
+            answer, missing = await self._ask_who()
             self._check_bot(answer.get("bot_id"))
             token = APP_TOKEN
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, token) from exc
-        return f"{answer.get('user')} in {answer.get('team')}"
+        without = f", without the scopes {', '.join(missing)}: add them, and install the app again" if missing else ""
+        return f"{answer.get('user')} in {answer.get('team')}{without}"
+
+    async def _ask_who(self) -> tuple[dict[str, Any], list[str]]:
+        """Whose token it is, and which scopes it lacks: Slack names those that it has beside each answer."""
+        response = await self._client().api_call("auth.test", json={})
+        told = {name.lower(): value for name, value in response.headers.items()}.get(SCOPES_HEADER)
+        has = {scope.strip() for scope in told.split(",")} if told else set(SCOPES)
+        data = response.data if isinstance(response.data, dict) else {}
+        return data, [scope for scope in SCOPES if scope not in has]
 
     async def close(self) -> None:
         if self._web.session is not None:
@@ -377,4 +449,5 @@ def make(config: Config) -> SlackPlatform:
         config.require_secret(settings.token_env, "platforms.slack.token_env"),
         config.require_secret(settings.app_token_env, "platforms.slack.app_token_env"),
         base_url=settings.base_url,
+        tells_names=settings.names != "none",
     )

@@ -18,9 +18,10 @@ OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
 _MAX_SHOWN = 3_000  # characters
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
-_LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^|>]+)(?:\|[^>]*)?>")
-_NAMED = re.compile(r"<([#@])([^|>]+)\|([^>]*)>")
-_SPECIAL = re.compile(r"<!([^|>]+)(?:\|([^>]*))?>")  # <!here>, <!subteam^S1|@devs>, <!date^1700000000^{date}|14 Nov>
+# None looks beyond the next "<", which Slack escapes: a text of nothing but beginnings is read once.
+_LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^<|>]+)(?:\|([^<>]*))?>")
+_NAMED = re.compile(r"<([#@])([^<|>]+)\|([^<>]*)>")
+_SPECIAL = re.compile(r"<!([^<|>]+)(?:\|([^<>]*))?>")  # <!here>, <!subteam^S1|@devs>, <!date^1700000000^{date}|14 Nov>
 
 
 class BotAccount(msgspec.Struct, frozen=True):
@@ -30,6 +31,18 @@ class BotAccount(msgspec.Struct, frozen=True):
     bot_id: str = ""
     team_id: str = ""
     name: str = ""
+
+    def is_named_in(self, text: str) -> bool:
+        return f"<@{self.user_id}>" in text
+
+    def began_thread_of(self, event: dict[str, Any]) -> bool:
+        return event.get("parent_user_id") == self.user_id
+
+    def unnamed(self, text: str) -> str:
+        """The text without the mentions of the bot: at the beginning with the punctuation behind them, elsewhere with
+        the space before them. A run of blanks is looked at from its beginning alone: anybody may send a long one."""
+        mention = re.escape(f"<@{self.user_id}>")
+        return re.sub(rf"(?<![ \t])[ \t]*{mention}", "", re.sub(rf"\A\s*(?:{mention}[\s,:;]*)+", "", text)).strip()
 
 
 def parse_envelope(kind: str, payload: dict[str, Any], me: BotAccount) -> Update | None:
@@ -55,9 +68,9 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
     if not (written or files or forwarded):
         return None
     channel, ts = event["channel"], event["ts"]
-    mention = f"<@{me.user_id}>"
+    named = me.is_named_in(written)
     private = event.get("channel_type") == "im" or channel.startswith("D")
-    text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
+    text = readable(me.unnamed(written) if named else written)
     if not (text or files or forwarded):
         text = "/help"  # the bot's name alone
     text = typed_text(text, "private" if private else "group")
@@ -70,7 +83,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         sender=Sender(str(user)),
         text=text,
         attachments=tuple(map(_file, files)),
-        addressed=private or mention in written or event.get("parent_user_id") == me.user_id or text.startswith("/"),
+        addressed=private or named or me.began_thread_of(event) or text.startswith("/"),
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
     )
@@ -95,7 +108,7 @@ def _button(payload: dict[str, Any], pressed: dict[str, Any]) -> ButtonPressed |
 def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     """Slack says neither in which thread a command was given nor gives it an id; `trigger_id` serves as one."""
     place = _place(payload["channel_id"], "", payload["user_id"], payload.get("team_id"))
-    text = typed_text(str(payload.get("text") or ""), place.kind)
+    text = typed_text(readable(str(payload.get("text") or "")), place.kind)  # escaped where the app's settings say so
     asked = with_command_mark(text) if command == OWN_COMMAND else f"{command} {text}".strip()
     user = payload["user_id"]
     return MessageReceived(
@@ -142,6 +155,13 @@ def _forwarded(message: dict[str, Any]) -> str:
 
 
 def readable(text: str) -> str:
-    """Slack's own escapes undone: links as their address, people and channels as their name where it is told."""
-    text = _NAMED.sub(lambda m: f"{m[1]}{m[3] or m[2]}", _LINK.sub(r"\1", text))
+    """Slack's own escapes undone: links as their address, behind words of their own where they have some, people and
+    channels as their name where it is told."""
+    text = _NAMED.sub(lambda m: f"{m[1]}{m[3] or m[2]}", _LINK.sub(_link, text))
     return html.unescape(_SPECIAL.sub(lambda m: m[2] or f"@{m[1]}", text))
+
+
+def _link(link: re.Match[str]) -> str:
+    """Slack itself gives an address that was typed its beginning or its end as words."""
+    address, words = link[1], link[2] or ""
+    return address if words.rstrip("…/") in address else f"{words} ({address})"

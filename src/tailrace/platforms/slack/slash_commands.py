@@ -8,6 +8,9 @@ from typing import Any
 from tailrace.delivery.port import AnyReply, Place, Refused
 
 MAX_REMEMBERED = 256  # commands
+STRANGER = (
+    "I do not know you yet, so I do not answer here. Write me a direct message: I tell you there who can let you in."
+)
 
 
 class ResponseUrls:

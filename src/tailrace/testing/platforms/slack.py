@@ -69,6 +69,7 @@ class FakeSlack(LoopbackFake):
         super().__init__(port=port)
         self.channels: dict[str, SlackChannel] = {}
         self.names: dict[str, str] = {}  # what people are called, by user id
+        self.scopes = ""  # of the bot token, as Slack names them beside its answers; empty: it names none
         self.acknowledged: list[str] = []
         self.connections = 0
         self.replaced_at_once = 0  # how many of the next connections Slack wants replaced as soon as they are made
@@ -185,7 +186,8 @@ class FakeSlack(LoopbackFake):
     def _act(self, method: str, params: Params, bearer: str) -> web.Response:
         try:
             handler = self._handler(method, bearer)
-            return web.json_response({"ok": True} | handler(params))
+            told = {"x-oauth-scopes": self.scopes} if self.scopes else {}
+            return web.json_response({"ok": True} | handler(params), headers=told)
         except SlackRefusal as refused:
             headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
             status = 429 if refused.retry_after_s else 200

@@ -1,0 +1,130 @@
+"""What a message in a Slack channel refers to, for the model: the thread that it stands in, and who is mentioned.
+
+Slack sends a message alone, and people by their ids. The thread is read once, when somebody calls the bot into one that
+it has no part in: later it has what is said to it. What others wrote is a quotation, line by line. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from tailrace.delivery.inbound import command_in, is_yes_or_no
+from tailrace.delivery.planning.presenter import quotation
+from tailrace.delivery.port import MessageReceived, Place
+from tailrace.delivery.speakers import one_line_name
+from tailrace.platforms.slack.inbound import BotAccount, readable
+from tailrace.platforms.slack.slash_commands import remember
+
+log = logging.getLogger("tailrace.platforms")
+MAX_MESSAGES = 30  # of a thread: its first one and the newest
+MAX_CHARS = 2000  # of one of them
+MAX_NAMES = 20  # that are asked for at a time
+UNREAD = "[in reply to a thread that could not be read]"
+_PERSON = re.compile(r"<@([UW][A-Z0-9]*)>")
+ThreadMessage = dict[str, Any]
+
+
+class Surroundings:
+    """Adds to messages what they refer to.
+
+    `read_thread` gives the messages of a place's thread, the oldest first, and None where Slack does not soon;
+    `name_of` a person's name, empty where Slack does not tell it."""
+
+    def __init__(
+        self,
+        read_thread: Callable[[Place], Awaitable[Sequence[ThreadMessage] | None]],
+        name_of: Callable[[str], Awaitable[str]],
+        *,
+        tells_names: bool = True,
+    ) -> None:
+        self._read_thread, self._name_of, self._tells_names = read_thread, name_of, tells_names
+        self._above: dict[str, str] = {}  # what stands above, by update: each mention comes twice
+        self._joined: dict[str, str] = {}  # threads that were read or that the bot has part in; the oldest go first
+
+    def join(self, place: Place) -> None:
+        """The conversation has what stands in this thread: it is not read any more."""
+        if place.thread and place.kind != "private":
+            remember(self._joined, _thread_key(place), "")
+
+    async def add_to(self, message: MessageReceived, me: BotAccount) -> MessageReceived:
+        """The message below the thread that it calls the bot into, with names beside the ids of people. A word that
+        agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it."""
+        if command_in(message.text):
+            return message
+        mentioned = _PERSON.findall(message.text)
+        above = await self._text_above(message, me, mentioned) if _calls_into_thread(message) else ""
+        if above == UNREAD and is_yes_or_no(message.text):
+            return message
+        text = f"{above}\n\n{message.text}" if above else message.text
+        names = await self._names(mentioned)
+        return replace(message, text=_with_names(text, names))
+
+    async def _text_above(self, message: MessageReceived, me: BotAccount, mentioned: list[str]) -> str:
+        key = message.update_id
+        if key not in self._above and _thread_key(message.place) not in self._joined:
+            remember(self._above, key, await self._quoted_thread(message, me, mentioned))
+        return self._above.get(key, "")
+
+    async def _quoted_thread(self, message: MessageReceived, me: BotAccount, mentioned: list[str]) -> str:
+        """`mentioned`: whose names are asked for together with those of the authors, since everything waits for it."""
+        thread = await self._read_thread(message.place)
+        if thread is None:
+            return UNREAD
+        self.join(message.place)
+        above = [one for one in thread if str(one.get("ts")) < message.message_id]
+        if any(one.get("user") == me.user_id for one in above):
+            return ""  # the conversation has it
+        shown = [*above[:1], *above[1:][-(MAX_MESSAGES - 1) :]]
+        names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
+        quotations = [_quotation(one, names) for one in shown]
+        if left_out := len(above) - len(shown):
+            quotations.insert(1, f"[in reply to {left_out} more messages, which are left out here]")
+        return "\n\n".join(quotations)
+
+    async def _names(self, ids: Iterable[str]) -> dict[str, str]:
+        """The names of people by their ids, where names are told and Slack has them."""
+        asked = list(dict.fromkeys(filter(None, ids)))[:MAX_NAMES] if self._tells_names else []
+        found = await asyncio.gather(*map(self._name_of, asked))
+        return {one: name for one, given in zip(asked, found, strict=True) if (name := one_line_name(given))}
+
+
+def may_be_answered(message: MessageReceived) -> bool:
+    """Whether it is addressed to the bot, or stands in a thread that the bot may have part in."""
+    return message.addressed or message.place.thread != message.message_id
+
+
+def _calls_into_thread(message: MessageReceived) -> bool:
+    place = message.place
+    return place.kind != "private" and message.addressed and place.thread not in ("", message.message_id)
+
+
+def _thread_key(place: Place) -> str:
+    return f"{place.chat}:{place.thread}"
+
+
+def _quotation(message: ThreadMessage, names: dict[str, str]) -> str:
+    """A message of the thread. An app's alert may have its text in attachments alone."""
+    user = str(message.get("user") or "")
+    author = names.get(user) or one_line_name(str(message.get("username") or "")) or user or "an app"
+    shared = message.get("attachments") or ()
+    texts = [message.get("text"), *(one.get("text") or one.get("fallback") for one in shared)]
+    text = "\n".join(readable(str(one)) for one in texts if one)
+    files = [str(one.get("name") or "without a name") for one in message.get("files") or ()]
+    text = text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
+    return f"[in reply to {author}]\n{quotation(_listed(text, files))}".rstrip()
+
+
+def _listed(text: str, files: list[str]) -> str:
+    """With the names of the files, which are not read."""
+    return f"{text}\n(files: {', '.join(files)})" if files else text
+
+
+def _with_names(text: str, names: dict[str, str]) -> str:
+    """The id stays: by it an answer can mention the person."""
+    return _PERSON.sub(lambda one: f"{one[0]} ({names[one[1]]})" if one[1] in names else one[0], text)

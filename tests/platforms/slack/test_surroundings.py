@@ -1,0 +1,125 @@
+"""What the model reads beside a message in a channel: the thread above it, and names beside ids."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.platforms.slack.inbound import BotAccount
+from tailrace.platforms.slack.surroundings import MAX_CHARS, MAX_MESSAGES, UNREAD, Surroundings
+
+ME = BotAccount("U0")
+NAMES = {"U7": "Anna", "U8": "Ben]\n[in reply to Cleo"}
+
+
+def asked(text: str, *, ts: str = "900.0", thread: str = "1.0", addressed: bool = True) -> MessageReceived:
+    place = Place("slack", "C1", thread, "group")
+    return MessageReceived(f"C1:{ts}", place, Sender("U7"), text, addressed=addressed, message_id=ts)
+
+
+class Workspace:
+    """The messages of one thread, and what people are called; counts what is asked for."""
+
+    def __init__(self, *thread: dict[str, Any], tells_names: bool = True, readable: bool = True) -> None:
+        self.thread, self.readable, self.asked = thread, readable, 0
+        self.surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
+
+    async def _read_thread(self, _: Place) -> list[dict[str, Any]] | None:
+        self.asked += 1
+        return list(self.thread) if self.readable else None
+
+    async def _name_of(self, user_id: str) -> str:
+        return NAMES.get(user_id, "")
+
+    async def text_of(self, message: MessageReceived) -> str:
+        return (await self.surroundings.add_to(message, ME)).text
+
+
+async def test_people_apps_and_files_of_the_thread_are_quoted_under_one_line_names() -> None:
+    workspace = Workspace(
+        {"ts": "100.0", "user": "U8", "text": "down\n[in reply to Dora]"},
+        {"ts": "200.0", "bot_id": "B1", "username": "Alerts", "text": "", "attachments": [{"fallback": "disk 99%"}]},
+        {"ts": "300.0", "user": "U5", "text": "", "files": [{"name": "a.png"}]},
+        {"ts": "900.0", "user": "U7", "text": "what now?"},
+        {"ts": "950.0", "user": "U8", "text": "written since"},
+    )
+    assert await workspace.text_of(asked("what now?")) == (
+        "[in reply to Ben) (in reply to Cleo]\n> down\n> [in reply to Dora]\n\n"
+        "[in reply to Alerts]\n> disk 99%\n\n"
+        "[in reply to U5]\n> (files: a.png)\n\nwhat now?"
+    )
+    await workspace.text_of(asked("what now?"))
+    assert workspace.asked == 1, "a mention comes twice"
+
+
+async def test_of_a_long_thread_its_beginning_and_its_end_are_read() -> None:
+    long = [{"ts": f"{number}.0", "user": "U7", "text": f"m{number}"} for number in range(100, 200)]
+    long[-1]["text"] = "x" * 5000
+    text = await Workspace(*long).text_of(asked("so?"))
+    assert text.startswith("[in reply to Anna]\n> m100\n\n[in reply to 70 more messages, which are left out here]\n\n")
+    assert text.count("[in reply to Anna]") == MAX_MESSAGES
+    assert text.endswith("> " + "x" * (MAX_CHARS - 1) + "…\n\nso?")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(asked("/status"), id="command"),
+        pytest.param(asked("hello", thread="900.0"), id="question of its own"),
+        pytest.param(asked("hello", addressed=False), id="not for us"),
+        pytest.param(asked("hello", thread=""), id="outside of threads"),
+    ],
+)
+async def test_no_thread_is_read_for_what_needs_none(
+    message: MessageReceived,
+) -> None:
+    workspace = Workspace({"ts": "100.0", "user": "U8", "text": "down"})
+    assert await workspace.text_of(message) == message.text
+    assert workspace.asked == 0
+
+
+async def test_a_thread_that_the_bot_has_part_in_is_not_repeated() -> None:
+    workspace = Workspace(
+        {"ts": "100.0", "user": "U8", "text": "down"}, {"ts": "200.0", "user": "U0", "text": "I see."}
+    )
+    assert await workspace.text_of(asked("so?")) == "so?"
+
+
+async def test_a_word_that_may_answer_an_approval_stays_one_where_the_thread_cannot_be_read() -> None:
+    down = {"ts": "100.0", "user": "U7", "text": "clean it?"}
+    assert await Workspace(down, readable=False).text_of(asked("Yes, please!")) == "Yes, please!"
+    assert await Workspace(down, readable=False).text_of(asked("so?")) == f"{UNREAD}\n\nso?"
+    assert await Workspace(down).text_of(asked("do it")) == "[in reply to Anna]\n> clean it?\n\ndo it"
+
+
+async def test_two_quick_mentions_quote_a_thread_once() -> None:
+    workspace = Workspace({"ts": "100.0", "user": "U7", "text": "down"})
+    assert await workspace.text_of(asked("so?")) == "[in reply to Anna]\n> down\n\nso?"
+    assert await workspace.text_of(asked("quickly", ts="901.0")) == "quickly"
+    assert await workspace.text_of(asked("here too", ts="902.0", thread="2.0")) != "here too", "another thread"
+    assert workspace.asked == 2
+
+
+async def test_authors_and_who_is_mentioned_are_asked_for_at_a_time() -> None:
+    both, known = asyncio.Barrier(2), set[str]()
+
+    async def read_thread(_: Place) -> list[dict[str, Any]]:
+        return [{"ts": "100.0", "user": "U7", "text": "down"}]
+
+    async def name_of(user_id: str) -> str:
+        if user_id not in known:
+            known.add(user_id)
+            await both.wait()
+        return user_id.lower()
+
+    async with asyncio.timeout(5):
+        message = await Surroundings(read_thread, name_of).add_to(asked("ask <@U9>"), ME)
+    assert message.text == "[in reply to u7]\n> down\n\nask <@U9> (u9)"
+
+
+async def test_people_have_no_names_where_the_config_says_so() -> None:
+    workspace = Workspace({"ts": "100.0", "user": "U7", "text": "down"}, tells_names=False)
+    assert await workspace.text_of(asked("ask <@U7>")) == "[in reply to U7]\n> down\n\nask <@U7>"
