@@ -386,6 +386,8 @@ def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None
         ("matrix", "ada", True),
         ("whatsapp", "ada", True),
         ("whatsapp", "US.13491208655302741918", False),
+        ("whatsapp", "+15551234567", False),
+        ("whatsapp", "0015551234567", True),
     ],
 )
 async def test_doctor_says_that_a_name_is_no_id(patient: Patient, name: str, user: str, is_odd: bool) -> None:

@@ -11,7 +11,8 @@ _USER_IDS: Final = {
     "telegram": (re.compile(r"-?\d+"), "12345"),
     "discord": (re.compile(r"\d{15,21}"), "80351110224678912"),
     "slack": (re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
-    "whatsapp": (re.compile(r"\+?\d+|[A-Z]{2}\.[A-Za-z0-9.]+"), "491701234567"),  # or US.1349…: whose number is hidden
+    # or US.1349…: whose number is hidden
+    "whatsapp": (re.compile(r"\+?[1-9]\d+|[A-Z]{2}\.[A-Za-z0-9.]+"), "491701234567"),
     "matrix": (re.compile(r"@[^:]+:.+"), "@ada:example.org"),
 }
 

@@ -32,6 +32,7 @@ from tailrace.platforms.whatsapp.meta_errors import (
     reply_to,
 )
 from tailrace.platforms.whatsapp.statuses import MessagesTold
+from tailrace.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -51,6 +52,9 @@ WARNING_S = 60.0  # between two warnings of the same
 _NOT_SIGNED = "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256"
 _SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
 _NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
+_CLOCK_BEHIND = (
+    "a message is dated minutes after this machine's clock: set the clock. It is not taken; WhatsApp delivers it again"
+)
 STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
@@ -100,6 +104,7 @@ class WhatsAppPlatform(BasePlatform):
         self._http: aiohttp.ClientSession | None = None
         self._told = MessagesTold()
         self._recent = RecentTexts()
+        self._named_numbers: set[str] = set()  # other numbers of the account, whose messages come here
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,19 +213,36 @@ class WhatsAppPlatform(BasePlatform):
         try:
             notification = inbound.NOTIFICATIONS.decode(request.body)
         except inbound.MAKES_NO_SENSE as exc:
-            log.warning("a signed webhook call could not be read: %s", exc)
+            log.warning("a signed webhook call could not be read: %s", decoding_problem(exc))
             return port.HookAnswer(400)
         statuses = inbound.statuses_in(notification, self._number)
         self._told.add(inbound.told_of(statuses))
         for status in statuses:
             for reason in status.failures:
                 log.warning("a message to %s was not delivered: %s", status.recipient, reason)
+        self._name_other_numbers(notification)
+        now_s = self._time_of_day()
         try:
-            for update in inbound.received(notification, self._number, self._time_of_day(), self._recent):
+            for update in inbound.received(notification, self._number, now_s, self._recent):
                 await inbox.put(update)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
+        if inbound.is_ahead_of_us(notification, self._number, now_s):
+            self._warn(_CLOCK_BEHIND)
+            return port.HookAnswer(503)
         return port.HookAnswer()
+
+    def _name_other_numbers(self, notification: inbound.Notification) -> None:
+        """An account may have several numbers, and the config may name another one than people write to."""
+        for number_id, number in notification.other_numbers(self._number).items():
+            if number_id not in self._named_numbers:
+                self._named_numbers.add(number_id)
+                log.warning(
+                    "a message to %s is passed over: its phone_number_id is %s, the config has %s",
+                    number or "another number",
+                    number_id,
+                    self._number,
+                )
 
     def _verify(self, request: port.HookRequest) -> port.HookAnswer:
         """Meta asks once, when the address is entered, whether it is ours."""

@@ -38,12 +38,14 @@ class RecentTexts:
         return self._quotes.get((chat, message_id)) or Quote("an earlier message", "")
 
 
-def with_context(text: str, quote: Quote | None, *, forwarded: bool) -> str:
-    """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
-    forwarded: then they are somebody else's."""
+def with_context(text: str, quote: Quote | None, *, forwarded: bool, origin: str = "") -> str:
+    """The text below what it refers to, and below the `origin` that it came from. A command and an answer to a question
+    stay as they are, unless the message is forwarded: then they are somebody else's."""
     if forwarded:
         return f"[forwarded]\n{quotation(text)}".rstrip()
-    if quote is None or command_in(text) or command_meant(text) or is_yes_or_no(text):
+    if command_in(text) or command_meant(text) or is_yes_or_no(text):
         return text
-    said = f"\n> {quote.text}" if quote.text else ""
-    return f"[in reply to {quote.author}]{said}\n\n{text}".rstrip()
+    above = [origin] if origin else []
+    if quote is not None:
+        above.append(f"[in reply to {quote.author}]" + (f"\n> {quote.text}" if quote.text else ""))
+    return "\n\n".join(["\n".join(above), text] if above else [text]).rstrip()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
+from tailrace.platforms.whatsapp.cards import AnsweredForm, ContactCard, Location, Order, Product, Referral
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
 from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
 from tailrace.platforms.whatsapp.statuses import Outcome
+from tailrace.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
@@ -27,9 +29,7 @@ SIGNATURE_HEADER = "x-hub-signature-256"
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
-MAX_DETAIL = 160  # characters of a name or an address on a card
-MAX_DETAILS = 10  # telephone numbers and e-mail addresses of a contact
-_UNREADABLE = frozenset({"sticker", "unsupported", "order", "system", "reaction"})
+_UNREADABLE = frozenset({"sticker", "unsupported", "system", "reaction"})
 
 
 class _Words(msgspec.Struct):
@@ -50,40 +50,7 @@ class _Media(msgspec.Struct):
 class _Interactive(msgspec.Struct):
     button_reply: _Words | None = None
     list_reply: _Words | None = None
-
-
-class _Place(msgspec.Struct):
-    latitude: float
-    longitude: float
-    name: str = ""
-    address: str = ""
-
-    @property
-    def words(self) -> str:
-        return _card("location", self.name, self.address, f"{self.latitude}, {self.longitude}")
-
-
-class _CardName(msgspec.Struct):
-    formatted_name: str = ""
-
-
-class _CardEntry(msgspec.Struct):
-    """A telephone number or an address of a contact."""
-
-    phone: str = ""
-    email: str = ""
-
-
-class _ContactCard(msgspec.Struct):
-    name: _CardName = msgspec.field(default_factory=_CardName)
-    phones: list[_CardEntry] = []
-    emails: list[_CardEntry] = []
-
-    @property
-    def words(self) -> str:
-        reached_by = [entry.phone or entry.email for entry in (*self.phones, *self.emails)]
-        more = f"and {len(reached_by) - MAX_DETAILS} more" if len(reached_by) > MAX_DETAILS else ""
-        return _card("contact", self.name.formatted_name, *reached_by[:MAX_DETAILS], more)
+    nfm_reply: AnsweredForm | None = None
 
 
 class _Context(msgspec.Struct):
@@ -92,6 +59,7 @@ class _Context(msgspec.Struct):
     id: str = ""
     forwarded: bool = False
     frequently_forwarded: bool = False
+    referred_product: Product | None = None
 
 
 class _Message(msgspec.Struct, rename={"number": "from"}):
@@ -108,14 +76,28 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     video: _Media | None = None
     button: _Words | None = None
     interactive: _Interactive | None = None
-    location: _Place | None = None
-    contacts: list[_ContactCard] = []
+    location: Location | None = None
+    contacts: list[ContactCard] = []
+    order: Order | None = None
+    referral: Referral | None = None
     context: _Context = msgspec.field(default_factory=_Context)
 
     @property
     def sender(self) -> str:
         """The number where Meta tells it: it is what `allow` has, and what the conversation had before a username."""
         return self.number or self.from_user_id
+
+    @property
+    def origin(self) -> str:
+        """What the person looked at when they wrote: an advertisement, a product of the catalogue."""
+        seen = (self.referral, self.context.referred_product)
+        return "\n".join(card.words for card in seen if card is not None)
+
+
+class _Dated(msgspec.Struct):
+    """Of a message its time alone."""
+
+    timestamp: str = ""
 
 
 class Status(msgspec.Struct):
@@ -148,6 +130,7 @@ class _Contact(msgspec.Struct):
 
 class _Metadata(msgspec.Struct):
     phone_number_id: str = ""
+    display_phone_number: str = ""
 
 
 class _Value(msgspec.Struct):
@@ -178,6 +161,12 @@ class Notification(msgspec.Struct):
             for change in entry.changes:
                 if change.field == "messages" and change.value.metadata.phone_number_id == phone_number_id:
                     yield change.value
+
+    def other_numbers(self, phone_number_id: str) -> dict[str, str]:
+        """The numbers beside this one that people have written to: the id of each, and the number itself."""
+        values = (change.value for entry in self.entry for change in entry.changes if change.value.messages)
+        numbers = {value.metadata.phone_number_id: value.metadata.display_phone_number for value in values}
+        return {number_id: number for number_id, number in numbers.items() if number_id not in ("", phone_number_id)}
 
 
 MAKES_NO_SENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # that decoding raises
@@ -213,7 +202,7 @@ def received(
         contacts = _readable(value.contacts, _Contact, "contact")
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
         for message in _readable(value.messages, _Message, "message"):
-            if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
+            if not message.sender or message.type in _UNREADABLE or not _is_timely(message, now_s):
                 continue
             if message.group_id:
                 log.info("a message in the group %s is passed over: groups are not served", message.group_id)
@@ -223,7 +212,8 @@ def received(
                 continue
             context = message.context
             quote = recent.quote(message.sender, context.id) if context.id else None
-            text = with_context(said, quote, forwarded=context.forwarded or context.frequently_forwarded)
+            forwarded = context.forwarded or context.frequently_forwarded
+            text = with_context(said, quote, forwarded=forwarded, origin=message.origin)
             recent.add(message.sender, message.id, "a message of their own", said)
             yield MessageReceived(
                 update_id=message.id,
@@ -242,7 +232,7 @@ def _readable(items: Iterable[msgspec.Raw] | None, kind: type[_T], name: str) ->
         try:
             yield msgspec.convert(_without_nulls(msgspec.json.decode(item)), kind)
         except MAKES_NO_SENSE as exc:
-            log.warning("a %s could not be read: %s", name, exc)
+            log.warning("a %s could not be read: %s", name, decoding_problem(exc))
 
 
 def _without_nulls(value: object) -> object:
@@ -254,21 +244,29 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _card(kind: str, *details: str) -> str:
-    """A card in words for the model: it is no text that somebody wrote."""
-    return f"[{kind}: {', '.join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))}]"
+def is_ahead_of_us(notification: Notification, phone_number_id: str, now_s: float) -> bool:
+    """Whether a message is dated after now, by more than clocks differ: ours is behind."""
+    messages = (_readable(value.messages, _Dated, "message") for value in notification.values(phone_number_id))
+    return any(_age_s(message.timestamp, now_s) < -CLOCK_SKEW_S for some in messages for message in some)
 
 
-def _is_timely(timestamp: str, now_s: float) -> bool:
-    return timestamp.isascii() and timestamp.isdigit() and -CLOCK_SKEW_S <= now_s - int(timestamp) <= REPLAY_WINDOW_S
+def _is_timely(message: _Message, now_s: float) -> bool:
+    age_s = _age_s(message.timestamp, now_s)
+    if age_s > REPLAY_WINDOW_S:
+        log.warning("a message of %s is passed over: it is older than 24 hours, too old to answer", message.sender)
+    return -CLOCK_SKEW_S <= age_s <= REPLAY_WINDOW_S
+
+
+def _age_s(timestamp: str, now_s: float) -> float:
+    return now_s - int(timestamp) if timestamp.isascii() and timestamp.isdigit() else math.inf
 
 
 def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
     chosen = message.interactive or _Interactive()
     if words := message.text or message.button or chosen.button_reply or chosen.list_reply:
         return words.body or words.text or words.title, ()
-    if message.location is not None:
-        return message.location.words, ()
+    if card := message.location or message.order or chosen.nfm_reply:
+        return card.words, ()
     if message.contacts:
         return "\n".join(card.words for card in message.contacts), ()
     files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}

@@ -1,0 +1,111 @@
+"""Cards that a person sends or comes from, in words for the model: places, contacts, orders, forms, advertisements.
+
+Pure. Each is one line in brackets: no text that somebody wrote.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.delivery.planning.presenter import preview_line
+
+MAX_DETAIL = 160  # characters of a name or an address on a card
+MAX_DETAILS = 10  # telephone numbers and e-mail addresses of a contact
+MAX_ITEMS = 50  # products of an order
+MAX_FORM = 2000  # characters of what a form was filled in with
+
+
+def card_words(kind: str, *details: str) -> str:
+    """A card in words for the model: it is no text that somebody wrote."""
+    return f"[{kind}: {', '.join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))}]"
+
+
+class Location(msgspec.Struct):
+    latitude: float
+    longitude: float
+    name: str = ""
+    address: str = ""
+
+    @property
+    def words(self) -> str:
+        return card_words("location", self.name, self.address, f"{self.latitude}, {self.longitude}")
+
+
+class _CardName(msgspec.Struct):
+    formatted_name: str = ""
+
+
+class _CardEntry(msgspec.Struct):
+    """A telephone number or an address of a contact."""
+
+    phone: str = ""
+    email: str = ""
+
+
+class ContactCard(msgspec.Struct):
+    name: _CardName = msgspec.field(default_factory=_CardName)
+    phones: list[_CardEntry] = []
+    emails: list[_CardEntry] = []
+
+    @property
+    def words(self) -> str:
+        reached_by = [entry.phone or entry.email for entry in (*self.phones, *self.emails)]
+        more = f"and {len(reached_by) - MAX_DETAILS} more" if len(reached_by) > MAX_DETAILS else ""
+        return card_words("contact", self.name.formatted_name, *reached_by[:MAX_DETAILS], more)
+
+
+class Product(msgspec.Struct):
+    """A product of the catalogue that the person asks about."""
+
+    product_retailer_id: str = ""
+
+    @property
+    def words(self) -> str:
+        return card_words("about the product", self.product_retailer_id)
+
+
+class _OrderItem(msgspec.Struct):
+    product_retailer_id: str = ""
+    quantity: int | float | str = 1
+    item_price: int | float | str = ""
+    currency: str = ""
+
+    @property
+    def words(self) -> str:
+        price = f" at {self.item_price} {self.currency}".rstrip() if self.item_price != "" else ""
+        return f"{self.quantity} × {self.product_retailer_id}{price}"
+
+
+class Order(msgspec.Struct):
+    """A basket of the catalogue's products. `text` is what the person wrote with it."""
+
+    text: str = ""
+    product_items: list[_OrderItem] = []
+
+    @property
+    def words(self) -> str:
+        items = [item.words for item in self.product_items]
+        more = f"and {len(items) - MAX_ITEMS} more" if len(items) > MAX_ITEMS else ""
+        return f"{card_words('order', *items[:MAX_ITEMS], more)}\n{self.text}".rstrip()
+
+
+class AnsweredForm(msgspec.Struct):
+    """A form ("flow") that was filled in: its fields as JSON."""
+
+    response_json: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"[form: {preview_line(self.response_json, MAX_FORM)}]"
+
+
+class Referral(msgspec.Struct):
+    """The advertisement that brought the person here."""
+
+    headline: str = ""
+    body: str = ""
+    source_url: str = ""
+
+    @property
+    def words(self) -> str:
+        return card_words("by an advertisement", self.headline, self.body, self.source_url)
