@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -206,6 +207,47 @@ async def test_history_is_not_read_and_another_run_misses_nothing(server: Homese
             assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
 
 
+async def test_a_question_that_many_messages_have_followed_while_there_was_no_sync_is_heard(server: Homeserver) -> None:
+    """More than a sync has of one room. A homeserver lets nobody write ten messages at once, so many people write."""
+    async with people(server, "ada", "bot", *["guest"] * 6) as (ada, account, *guests):
+        room = await ada.room(account.user_id, *[guest.user_id for guest in guests])
+        for person in (account, *guests):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        platform, inbox = bot_of(server, account), CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        await inbox.wait_connected()
+        await ada.write(room, f"{account.user_id}: one")
+        await inbox.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        await ada.write(room, f"{account.user_id}: two")
+        for guest, number in itertools.product(guests, range(9)):
+            await guest.write(room, f"talk {number}")
+        await ada.write(room, f"{account.user_id}: three")
+        async with running(platform) as later:
+            await later.wait_for(56)
+            heard = [update for update in later.updates if isinstance(update, MessageReceived)]
+    assert [update.text for update in heard if update.addressed] == ["two", "three"]
+    assert len(heard) == 56
+
+
+async def test_who_is_invited_and_not_there_yet_makes_no_larger_room(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        place = await meet(ada, account)
+        async with running(bot_of(server, account)) as inbox:
+            await ada.ask("POST", f"client/v3/rooms/{place.chat}/invite", {"user_id": bob.user_id})
+            await ada.write(place.chat, "before")
+            await inbox.wait_for(1)
+            await bob.ask("POST", f"client/v3/join/{place.chat}", {})
+            await ada.write(place.chat, "after")
+            await inbox.wait_for(2)
+            heard = [update for update in inbox.updates if isinstance(update, MessageReceived)]
+    assert [(update.text, update.addressed, update.place.kind) for update in heard] == [
+        ("before", True, "private"),
+        ("after", False, "group"),
+    ]
+
+
 async def test_a_process_that_starts_soon_after_another_does_not_hear_its_commands_again(server: Homeserver) -> None:
     """Synapse keeps the answer to a first sync for two minutes: a `!new` from before a restart came once more."""
     async with people(server, "ada", "bot") as (ada, account):
@@ -355,6 +397,19 @@ async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: H
             [update] = await inbox.wait_for(1)
             assert isinstance(update, MessageReceived)
             assert (update.text, update.addressed) == ("and then?", True)
+
+
+async def test_a_reply_to_an_answer_from_before_a_restart_is_addressed(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        ours, bobs = await account.write(room, "an answer"), await bob.write(room, "just talking")
+        async with running(bot_of(server, account)) as inbox:
+            for event_id in (bobs, ours):
+                await ada.write(room, "and then?", **{"m.relates_to": {"m.in_reply_to": {"event_id": event_id}}})
+            heard = await inbox.wait_for(2)
+    assert [update.addressed for update in heard if isinstance(update, MessageReceived)] == [False, True]
 
 
 async def test_files_are_fetched_up_to_a_size(server: Homeserver) -> None:

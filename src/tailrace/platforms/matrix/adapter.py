@@ -22,7 +22,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.inbound import NO_MENTIONS, Rooms
+from tailrace.platforms.matrix.inbound import NO_MENTIONS, Rooms, remember_event
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
@@ -42,12 +42,12 @@ CAPABILITIES = port.Capabilities(
 )
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
+MAX_GAP_FAILURES = 10  # some minutes, with the pauses of the gateway
 _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 log = logging.getLogger("tailrace.platforms.matrix")
 logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
-_REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
 
 
 class MatrixPlatform(BasePlatform):
@@ -77,6 +77,7 @@ class MatrixPlatform(BasePlatform):
         self._logging_in = asyncio.Lock()
         self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
+        self._gap_failures = 0  # in a row, to read what was written since then
         self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         if token:
@@ -144,9 +145,7 @@ class MatrixPlatform(BasePlatform):
 
     def _remembered(self, reply: port.AnyReply) -> port.AnyReply:
         if isinstance(reply, port.Sent):
-            self._sent.setdefault(reply.message_id, True)
-        if len(self._sent) > _REMEMBERED:
-            self._sent.popitem(last=False)
+            remember_event(self._sent, reply.message_id)
         return reply
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
@@ -230,6 +229,8 @@ class MatrixPlatform(BasePlatform):
             inbox.connected()
             while True:
                 answer = await self._sync(poll_s=POLL_S)
+                await self._fill_gaps(rooms, answer)
+                await rooms.note_replies(answer)
                 await rooms.join_invited(answer, inbox.serves)
                 await rooms.tell_encrypted(answer)
                 for update in rooms.updates(answer):
@@ -237,6 +238,16 @@ class MatrixPlatform(BasePlatform):
                 self._since = answer.next_batch
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
+
+    async def _fill_gaps(self, rooms: Rooms, answer: nio.SyncResponse) -> None:
+        """The next connection begins where this one did, and tries again. Not for ever: one room that the homeserver
+        cannot read would keep all others unheard."""
+        try:
+            await rooms.fill_gaps(answer, self._since, give_up=self._gap_failures >= MAX_GAP_FAILURES)
+        except PlatformError:
+            self._gap_failures += 1
+            raise
+        self._gap_failures = 0
 
     async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
         window = {"room": {"timeline": _timeline(first=not self._since), "state": {"lazy_load_members": True}}}

@@ -1,0 +1,277 @@
+"""What a homeserver does not answer at once: rooms with a gap after a silence, and replies to messages of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tailrace.delivery.port import MessageReceived
+from tailrace.errors import PlatformError
+from tailrace.platforms.matrix.adapter import MAX_GAP_FAILURES, MatrixPlatform
+from tailrace.platforms.matrix.inbound import MAX_PAGES, REMEMBERED, remember_event
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+
+BOT, ADA, BOB = "@bot:localhost", "@ada:localhost", "@bob:localhost"
+ROOM = "!room:localhost"
+LIMITED = (429, {"errcode": "M_LIMIT_EXCEEDED", "error": "Too many requests", "retry_after_ms": 10})
+BROKEN = (500, {"errcode": "M_UNKNOWN", "error": "Internal server error"})
+PROXY = (502, "<html>Bad Gateway</html>")
+FORBIDDEN = (403, {"errcode": "M_FORBIDDEN", "error": "not in the room"})
+
+
+def message(name: str, text: str, **content: Any) -> dict[str, Any]:
+    return {
+        "type": "m.room.message",
+        "event_id": f"${name}",
+        "sender": ADA,
+        "origin_server_ts": 1,
+        "content": {"msgtype": "m.text", "body": text, **content},
+    }
+
+
+class Silent:
+    """The part of a homeserver that has one sync after the first one. What it is told to refuse is refused first."""
+
+    def __init__(self) -> None:
+        self.events = [message("new", "newest")]
+        self.limited = True
+        self.joined = 2
+        self.pages: dict[str, dict[str, Any]] = {}  # of the gap, by where they start
+        self.refusals: list[tuple[int, Any]] = []
+        self.asked: list[str] = []  # starts of pages, and events
+        self.senders: dict[str, str] = {}  # by event
+        self.syncs: list[str] = []
+        self.again: list[dict[str, Any]] = []  # events of another sync
+        self.cuts = False  # the connection, in place of an event
+
+    def routes(self) -> list[web.RouteDef]:
+        base = "/_matrix/client/{version}"
+        return [
+            web.get(f"{base}/account/whoami", self._who),
+            web.get(f"{base}/sync", self._sync),
+            web.get(f"{base}/rooms/{{room}}/messages", self._messages),
+            web.get(f"{base}/rooms/{{room}}/event/{{event}}", self._event),
+        ]
+
+    async def _who(self, _request: web.Request) -> web.Response:
+        return web.json_response({"user_id": BOT})
+
+    async def _sync(self, request: web.Request) -> web.Response:
+        self.syncs.append(request.query.get("since", ""))
+        if self.syncs[-1] == "":
+            return web.json_response({"next_batch": "then"})
+        if self.syncs[-1] == "later" or (self.syncs[-1] == "now" and not self.again):
+            await asyncio.Event().wait()
+        events, until = (self.events, "now") if self.syncs[-1] == "then" else (self.again, "later")
+        timeline = {"events": events, "limited": self.limited, "prev_batch": "p0"}
+        summary = {"m.heroes": [], "m.joined_member_count": self.joined, "m.invited_member_count": 0}
+        room = {
+            "timeline": timeline,
+            "summary": summary,
+            "state": {"events": []},
+            "ephemeral": {"events": []},
+            "account_data": {"events": []},
+        }
+        return web.json_response({"next_batch": until, "rooms": {"join": {ROOM: room}}})
+
+    def _refused(self) -> web.Response | None:
+        if not self.refusals:
+            return None
+        status, body = self.refusals.pop(0)
+        if isinstance(body, str):
+            return web.Response(status=status, text=body, content_type="text/html")
+        return web.json_response(body, status=status)
+
+    async def _messages(self, request: web.Request) -> web.Response:
+        self.asked.append(request.query["from"])
+        return self._refused() or web.json_response({"start": self.asked[-1]} | self.pages[self.asked[-1]])
+
+    async def _event(self, request: web.Request) -> web.Response:
+        self.asked.append(request.match_info["event"])
+        if self.cuts and request.transport is not None:
+            request.transport.close()
+        if refused := self._refused():
+            return refused
+        sender = self.senders.get(self.asked[-1])
+        if sender is None:
+            return web.json_response({"errcode": "M_NOT_FOUND", "error": "no such event"}, status=404)
+        return web.json_response(message("x", "said") | {"event_id": self.asked[-1], "sender": sender})
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[tuple[Silent, MatrixPlatform]]:
+    homeserver, application = Silent(), web.Application()
+    application.router.add_routes(homeserver.routes())
+    async with TestServer(application, shutdown_timeout=0.1) as server:
+        platform = MatrixPlatform(str(server.make_url("")), BOT, token="t", answer_s=30.0)
+        try:
+            yield homeserver, platform
+        finally:
+            await platform.close()
+
+
+def texts(inbox: CollectingInbox) -> list[str]:
+    return [update.text for update in inbox.updates if isinstance(update, MessageReceived)]
+
+
+# ── gaps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("refusal", [LIMITED, BROKEN, PROXY])
+async def test_a_question_in_a_gap_that_cannot_be_read_for_now_is_heard_once_by_the_next_connection(
+    refusal: tuple[int, Any],
+) -> None:
+    async with silent() as (homeserver, platform):
+        homeserver.pages = {"p0": {"chunk": [message("old", "question")], "end": "then"}}
+        homeserver.refusals = [refusal]
+        early = CollectingInbox()
+        with pytest.raises(PlatformError, match="could not be read yet") as failed:
+            await platform.run(early)
+        assert not failed.value.permanent
+        assert texts(early) == []
+        async with running(platform) as later:
+            await later.wait_for(2)
+        assert texts(later) == ["question", "newest"]
+        assert homeserver.syncs[:3] == ["", "then", "then"]
+
+
+async def test_a_room_that_the_homeserver_can_never_read_does_not_keep_the_others_unheard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with silent() as (homeserver, platform):
+        homeserver.refusals = [BROKEN] * (MAX_GAP_FAILURES + 1)
+        for _ in range(MAX_GAP_FAILURES):
+            with pytest.raises(PlatformError, match="could not be read yet"):
+                await platform.run(CollectingInbox())
+        async with running(platform) as inbox:
+            await inbox.wait_for(1)
+        assert texts(inbox) == ["newest"]
+    assert "could not be read: RoomMessagesError: M_UNKNOWN Internal server error" in caplog.text
+
+
+async def test_a_gap_that_is_refused_for_good_is_told_as_that_and_as_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with silent() as (homeserver, platform):
+        homeserver.refusals = [FORBIDDEN]
+        async with running(platform) as inbox:
+            await inbox.wait_for(1)
+        assert texts(inbox) == ["newest"]
+    [told] = [record.getMessage() for record in caplog.records if record.name == "tailrace.platforms.matrix"]
+    assert told.startswith(f"matrix: what was written in {ROOM} meanwhile could not be read: ")
+
+
+async def test_a_page_of_a_gap_of_which_nothing_is_left_is_followed_by_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with silent() as (homeserver, platform):
+        homeserver.pages = {
+            "p0": {"chunk": [], "end": "p1"},
+            "p1": {"chunk": [message("old", "question")], "end": "p2"},
+            "p2": {"chunk": [], "end": "p2"},
+        }
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == ["question", "newest"]
+        assert homeserver.asked == ["p0", "p1", "p2"]
+    assert "too much was written" not in caplog.text
+
+
+async def test_a_gap_without_end_is_left_after_so_many_pages(caplog: pytest.LogCaptureFixture) -> None:
+    async with silent() as (homeserver, platform):
+        homeserver.pages = {f"p{number}": {"chunk": [], "end": f"p{number + 1}"} for number in range(MAX_PAGES + 1)}
+        async with running(platform) as inbox:
+            await inbox.wait_for(1)
+        assert len(homeserver.asked) == MAX_PAGES
+    assert f"too much was written in {ROOM}" in caplog.text
+
+
+# ── replies ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reply(name: str, to: object, text: str = "and then?", **content: Any) -> dict[str, Any]:
+    return message(name, text, **{"m.relates_to": {"m.in_reply_to": {"event_id": to}}}, **content)
+
+
+def talk(homeserver: Silent, *events: dict[str, Any], joined: int = 3) -> None:
+    """In a room of so many, without a gap. `$ours` is the bot's, `$bobs` is Bob's."""
+    homeserver.events, homeserver.limited, homeserver.joined = list(events), False, joined
+    homeserver.senders = {"$ours": BOT, "$bobs": BOB}
+
+
+async def addressed(platform: MatrixPlatform, count: int) -> list[bool]:
+    async with running(platform) as inbox:
+        heard = await inbox.wait_for(count)
+    return [update.addressed for update in heard if isinstance(update, MessageReceived)]
+
+
+async def test_whose_message_it_is_that_people_reply_to_is_asked_once() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, *[reply(f"r{number}", to) for number, to in enumerate(["$bobs", "$ours", "$none"] * 2)])
+        assert await addressed(platform, 6) == [False, True, False] * 2
+        assert homeserver.asked == ["$bobs", "$ours", "$none"]
+
+
+async def test_of_a_message_that_is_for_the_bot_anyway_it_is_not_asked_what_it_replies_to() -> None:
+    async with silent() as (homeserver, platform):
+        mention = {"m.mentions": {"user_ids": [BOT]}}
+        talk(homeserver, reply("r1", "$bobs", "!stop"), reply("r2", "$bobs", "look", **mention))
+        assert await addressed(platform, 2) == [True, True]
+        assert homeserver.asked == []
+
+
+async def test_in_a_private_room_it_is_not_asked_what_a_message_replies_to() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, reply("r1", "$bobs"), joined=2)
+        assert await addressed(platform, 1) == [True]
+        assert homeserver.asked == []
+
+
+async def test_what_is_no_event_id_is_not_asked_for() -> None:
+    async with silent() as (homeserver, platform):
+        wrong = ["..", "bobs", "$", "$" + "x" * 255, "$a\x00b", "$a b", "$bobs\n", 7, ["$bobs"]]
+        talk(homeserver, *[reply(f"r{number}", to) for number, to in enumerate(wrong)])
+        assert await addressed(platform, len(wrong)) == [False] * len(wrong)
+        assert homeserver.asked == []
+
+
+@pytest.mark.parametrize("refusal", [LIMITED, BROKEN, PROXY])
+async def test_what_cannot_be_asked_for_now_is_asked_again_and_ends_no_connection(refusal: tuple[int, Any]) -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, reply("r1", "$ours"))
+        homeserver.again = [reply("r2", "$ours")]
+        homeserver.refusals = [refusal]
+        assert await addressed(platform, 2) == [False, True]
+        assert homeserver.asked == ["$ours", "$ours"]
+
+
+async def test_a_homeserver_that_does_not_say_whose_a_message_is_ends_no_connection() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, reply("r1", "$ours"), message("m", "just talking"))
+        homeserver.cuts = True
+        assert await addressed(platform, 2) == [False, False]
+        assert homeserver.syncs[:2] == ["", "then"]
+
+
+def test_of_many_events_the_newest_are_remembered() -> None:
+    events: OrderedDict[str, bool] = OrderedDict()
+    for number in range(REMEMBERED + 2):
+        remember_event(events, f"${number}")
+    assert len(events) == REMEMBERED
+    assert next(iter(events)) == "$2"
+
+
+async def test_what_replies_tell_of_the_bots_events_is_bounded() -> None:
+    async with silent() as (homeserver, platform):
+        for number in range(REMEMBERED):
+            remember_event(platform._sent, f"${number}")
+        talk(homeserver, reply("r1", "$ours"))
+        assert await addressed(platform, 1) == [True]
+        assert len(platform._sent) == REMEMBERED
