@@ -55,7 +55,7 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
             [question] = [message for message in general.answers if message.buttons]
             assert "rm -rf build" in question.text
             await discord.press(general, question, "Approve once", user=8)
-            await discord.until(lambda: any("Only the person" in text for text in general.texts))
+            await discord.until(lambda: any("Only user7 may answer" in text for text in general.texts))
             assert (tmp_path / "build").exists()
             await discord.press(general, question, "Approve once", user=7)
             await discord.until(lambda: "It is gone." in general.texts and not question.buttons)
@@ -76,7 +76,7 @@ async def test_in_a_channel_the_model_reads_who_speaks_by_the_name_that_the_serv
             await discord.write(general, "<@42> for me too", user=8, fields=called(8, "Ben", "anna"))
             await discord.until(lambda: len(general.texts) == 2)
             said = [one["content"] for one in provider.requests[1].json()["messages"] if one["role"] == "user"]
-    assert said == ["book it for me", "[the messages above are from Anna]\n[from anna (2)]\nfor me too"]
+    assert said == ["book it for me", "[the messages above are from Anna]\n[from anna (2)]\n| for me too"]
 
 
 async def test_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:

@@ -232,6 +232,16 @@ async def test_a_private_message_arrives_and_is_confirmed() -> None:
 
 
 @driven
+async def test_a_command_that_names_another_bot_is_not_heard_in_a_group() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        group = telegram.group(-100)
+        telegram.write(group, "/status@other_bot", user=7)
+        telegram.write(group, "and this", user=7)
+        await inbox.wait_for(1)
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)] == ["and this"]
+
+
+@driven
 async def test_every_command_that_is_understood_is_offered() -> None:
     async with FakeTelegram() as telegram, polling(telegram):
         offered = {command["command"] for command in telegram.commands}
@@ -248,7 +258,6 @@ async def test_every_command_that_is_understood_is_offered() -> None:
         ("@somebody_else hi", False, "@somebody_else hi"),
         ("/stop", True, "/stop"),
         ("/stop@tailrace_bot now", True, "/stop now"),
-        ("/stop@other_bot", False, "/stop@other_bot"),
         ("/weather Bergen", False, "/weather Bergen"),
         ("/weather@tailrace_bot Bergen", True, "/weather Bergen"),
         ("a path /etc/hosts", False, "a path /etc/hosts"),
@@ -304,6 +313,20 @@ def _message_of(user: int, **fields: object) -> dict[str, object]:
 def _photo_of(user: int) -> dict[str, object]:
     size = {"file_id": "p", "file_unique_id": "p", "width": 9, "height": 9, "file_size": 4}
     return _message_of(user, photo=[size], caption="Guess!")
+
+
+@driven
+async def test_a_bot_that_was_given_another_name_is_heard_by_it() -> None:
+    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
+        group = telegram.group(-100)
+        telegram.username = "river_bot"
+        telegram.write(group, "@river_bot hello", user=7)
+        telegram.write(group, "@some_other_bot hello", user=7)
+        telegram.write(group, "/help@river_bot", user=7)
+        await inbox.wait_for(3)
+        assert len(telegram.called("getMe")) == 2  # not for each message that names another bot
+        heard = [(update.text, update.addressed) for update in inbox.updates if isinstance(update, MessageReceived)]
+        assert heard == [("hello", True), ("@some_other_bot hello", False), ("/help", True)]
 
 
 @driven
@@ -450,6 +473,7 @@ async def test_files_arrive_and_are_fetched_up_to_a_size() -> None:
             (Attachment("cat.jpg", "photo.jpg", "image/jpeg", 8),),
         )
         assert notes.attachments == (Attachment("notes.txt", "notes.txt", "text/plain", 10),)
+        telegram.fail("getFile", flood(3))
         assert await platform.fetch(photo.attachments[0], max_bytes=8) == b"\xff\xd8 a cat"
         with pytest.raises(PlatformError, match="larger than 9 bytes"):
             await platform.fetch(notes.attachments[0], max_bytes=9)

@@ -10,9 +10,11 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import math
 import re
 import ssl
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -26,8 +28,8 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
-from tailrace.platforms.telegram.inbound import KINDS, parse_update
-from tailrace.platforms.telegram.replies import Connections, is_of_another, reply_to, status_of
+from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update
+from tailrace.platforms.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
 from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
 
 T = TypeVar("T")
@@ -41,6 +43,7 @@ NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger al
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
+ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _WEBHOOK_KEY = "platforms.telegram.webhook_url"
@@ -87,6 +90,7 @@ class TelegramPlatform(BasePlatform):
         self._webhook_url = webhook_url
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
         self._me: telegram.User | None = None
+        self._name_asked_at = -math.inf
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
         self.hook_path = HOOK_PATH if webhook_url else ""
         self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
@@ -187,9 +191,9 @@ class TelegramPlatform(BasePlatform):
             inbox.connected()
             await asyncio.get_running_loop().create_future()  # until it is cancelled: `hook` does the work
         else:
-            await self._poll(self._me, inbox)
+            await self._poll(inbox)
 
-    async def _poll(self, me: telegram.User, inbox: port.Inbox) -> None:
+    async def _poll(self, inbox: port.Inbox) -> None:
         """An offset confirms every update before it: it moves when the update is in good hands."""
         offset, wait_s = 0, 0  # the first one only asks whether polling works
         while True:
@@ -208,7 +212,7 @@ class TelegramPlatform(BasePlatform):
                 inbox.connected()
                 wait_s = POLL_S
             for update in updates:
-                await self._handle_update(update, me, inbox)
+                await self._handle_update(update, inbox)
                 offset = update.update_id + 1
 
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
@@ -222,14 +226,26 @@ class TelegramPlatform(BasePlatform):
         except (msgspec.DecodeError, *NONSENSE):
             return port.HookAnswer(400)
         try:
-            if self._me is None:  # another process keeps the connection; the webhook may call this one
-                self._me = await self._ask(self._bot.get_me())
-            await self._handle_update(update, self._me, inbox)
+            await self._handle_update(update, inbox)
         except TailraceError:
             return port.HookAnswer(503)  # it will be delivered again
         return port.HookAnswer()
 
-    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: port.Inbox) -> None:
+    async def _who_we_are(self, update: telegram.Update) -> telegram.User:
+        """The bot as it is called now: BotFather may change its name at any time, and tells nobody."""
+        if self._me is None:  # another process keeps the connection; the webhook may call this one
+            self._me = await self._ask(self._bot.get_me())
+        now = asyncio.get_running_loop().time()
+        if update.message is None or now - self._name_asked_at < ASK_NAME_S:
+            return self._me
+        if names_unknown_bot(update.message, self._me):
+            self._name_asked_at = now
+            with suppress(PlatformError):  # then it is heard by the name that is known
+                self._me = await self._ask(self._bot.get_me())
+        return self._me
+
+    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox) -> None:
+        me = await self._who_we_are(update)
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
         if (received := parse_update(update, me)) is not None:
@@ -243,7 +259,7 @@ class TelegramPlatform(BasePlatform):
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
-        file = await self._ask(self._bot.get_file(attachment.ref))
+        file = await self._ask(self._file(attachment.ref))
         if (file.file_size or 0) > max_bytes:
             raise self.too_large(attachment, max_bytes)
         if not (file.file_path or "").startswith(("http://", "https://")):
@@ -252,6 +268,14 @@ class TelegramPlatform(BasePlatform):
         if len(content) > max_bytes:
             raise self.too_large(attachment, max_bytes)
         return content
+
+    async def _file(self, ref: str) -> telegram.File:
+        """Waits for as long as the server asks for; a message has a limit for its files."""
+        while True:
+            try:
+                return await self._bot.get_file(ref)
+            except Flooded as flooded:
+                await asyncio.sleep(flooded.retry_after_s)
 
     async def check(self) -> str:
         me = await self._ask(self._bot.get_me())

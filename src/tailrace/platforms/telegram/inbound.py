@@ -39,13 +39,15 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     if sender is None or not (text or attachments):
         return None  # a service message, a channel's post, another bot
     named, said = _without_mentions(message, text, me)
+    private = message.chat.type == ChatType.PRIVATE
+    if not (private or named) and (command := _COMMAND.match(said)) and command["bot"]:
+        return None  # another bot's command, also where every message is answered
     if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
         attachments += tuple(_attachments(replied))
     typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
     text = with_context(message, typed, me)
     if named and not (text or attachments):
         text = "/help"  # a mention alone asks whether the bot is there
-    private = message.chat.type == ChatType.PRIVATE
     return port.MessageReceived(
         update_id=update_id,
         place=_place(message),
@@ -118,6 +120,16 @@ def _without_mentions(message: telegram.Message, text: str, me: telegram.User) -
             named = True
             encoded = encoded[: end - 2 * len(name)] + encoded[end:]
     return named, encoded.decode("utf-16-le", "replace").strip() if named else text
+
+
+def names_unknown_bot(message: telegram.Message, me: telegram.User) -> bool:
+    """Whether a bot is named in a group that is not known to be ours: another one, or this one by a new name."""
+    if message.chat.type == ChatType.PRIVATE:
+        return False
+    kinds: list[str | None] = [MessageEntityType.MENTION, MessageEntityType.BOT_COMMAND]
+    texts = message.parse_entities(kinds) if message.text else message.parse_caption_entities(kinds)
+    names = {text.rpartition("@")[2].lower() for text in texts.values() if "@" in text}
+    return any(name.endswith("bot") and name != (me.username or "").lower() for name in names)
 
 
 def _is_command(text: str) -> bool:
