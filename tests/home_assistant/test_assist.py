@@ -212,10 +212,21 @@ async def a_failed_run_is_told_as_an_error(house: House) -> None:
     assert heard.speech.startswith("That did not work: ")
 
 
+async def a_variant_of_a_language_is_answered_in_that_language(house: House) -> None:
+    for variant in ("de-AT", "de_CH"):
+        asked = {"text": "fail now", "agent_id": house.entity, "language": variant}
+        told = await house.home.http("POST", "/api/conversation/process", asked)
+        assert told["response"]["speech"]["plain"]["speech"].startswith("Das hat nicht geklappt: ")
+
+
 async def a_run_that_ends_without_a_word_is_told_as_an_error(house: House) -> None:
     heard = await house.say("nothing please")
     assert (await house.newest_run())["status"] == "incomplete"
     assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
+    asked = {"text": "nothing please", "agent_id": house.entity, "language": "fr"}
+    told = await house.home.http("POST", "/api/conversation/process", asked)
+    speech = told["response"]["speech"]["plain"]["speech"]
+    assert speech == "Cela n'a pas marché : le modèle n'a donné aucune réponse"
 
 
 async def an_utterance_without_words_is_asked_for_again(house: House) -> None:
@@ -235,6 +246,18 @@ async def a_cancelled_utterance_stops_its_run(house: House) -> None:
     assert (await house.tailrace.get(f"/runs/{run['id']}"))["status"] == "stopped"
 
 
+async def an_answer_that_is_spoken_while_the_entry_is_reloaded_is_told_once(house: House) -> None:
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="attic")
+    await utterance.until(lambda heard: len(heard.deltas) > 3)
+    await house.home.http("POST", f"/api/config/config_entries/entry/{house.entry}/reload")
+    assert (await utterance.answer()).speech == "".join(WORDS)
+    run = await house.newest_run()
+    kept = await house.home.http("GET", f"/api/diagnostics/config_entry/{house.entry}")
+    assert run["id"] not in kept["data"]["unheard_runs"]
+    shown = await house.home.ask("persistent_notification/get")
+    assert run["id"] not in str(shown)
+
+
 async def an_approval_that_is_given_elsewhere_is_told_later(house: House) -> None:
     await house.say("remove the build", device_id="door")
     run = await house.newest_run()
@@ -250,7 +273,9 @@ async def a_withdrawn_attempt_is_taken_back(house: House) -> None:
     async with withdrawing_server() as url:
         flow = await house.home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
         path = f"/api/config/config_entries/flow/{flow['flow_id']}"
-        entry = (await house.home.http("POST", path, {"url": url, "verify_ssl": True}))["result"]["entry_id"]
+        made = (await house.home.http("POST", path, {"url": url, "verify_ssl": True}))["result"]
+        assert made["title"] == f"Tailrace ({url.removeprefix('http://')})", "the first has the plain name"
+        entry = made["entry_id"]
         pipeline = await _pipeline(house.home, await _entity(house.home, entry), "en")
         heard = await (await house.home.say(pipeline, "hello")).answer()
         assert [delta for delta in heard.deltas if "role" in delta] == [
@@ -379,9 +404,11 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     a_satellite_has_one_session_whatever_its_conversations_are,
     approvals_are_asked_and_answered_in_the_chat,
     a_failed_run_is_told_as_an_error,
+    a_variant_of_a_language_is_answered_in_that_language,
     a_run_that_ends_without_a_word_is_told_as_an_error,
     an_utterance_without_words_is_asked_for_again,
     a_cancelled_utterance_stops_its_run,
+    an_answer_that_is_spoken_while_the_entry_is_reloaded_is_told_once,
     an_approval_that_is_given_elsewhere_is_told_later,
     a_withdrawn_attempt_is_taken_back,
     nothing_leaves_this_machine,

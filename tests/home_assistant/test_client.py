@@ -14,6 +14,7 @@ from custom_components.tailrace.client import (
     KeyMayNot,
     KeyRefused,
     NotTailrace,
+    OverLimit,
     Refused,
     TailraceClient,
     Unreachable,
@@ -155,3 +156,26 @@ async def test_refusals_are_told_apart(tmp_path: Path) -> None:
             await good.start("Go.", session="", key="", model="nobody/any")
         with pytest.raises(NotTailrace):
             await TailraceClient(running.client, running.provider.url, "secret").check()
+
+
+async def test_a_limit_is_no_absence_and_a_model_that_a_key_may_not_use_is_no_wrong_key(tmp_path: Path) -> None:
+    house = "{name: house, key_env: H, scopes: [runs], models: [faulty/any], requests_per_minute: 1}"
+    config = f"server: {{drain_s: 0.05, keys: [{house}]}}\n"
+    async with server(tmp_path, config=config, env={"H": "secret"}) as running:
+        client = TailraceClient(running.client, running.url, "secret")
+        with pytest.raises(Refused, match="may not use 'faulty/other'; it may use: faulty/any"):
+            await client.start("Go.", session="", key="1", model="faulty/other")
+        tried = 0
+
+        async def start() -> str:
+            nonlocal tried
+            tried += 1
+            return await client.start("Go.", session="", key=str(tried), model="faulty/any")
+
+        async def start_too_often() -> None:
+            for _ in range(4):  # a minute of the clock may end in between
+                await persist(start, patience_s=5.0)
+
+        with pytest.raises(OverLimit, match="a minute; it may again in"):
+            await start_too_often()
+        assert tried <= 3

@@ -14,6 +14,9 @@ from custom_components.tailrace.yes_no import _FILLERS, _NO, _YES, said_yes
         ("Okay, do it!", "en", True),
         ("No thanks", "en", False),
         ("don’t", "en", False),
+        ("Forget it.", "en", False),
+        ("no, not now", "en", False),
+        ("Nein, vergiss es", "de", False),
         ("Ja, bitte", "de", True),
         ("Auf keinen Fall!", "de-AT", False),
         ("yes", "de", True),  # English is understood everywhere

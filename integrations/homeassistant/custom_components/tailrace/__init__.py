@@ -32,6 +32,6 @@ async def async_unload_entry(hass: HomeAssistant, entry: TailraceEntry) -> bool:
 
 
 async def async_remove_entry(hass: HomeAssistant, entry: TailraceEntry) -> None:
-    from .assistant import talk_store
+    from .kept import Kept
 
-    await talk_store(hass, entry).async_remove()
+    await (await Kept.open(hass, entry)).remove(hass, entry)

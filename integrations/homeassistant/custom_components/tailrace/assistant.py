@@ -20,7 +20,6 @@ from homeassistant.config_entries import ConfigEntry
 from homeassistant.const import CONF_API_KEY, CONF_URL, CONF_VERIFY_SSL
 from homeassistant.core import HomeAssistant
 from homeassistant.helpers.aiohttp_client import async_get_clientsession
-from homeassistant.helpers.storage import Store
 
 from .availability import Availability
 from .client import Refused, TailraceClient, TailraceError, persist
@@ -38,21 +37,16 @@ from .const import (
     DOMAIN,
 )
 from .images import without_images
+from .kept import Kept
 from .log_view import Ask, Ended, LogView, Say, StartOver, Told
 from .spoken import sentence
-from .talks import OpenQuestion, Talk, Talks, Unheard, talk_key
+from .talks import OpenQuestion, Talk, Unheard, talk_key
 
 _LOGGER = logging.getLogger(__name__)
-_STORE_VERSION = 1
 _START_PATIENCE_S = 5.0  # a restart of the server takes about as long; whoever speaks waits no longer for a first word
-_SAVE_DELAY_S = 2.0
-_NO_ANSWER = "the model gave no answer"  # as the server says it, where it says nothing
+_NO_ANSWER = "the model gave no answer"  # the server's words for it
 
 TailraceEntry: TypeAlias = "ConfigEntry[Assistant]"
-
-
-def talk_store(hass: HomeAssistant, entry: TailraceEntry) -> Store[dict[str, Any]]:
-    return Store(hass, _STORE_VERSION, f"{DOMAIN}.{entry.entry_id}", private=True)
 
 
 def client_of(hass: HomeAssistant, data: dict[str, Any]) -> TailraceClient:
@@ -64,18 +58,18 @@ def client_of(hass: HomeAssistant, data: dict[str, Any]) -> TailraceClient:
 class Assistant:
     """Open it with `open`. All that it starts ends when the entry is unloaded; runs do not."""
 
-    def __init__(self, hass: HomeAssistant, entry: TailraceEntry, talks: Talks) -> None:
+    def __init__(self, hass: HomeAssistant, entry: TailraceEntry, kept: Kept) -> None:
         self.client = client_of(hass, dict(entry.data))
         self.availability = Availability(hass, entry, self.client)
-        self.talks = talks
+        self.talks = kept.talks
         self._hass = hass
         self._entry = entry
-        self._store = talk_store(hass, entry)
-        self._followers: dict[str, asyncio.Task[None]] = {}  # by run
+        self._kept = kept
+        self._followers = kept.followers
 
     @classmethod
     async def open(cls, hass: HomeAssistant, entry: TailraceEntry) -> Assistant:
-        assistant = cls(hass, entry, Talks.from_dict(await talk_store(hass, entry).async_load() or {}))
+        assistant = cls(hass, entry, await Kept.open(hass, entry))
         await assistant.availability.async_refresh()
         return assistant
 
@@ -128,14 +122,14 @@ class Assistant:
     def heard(self, run_id: str) -> None:
         """The run's end was told."""
         self.talks.answered(run_id)
-        self._save_soon()
+        self._kept.save_soon()
 
     def ask(self, talk: Talk, run_id: str, asked: Ask, question: str) -> None:
         """The run waits for a yes or a no: the next utterance may give it; what follows otherwise comes later."""
         talk.open_question = OpenQuestion(run_id, asked.approval_id, question, asked.seq)
         if unheard := self.talks.unheard.get(run_id):
             unheard.after = asked.seq
-        self._save_soon()
+        self._kept.save_soon()
         self.tell_later(run_id)
 
     def cancelled(self, run_id: str) -> None:
@@ -160,11 +154,7 @@ class Assistant:
             _LOGGER.warning("run %s could not be stopped: %s", run_id, exc)
 
     async def save(self) -> None:
-        """Whoever opens the entry next finds all of it."""
-        await self._store.async_save(self.talks.as_dict())
-
-    def _save_soon(self) -> None:
-        self._store.async_delay_save(self.talks.as_dict, _SAVE_DELAY_S)
+        await self._kept.save()
 
     def _in_background(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._entry.async_create_background_task(self._hass, work, f"{DOMAIN} {name}")
@@ -173,21 +163,27 @@ class Assistant:
     # ── following a run ──────────────────────────────────────────────────────────────────────────────────────
 
     async def follow(self, run_id: str, view: LogView) -> AsyncGenerator[Told, None]:
-        """What the run tells. Raises `TailraceError` where the server stays away."""
+        """What the run tells to whoever listens. Raises `TailraceError` where the server stays away."""
         if follower := self._followers.pop(run_id, None):
             follower.cancel()
         patience_s = float(self._option(CONF_RECONNECT_SECONDS, DEFAULT_RECONNECT_SECONDS))
-        async with aclosing(self.client.follow(run_id, view, patience_s=patience_s)) as batches:
-            async for batch in batches:
-                for told in batch:
-                    yield told
+        self._kept.spoken.add(run_id)
+        try:
+            async with aclosing(self.client.follow(run_id, view, patience_s=patience_s)) as batches:
+                async for batch in batches:
+                    for told in batch:
+                        yield told
+        finally:
+            self._kept.spoken.discard(run_id)
 
     # ── what nobody heard ────────────────────────────────────────────────────────────────────────────────────
 
     def tell_unheard(self) -> None:
-        """After a restart: the answers that nobody heard come as notifications."""
+        """After a restart: the answers that nobody heard come as notifications. After a reload, one may be spoken just
+        now."""
         for run_id in self.talks.unheard:
-            self.tell_later(run_id)
+            if run_id not in self._kept.spoken:
+                self.tell_later(run_id)
         if any(talk.asking for talk in self.talks.by_key.values()):
             self._in_background(self._find_lost(), "find")
 
@@ -211,7 +207,7 @@ class Assistant:
                 self.talks.unheard[run["id"]] = Unheard(talk.asking, self._hass.config.language, key)
                 self.tell_later(run["id"])
             talk.asking = ""
-        self._save_soon()
+        self._kept.save_soon()
 
     async def _notify(self, run_id: str, unheard: Unheard) -> None:
         view = LogView(unheard.after)
@@ -241,7 +237,7 @@ class Assistant:
                 question = await approval_question(self._hass, unheard.language, told)
                 if talk := self.talks.by_key.get(unheard.key):
                     talk.open_question = OpenQuestion(run_id, told.approval_id, question, told.seq)
-                    self._save_soon()
+                    self._kept.save_soon()
                 self._show(run_id, unheard, question)
             case Ended():
                 ending = await ending_of(self._hass, unheard.language, told, said=bool(words))
@@ -266,5 +262,6 @@ async def ending_of(hass: HomeAssistant, language: str, ended: Ended, *, said: b
     if ended.status == "stopped":
         return await sentence(hass, language, "stopped")
     if ended.status == "failed" or not said:
-        return await sentence(hass, language, "failed", reason=ended.error or _NO_ANSWER)
+        reason = ended.error if ended.error not in ("", _NO_ANSWER) else await sentence(hass, language, "no_answer")
+        return await sentence(hass, language, "failed", reason=reason)
     return ""

@@ -31,6 +31,10 @@ class Unreachable(TailraceError):
     """No answer, or one that says to come back: asking again later may help."""
 
 
+class OverLimit(Unreachable):
+    """The key has used up what it may use for now; the message is the server's and says when it may again."""
+
+
 class KeyRefused(TailraceError):
     """The key is wrong, or missing."""
 
@@ -184,12 +188,16 @@ class TailraceClient:
 async def _raise_refusal(response: aiohttp.ClientResponse) -> None:
     if response.status < 300:
         return
-    message = await _message(response)
+    message, kind = await _error(response)
     match response.status:
         case 401:
             raise KeyRefused(message)
+        case 403 if kind == "model_not_allowed":  # the key is good: another model would do
+            raise Refused(response.status, message)
         case 403:
             raise KeyMayNot(message)
+        case 429 if message:
+            raise OverLimit(message)
         case 408 | 425 | 429 | 500 | 502 | 503 | 504:
             raise Unreachable(message)
         case status if status < 400 or not message:
@@ -198,20 +206,25 @@ async def _raise_refusal(response: aiohttp.ClientResponse) -> None:
             raise Refused(status, message)
 
 
-async def _message(response: aiohttp.ClientResponse) -> str:
+async def _error(response: aiohttp.ClientResponse) -> tuple[str, str]:
+    """What the server says, and the kind of the error; both empty where something else has answered."""
     try:
-        return str((await response.json())["error"]["message"])
-    except (aiohttp.ContentTypeError, ValueError, KeyError, TypeError):
-        return ""
+        error = (await response.json())["error"]
+        return str(error["message"]), str(error.get("kind") or "")
+    except (aiohttp.ContentTypeError, ValueError, KeyError, TypeError, AttributeError):
+        return "", ""
 
 
 async def persist(request: Callable[[], Awaitable[str]], *, patience_s: float) -> str:
-    """The result of a request that may be repeated, asked again while the server is away."""
+    """The result of a request that may be repeated, asked again while the server is away. A limit lasts longer than
+    anybody waits for a first word."""
     clock = asyncio.get_running_loop().time
     begun, wait_s = clock(), _FIRST_WAIT_S
     while True:
         try:
             return await request()
+        except OverLimit:
+            raise
         except Unreachable:
             if (left_s := begun + patience_s - clock()) <= 0:
                 raise

@@ -78,7 +78,9 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
             data, errors = await self._checked(user_input)
             if not errors:
                 self._async_abort_entries_match({CONF_URL: data[CONF_URL]})
-                return self.async_create_entry(title="Tailrace", data=data)
+                first = not self._async_current_entries()  # the others can be told apart in the lists of agents
+                title = "Tailrace" if first else f"Tailrace ({URL(data[CONF_URL]).authority})"
+                return self.async_create_entry(title=title, data=data)
         form = self.add_suggested_values_to_schema(_CONNECTION, user_input)
         return self.async_show_form(step_id="user", data_schema=form, errors=errors)
 

@@ -18,7 +18,7 @@ from homeassistant.helpers.update_coordinator import CoordinatorEntity
 
 from .assistant import Assistant, TailraceEntry, approval_question, ending_of
 from .availability import Availability
-from .client import KeyMayNot, KeyRefused, Refused, TailraceError, Unreachable
+from .client import KeyMayNot, KeyRefused, OverLimit, Refused, TailraceError, Unreachable
 from .const import DOMAIN
 from .log_view import GAP, Ask, Ended, LogView, Say, StartOver, Told
 from .spoken import sentence
@@ -179,6 +179,8 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
     async def _explained(self, failure: TailraceError, language: str, away: str = "unreachable") -> str:
         """The failure in a sentence; the entity is shown as unavailable where the server is."""
         match failure:
+            case OverLimit():
+                return await sentence(self.hass, language, "failed", reason=str(failure))
             case Unreachable():
                 self.coordinator.failed(failure)
                 return await sentence(self.hass, language, away)

@@ -26,8 +26,10 @@ _YES = {
 _NO = {
     "cs": "ne|nikdy|zruš|zakazuji",
     "da": "nej|nej tak|stop|afbryd|lad være",
-    "de": "nein|nee|nö|nein danke|auf keinen fall|stopp|stop|abbrechen|abbruch|lass das|lass es|nicht",
-    "en": "no|nope|nah|no thanks|never|deny|denied|stop|cancel|don't|do not|don't do it|never mind|nevermind",
+    "de": "nein|nee|nö|nein danke|auf keinen fall|stopp|stop|abbrechen|abbruch|lass das|lass es|nicht|"
+    "vergiss es|jetzt nicht|nicht jetzt|lieber nicht",
+    "en": "no|nope|nah|no thanks|never|deny|denied|stop|cancel|don't|do not|don't do it|never mind|nevermind|"
+    "forget it|forget that|leave it|not now|cancel that|no way",
     "es": "no|no gracias|nunca|para|cancela|cancelar",
     "fi": "ei|ei kiitos|älä|peruuta|seis",
     "fr": "non|non merci|jamais|arrête|arrêtez|annule|annulez|stop",
@@ -62,11 +64,16 @@ def said_yes(text: str, language: str) -> bool | None:
     """True for yes, False for no, None where the utterance is neither or both. A phrase of the speaker's language
     counts, or an English one; the whole utterance must consist of such phrases."""
     words = _words(text)
-    base = language.replace("_", "-").partition("-")[0].lower()
-    for spoken in dict.fromkeys((_ALIASES.get(base, base), _FALLBACK)):
+    for spoken in dict.fromkeys((languages_of(language)[-1], _FALLBACK)):
         if spoken in _YES and (meant := _meant(words, spoken)) is not None:
             return meant
     return None
+
+
+def languages_of(tag: str) -> list[str]:
+    """The languages to look for, the exact one first: "de-AT" as such, then "de"."""
+    base = tag.replace("_", "-").partition("-")[0].lower()
+    return list(dict.fromkeys((tag, _ALIASES.get(base, base))))
 
 
 def _meant(words: list[str], language: str) -> bool | None:
