@@ -18,6 +18,7 @@ from prompt_toolkit.output import DummyOutput
 from rich.cells import cell_len
 
 from cli.screen.vt import VirtualTerminal
+from server.http_server import running_server
 from tailrace.cli.main import main
 from tailrace.cli.runs.live_runs import LiveRuns
 from tailrace.cli.runs.server_metrics import ServerMetrics, fetch_metrics, parse_metrics
@@ -177,6 +178,26 @@ async def test_a_server_is_asked_with_its_key_and_none_is_no_error(
     await runner.cleanup()
     assert found == {"k": ServerMetrics(f"127.0.0.1:{port}"), "wrong": None}
     assert await fetch_metrics(config) is None, "nobody listens"
+
+
+async def test_a_server_of_another_home_is_told_and_not_counted(tmp_path: Path) -> None:
+    homes = {name: tmp_path / name for name in ("its_own", "other")}
+    async with running_server(homes["its_own"], store="sqlite:///runs.db") as server:
+        server.metrics.viewers.inc(by=3)
+        frames: dict[str, list[str]] = {}
+        for name, home in homes.items():
+            home.mkdir(exist_ok=True)
+            config = load({"TAILRACE_HOME": str(home)}, home)
+            store = server.app.config.store if name == "its_own" else config.store
+            address = msgspec.structs.replace(config.server, port=server.port())
+            config = msgspec.structs.replace(config, server=address, store=store)
+            state = TopState(server=await fetch_metrics(config), place="runs.db")
+            frames[name] = [line.plain for line in frame_lines(state, width=120, height=None)]
+        where = f"127.0.0.1:{server.port()}"
+    assert frames["its_own"][0].endswith(f"3 viewers on {where}")
+    assert frames["its_own"][1] == "runs.db"
+    assert "viewers" not in frames["other"][0]
+    assert frames["other"][1] == f"the server on {where} is of another home and not counted here · runs.db"
 
 
 def test_without_a_terminal_one_frame_is_printed(

@@ -137,7 +137,8 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     now = time.time()
     (overview,) = await overviews_of(journal, [found], now=now)
     console = console_for(sys.stdout)
-    running_s = max(0.0, now - found.created_at) if overview.state in ("running", "asking") else None
+    executed = found.state == "running" and overview.state in ("running", "asking")
+    running_s = max(0.0, now - found.created_at) if executed else None
     head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found), running_s)
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):

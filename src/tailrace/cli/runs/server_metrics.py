@@ -16,7 +16,8 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class ServerMetrics(msgspec.Struct, frozen=True):
-    """Of one server, its workers together. `outcomes` counts model calls by provider and outcome."""
+    """Of one server, its workers together. `outcomes` counts model calls by provider and outcome. `of_other_home`: what
+    listens there has another store, and nothing more is known of it."""
 
     address: str
     viewers: int = 0
@@ -24,6 +25,7 @@ class ServerMetrics(msgspec.Struct, frozen=True):
     requests: int = 0
     outcomes: dict[tuple[str, str], int] = {}
     stalls: dict[str, int] = {}
+    of_other_home: bool = False
 
 
 async def fetch_metrics(config: Config) -> ServerMetrics | None:
@@ -41,7 +43,11 @@ async def fetch_metrics(config: Config) -> ServerMetrics | None:
             aiohttp.ClientSession() as session,
             session.get(f"http://{address}/metrics", headers=headers) as answer,
         ):
-            return parse_metrics(await answer.text(), address) if answer.status == 200 else None
+            if answer.status != 200:
+                return None
+            if answer.headers.get("X-Tailrace-Store", config.store_digest) != config.store_digest:
+                return ServerMetrics(address, of_other_home=True)
+            return parse_metrics(await answer.text(), address)
     except (TimeoutError, aiohttp.ClientError, OSError, UnicodeDecodeError):
         return None
 

@@ -212,7 +212,8 @@ class Dashboard:
             return
         asked = chosen.overview.approvals[0]
         if asked.requester != REQUESTER:
-            self._change(prompt=f"only {sanitized_line(asked.requester, 60) or 'its requester'} may answer this")
+            who = sanitized_line(asked.requester_name or asked.requester, 60) or "its requester"
+            self._change(prompt=f"only {who} may answer this")
             return
         where = f" in {sanitized_line(asked.directory, 100)}" if asked.directory else ""
         prompt = f"approve once{where}?  y yes  n no\n{sanitized(asked.command)}"

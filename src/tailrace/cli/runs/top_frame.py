@@ -67,15 +67,21 @@ def _summary(state: TopState, width: int) -> list[Text]:
         (f"{look.counted('parked')} parked", "bold red" if look.counted("parked") else "dim"),
         (f"{rate:.0f} tokens/s", "dim"),
     ]
-    if state.server is not None:
+    if state.server is not None and not state.server.of_other_home:
         viewers = state.server.viewers
         parts.append((f"{viewers} {'viewer' if viewers == 1 else 'viewers'} on {state.server.address}", "dim"))
     line = Text().append("tailrace", "bold")
     for text, style in parts:
         line.append("  ").append(text, style=style)
     line.truncate(width, overflow="ellipsis")
-    where = Text(padded(sanitized_line(state.place, 300), width).rstrip(), "dim")
+    where = Text(padded(sanitized_line(_place(state), 300), width).rstrip(), "dim")
     return [line, Text(padded(sanitized_line(state.failure, 300), width).rstrip(), "red") if state.failure else where]
+
+
+def _place(state: TopState) -> str:
+    if state.server is None or not state.server.of_other_home:
+        return state.place
+    return f"the server on {state.server.address} is of another home and not counted here · {state.place}"
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
