@@ -106,14 +106,17 @@ async def test_with_files_left_nothing_is_refused(tmp_path: Path, open_files: in
         assert (await server.json("GET", "/healthz"))[0] == 200
 
 
-async def test_where_not_even_a_refusal_can_be_afforded_the_connection_is_closed(tmp_path: Path) -> None:
+async def test_where_no_more_refusals_can_be_afforded_the_oldest_is_cut_and_a_probe_is_answered(tmp_path: Path) -> None:
     limits = ConnectionLimits(open_files=next_file())
-    answer = b""
     with spare_files():  # the next connection's number is beyond the reserve
-        async with running_server(tmp_path, limits=limits) as server:
+        async with running_server(tmp_path, limits=limits) as server, asyncio.timeout(30):
+            silent, writer = await asyncio.open_connection("127.0.0.1", server.port())
+            answer = await raw(server.port(), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             with suppress(ConnectionError):
-                answer = await raw(server.port(), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-    assert answer == b""
+                assert await silent.read() == b"", "the connection before it made room"
+            writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b'{"status":"ok"}')
 
 
 @asynccontextmanager

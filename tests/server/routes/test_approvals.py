@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from aiohttp import StreamReader
 from server.http_server import RunningServer, running_server
 from server.web.opened_page import Launch
 from tailrace.agent.safety.waiting_approvals import WaitingApprovals
-from tailrace.events import RunFinished
+from tailrace.events import ApprovalAnswered, RunFinished
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import Reply, call, reply
 
@@ -94,6 +95,32 @@ async def test_another_process_on_the_same_store_is_told_and_answers(tmp_path: P
         finished = await one.app.agents.finished(run_id)
     assert isinstance(finished, RunFinished)
     assert finished.output == "Done."
+
+
+async def test_an_answer_is_taken_while_the_server_ends_and_the_next_one_acts_on_it(tmp_path: Path) -> None:
+    async with (
+        running_server(tmp_path, launch(), tools=(Launch(),), store=STORE) as server,
+        server.client.get(f"{server.url}/approvals/stream") as response,
+    ):
+        inbox = Inbox(response.content)
+        await inbox.until(0)
+        run_id = await ask(server, {})
+        (question,) = await inbox.until(1)
+        server.pipeline.begin_drain()
+        server.app.agents.leave_questions()
+        await server.app.agents.drain(10)
+        refused, _ = await server.json("POST", f"/runs/{run_id}/retry", {})
+        answer = {"approval_id": question["approval_id"], "decision": "once"}
+        status, body = await server.json("POST", f"/runs/{run_id}/approval", answer)
+    assert (refused, status, body) == (503, 200, {"id": run_id, "status": "pending"})
+    async with running_server(tmp_path, reply("Done."), tools=(Launch(),), store=STORE) as server, asyncio.timeout(30):
+        await server.app.agents.recover()
+        finished = await server.app.agents.finished(run_id)
+        facts = await server.app.journal.facts(run_id)
+    assert isinstance(finished, RunFinished)
+    assert finished.output == "Done."
+    [answered] = [entry.event for entry in facts if isinstance(entry.event, ApprovalAnswered)]
+    assert (answered.decision, answered.by) == ("once", question["requester"])
 
 
 async def test_what_a_dead_process_left_listed_is_not_shown(tmp_path: Path) -> None:

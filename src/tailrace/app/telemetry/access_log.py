@@ -24,14 +24,25 @@ class AccessLog:
         self._loop = loop
         self._due = False  # a timer runs
 
-    def add(self, request_id: str, method: str, route: str, status: int, duration_s: float, key: str) -> None:
+    def add(
+        self,
+        request_id: str,
+        method: str,
+        route: str,
+        status: int,
+        duration_s: float,
+        key: str,
+        *,
+        level: int = logging.INFO,
+    ) -> None:
         """Logs a request that has been answered."""
-        if not ACCESS.isEnabledFor(logging.INFO):
+        if not ACCESS.isEnabledFor(level):
             return
         duration_ms = round(duration_s * 1000, 1)
-        if (handler := _only_handler()) is None:
+        handler = _only_handler() if level == logging.INFO else None
+        if handler is None:
             values = (request_id, method, route, status, duration_ms, key)
-            ACCESS.info(REQUEST, extra=dict(zip(FIELDS, values, strict=True)))
+            ACCESS.log(level, REQUEST, extra=dict(zip(FIELDS, values, strict=True)))
             return
         handler.add_request((time.time(), request_id, method, route, status, duration_ms, key))
         if not self._due:

@@ -97,7 +97,7 @@ class RequestPipeline:
 
     @property
     def draining(self) -> bool:
-        """No new request is taken."""
+        """No new work is taken."""
         return self._draining.is_set()
 
     def begin_drain(self) -> None:
@@ -258,7 +258,8 @@ class RequestPipeline:
     def _record_request(
         self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
     ) -> None:
-        """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx."""
+        """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx; that of a
+        viewer is how most of its streams end, and is logged for those who look for it."""
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
@@ -266,7 +267,8 @@ class RequestPipeline:
             values = request_values(request)
             identity: Identity | None = values.get(IDENTITY)
             key = identity.name if identity is not None else "-"
-            self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key)
+            level = logging.DEBUG if response is None and route is not None and _is_viewed(route) else logging.INFO
+            self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key, level=level)
 
     def _admit(self, request: web.Request, route: Route | None) -> Identity | None:
         """The caller; None for a preflight. Raises `ApiError` for a request that may not pass."""
@@ -280,7 +282,7 @@ class RequestPipeline:
             return identity
         identity.require(access)  # once the log knows whose key it is
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
-        if self._draining.is_set():
+        if self._stopping or (self._draining.is_set() and not (route is not None and route.while_draining)):
             raise stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
@@ -358,6 +360,11 @@ def _has_head(route: Route) -> bool:
     """HEAD is answered as GET, without the body (RFC 9110, 9.3.2). Not for a stream: its head would say nothing of it,
     and whoever asks for one cannot want it to go on."""
     return route.method == "GET" and not route.streams
+
+
+def _is_viewed(route: Route) -> bool:
+    """Whether it shows what happens elsewhere: no work is lost when its client leaves."""
+    return route.method == "GET" and route.streams
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:

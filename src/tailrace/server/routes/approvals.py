@@ -40,6 +40,7 @@ class WaitingBody(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     reason: str
     requester: str
+    requester_name: str = ""  # what people call the requester, where that is another name
     asked_at: float
     expires_at: float
     may_answer: bool
@@ -113,6 +114,7 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         directory=asked.directory,
         reason=asked.reason,
         requester=asked.requester,
+        requester_name=asked.requester_name,
         asked_at=asked.asked_at,
         expires_at=asked.expires_at,
         may_answer=asked.requester == identity.name,

@@ -2,8 +2,9 @@
 the same: whoever asks it ends a process that does not, and this one is only busy.
 
 The system gives a new connection the lowest number that is free: so the number says how many files are open at least.
-No count is kept, and a connection costs one comparison. Where no file is left at all, the event loop's library closes
-new connections without a word, and the store and the providers' connections get none either.
+No count is kept of those that are served, and a connection costs one comparison. Refusals take files too: where half of
+the reserve is used up, each new one takes the place of the oldest. Where no file is left at all, the event loop's
+library closes new connections without a word, and the store and the providers' connections get none either.
 """
 
 from __future__ import annotations
@@ -47,22 +48,25 @@ class FileLimit:
         self._is_stopping = is_stopping
         self._open_files = open_files
         self._refused_from = max(open_files - reserved, 1)  # the number of a connection's file
-        self._cut_from = self._refused_from + reserved // 2  # refusals take files too
+        self._full_from = self._refused_from + reserved // 2  # no more refusals at once from here on
+        self._refused: dict[_RefusedConnection, None] = {}  # the oldest first
         self._told_at: float | None = None
 
     def refuses(self, transport: asyncio.Transport) -> bool:
-        """Whether the new connection is not served; then it is answered and closed, or cut off where not even that can
-        be afforded."""
+        """Whether the new connection is not served; then it is answered and closed. Where there are too many of those,
+        one is cut off, first the one that has asked nothing for longest: it is no probe."""
         if not self._open_files:
             return False
         number = transport.get_extra_info("socket").fileno()
         if number < self._refused_from:
             return False
         self._tell()
-        if number >= self._cut_from:
-            transport.abort()
-        else:
-            transport.set_protocol(_RefusedConnection(transport, self._is_stopping))
+        if number >= self._full_from and self._refused:
+            silent = (each for each in self._refused if not each.answered)
+            next(silent, next(iter(self._refused))).cut()
+        refused = _RefusedConnection(transport, self._is_stopping, lambda: self._refused.pop(refused, None))
+        self._refused[refused] = None
+        transport.set_protocol(refused)
         return True
 
     def _tell(self) -> None:
@@ -76,15 +80,23 @@ class FileLimit:
 class _RefusedConnection(asyncio.Protocol):
     """Answers the first bytes and reads the rest away: closed with bytes unread, the client might lose the answer."""
 
-    def __init__(self, transport: asyncio.Transport, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, is_stopping: Callable[[], bool], on_closed: Callable[[], object]
+    ) -> None:
         self._transport = transport
         self._is_stopping = is_stopping
-        self._answered = False
-        self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+        self._on_closed = on_closed
+        self.answered = False
+        self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.cut)
+
+    def cut(self) -> None:
+        self._timer.cancel()
+        self._on_closed()
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if not self._answered:
-            self._answered = True
+        if not self.answered:
+            self.answered = True
             self._transport.write(self._answer_to(data))
             self._transport.write_eof()
 
@@ -97,3 +109,4 @@ class _RefusedConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._timer.cancel()
+        self._on_closed()
