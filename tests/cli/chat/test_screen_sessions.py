@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 
-from cli.chat.screen_home import Home, answered, ready
+from cli.chat.screen_home import Home, answered, body, ready
 from cli.screen.vt import VirtualTerminal
 from tailrace.testing.provider import call, reply
 
@@ -178,6 +178,29 @@ async def test_several_lines_and_the_history_of_before(home: Home) -> None:
         terminal.type("\r")
         await terminal.until("Again.")
     assert home.server.requests[1].json()["messages"][-1]["content"] == "first\nsecond"
+
+
+async def test_what_the_program_says_stands_below_its_question_and_apart_from_answers(home: Home) -> None:
+    home.server.extend(reply("One."), reply("Two."))
+    async with home.terminal(columns=120) as terminal:
+        await ready(terminal)
+        terminal.enter("Hello.")
+        await answered(terminal)
+        terminal.enter("What is in @no/file.txt?")
+        await answered(terminal, 2)
+        terminal.type("\x04")
+        await terminal.exit_code()
+        assert body(terminal.text) == [
+            "❯ Hello.",
+            "",
+            "● One.",
+            "",
+            "❯ What is in @no/file.txt?",
+            "  @no/file.txt? is no file here: sent as text",
+            "",
+            "● Two.",
+            "",
+        ]
 
 
 async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:

@@ -197,6 +197,18 @@ def test_drawing_2000_chunks_takes_less_than_a_second() -> None:
 # ── what else there is ───────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_notice_keeps_a_distance_from_an_answer_and_the_farewell_from_everything() -> None:
+    drawn = Drawn().see(MessageChunk("Here."), MessageStop(final=True), done())
+    drawn.transcript.add_notice("Ctrl-C again leaves")
+    drawn.transcript.add_farewell("go on")
+    drawn.draw()
+    assert drawn.settled == ["", "● Here.", "", "  Ctrl-C again leaves", "", "  go on"]
+    drawn.see(MessageChunk("There."), MessageStop(final=True), done())
+    drawn.transcript.add_farewell("go on")
+    drawn.draw()
+    assert drawn.settled[-3:] == ["● There.", "", "  go on"]
+
+
 def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
     drawn = Drawn(width=100)
     drawn.transcript.waiting()
@@ -325,6 +337,38 @@ def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:
         ApprovalAsked("apr_1", "terminal", "rm -rf x", "digest", requester="telegram:1", reason="deletes")
     )
     assert any("rm -rf x" in line for line in drawn.settled)
+    assert drawn.transcript.approval is None
+
+
+@pytest.mark.parametrize("requester", ["", "telegram:1"])
+def test_the_model_is_not_said_to_think_while_somebody_is_asked(requester: str) -> None:
+    drawn = Drawn()
+    drawn.transcript.waiting()
+    drawn.see(ApprovalAsked("apr_1", "terminal", "rm -rf x", "digest", requester=requester))
+    drawn.clock.now += 24
+    drawn.draw()
+    assert not any("thinking" in line for line in drawn.moving)
+    drawn.see(ApprovalAnswered("apr_1", "once", "cli"))
+    drawn.clock.now += 24
+    drawn.draw()
+    assert any("thinking 48 s" in line for line in drawn.moving)
+
+
+def test_questions_of_tools_side_by_side_are_asked_one_after_the_other() -> None:
+    asked = [ApprovalAsked(f"apr_{name}", "launch", f"launch {name}", "digest") for name in "abcd"]
+    drawn = Drawn().see(*asked)
+    assert drawn.transcript.approval == asked[0], "the menu is about the question above it"
+    assert not any("launch b" in line for line in drawn.settled)
+    drawn.see(ApprovalAnswered("apr_c", "deny", "timeout"), ApprovalAnswered("apr_a", "once", "cli"))
+    assert drawn.transcript.approval == asked[1]
+    drawn.see(ApprovalAnswered("apr_b", "deny", "cli"))
+    assert drawn.transcript.approval == asked[3]
+    drawn.see(ApprovalAnswered("apr_d", "once", "cli"))
+    told = [line.strip() for line in drawn.settled if "wants to run" not in line]
+    assert [line for line in told if line.startswith(("launch", "✓", "✗"))] == [
+        *("launch a", "launch c", "✗ nobody answered in time", "✓ approved once"),
+        *("launch b", "✗ denied", "launch d", "✓ approved once"),
+    ]
     assert drawn.transcript.approval is None
 
 

@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -114,9 +114,9 @@ class ScreenChat:
         self._transcript.add_question(question_of(run))
         self._begin(run)
 
-    async def submit(self, spec: TurnSpec, *, with_question: bool = True) -> None:
+    async def submit(self, spec: TurnSpec, *, with_question: bool = True, notes: Sequence[str] = ()) -> None:
         if with_question:
-            self._transcript.add_question(spec.shown or spec.message.text)
+            self._transcript.add_question(spec.shown or spec.message.text, notes)
         else:
             self._transcript.waiting()
         self._screen.changed()
@@ -322,9 +322,7 @@ class ScreenChat:
         await self.interrupt()  # one turn at a time: a new message interrupts the old one
         question = await self._conversation.compose(text, shown)
         spec = await self._conversation.prepared(self._conversation.turn(question))
-        for note in question.notes:
-            self.notify(note)
-        await self.submit(spec)
+        await self.submit(spec, notes=question.notes)
 
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
@@ -355,7 +353,8 @@ class ScreenChat:
             self._command.cancel()
         await self.interrupt()
         if self._turns:
-            self.notify(f"go on with this conversation:\n  {typed(f'chat --session {self._conversation.session}')}")
+            again = typed(f"chat --session {self._conversation.session}")
+            self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
 
     # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ say never stands inside an answer: it waits below it until the answer has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from tailrace.attempt_text import AttemptText
@@ -145,6 +145,8 @@ class Transcript:
         self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
+        self._open: dict[str, ApprovalAsked] = {}  # questions that nobody has answered, by their ids
+        self._queued: list[ApprovalAsked] = []  # of those, the ones that are shown after the one in the menu
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
@@ -188,7 +190,7 @@ class Transcript:
         mark = SPINNER[int(now / SPIN_EVERY_S) % len(SPINNER)]
         if self.tools:
             moving += [*([BLANK] if self._after_text else []), *self.tools.moving(now, mark)]
-        if (waiting := self._waiting(now)) and self.approval is None:
+        if (waiting := self._waiting(now)) and not self._open:
             moving += [BLANK, NoticeLine(f"{mark} {waiting}", "cyan")]
         moving += map(_in_short, self._held)
         if self._command:
@@ -211,8 +213,9 @@ class Transcript:
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_question(self, question: str) -> None:
-        self._settle(UserMessage(sanitized(question)))
+    def add_question(self, question: str, notes: Iterable[str] = ()) -> None:
+        """`notes` are what the program has to say about it, such as a file that does not come along."""
+        self._settle(UserMessage(sanitized(question)), *(NoticeLine(sanitized(note)) for note in notes))
         self._question, self._said = question, False
         self.tools.begin_turn()
         self.waiting()
@@ -233,6 +236,10 @@ class Transcript:
         """The same for anything else that is drawn."""
         self._say(*pieces)
 
+    def add_farewell(self, text: str) -> None:
+        """The last notice, a blank line below whatever there is."""
+        self._say(BLANK, NoticeLine(sanitized(text)))
+
     def command_runs(self, line: str) -> None:
         """A command of the user's own runs; empty: no longer."""
         if not self._command:
@@ -250,7 +257,7 @@ class Transcript:
             self._held += pieces
         else:
             self._said = self._said or self._since is not None
-            self._settle(*pieces)
+            self._settle_apart(*pieces)
 
     def _settle(self, *pieces: Piece) -> None:
         for piece in pieces:
@@ -258,8 +265,8 @@ class Transcript:
             self._settled.append(piece)
 
     def _settle_apart(self, *pieces: Piece) -> None:
-        """With a blank line before them where a message stands above."""
-        if pieces and self._after_text and not isinstance(pieces[0], UserMessage):  # that keeps its own
+        """With a blank line before them where a message stands above, unless they begin with one."""
+        if pieces and self._after_text and not (isinstance(pieces[0], UserMessage) or pieces[0] is BLANK):
             self._settle(BLANK)
         self._settle(*pieces)
 
@@ -350,13 +357,12 @@ class Transcript:
                 self._settle_apart(*self.tools.output(event))
             case ToolCallFinished():
                 self._settle_apart(*self.tools.end(event))
-            case ApprovalAsked(tool_name=name, reason=reason, command=command):
+            case ApprovalAsked():
                 self._end_message()
                 self._settle_held()
-                if event.requester == self._requester:  # J110
-                    self.menu.open(event)
-                shown = (sanitized_line(name, 60), sanitized_line(reason), sanitized(command), sanitized(event.scope))
-                self._settle(ApprovalQuestion(*shown))
+                self._open[event.approval_id] = event
+                self._queued.append(event)
+                self._ask_next()
             case ApprovalAnswered():
                 self._answered(event)
             case GatewayNotice():
@@ -374,11 +380,25 @@ class Transcript:
         elif self.tools.verbose:
             self._settle_apart(NoticeLine("\n".join(progress_lines(notice.text)), "dim", indent=DETAIL_INDENT))
 
+    def _ask_next(self) -> None:
+        """Shows what is asked, one question of the user's at a time: the menu stands below the one that it is about."""
+        while self._queued and self.approval is None:
+            asked = self._queued.pop(0)
+            if asked.requester == self._requester:  # J110
+                self.menu.open(asked)
+            self._settle(_question(asked))
+
     def _answered(self, answered: ApprovalAnswered) -> None:
-        words = sanitized_line(outcome_words(self.menu.asked, answered), 500)
-        self.menu.close()
+        asked = self._open.pop(answered.approval_id, None)
+        if asked in self._queued:
+            self._queued.remove(asked)
+            self._settle(_question(asked))
+        if asked == self.approval:
+            self.menu.close()
+        words = sanitized_line(outcome_words(asked, answered), 500)
         denied = answered.decision == "deny"
         self._settle(NoticeLine(f"{'✗' if denied else '✓'} {words}", "red" if denied else "green"))
+        self._ask_next()
 
     def give_up(self, reason: str) -> None:
         """The run will not end by itself: nothing is waited for any more."""
@@ -390,6 +410,8 @@ class Transcript:
         self._end_message()
         self.tools.end_turn()
         self.menu.close()
+        self._open.clear()
+        self._queued.clear()
         self._since = None
 
     def _finish(self, finished: RunFinished) -> None:
@@ -442,6 +464,11 @@ def _in_short(piece: Piece) -> Piece:
     lines = piece.text.split("\n")
     more = f"  … {len(lines) - HELD_LINES} more lines, below the answer when it has ended"
     return NoticeLine("\n".join([*lines[:HELD_LINES], more]), piece.style, piece.indent)
+
+
+def _question(asked: ApprovalAsked) -> ApprovalQuestion:
+    name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
+    return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(asked.scope))
 
 
 def _advice(text: str) -> list[Piece]:
