@@ -34,6 +34,8 @@ FLAGS = (
         "--disable-breakpad",
         "--metrics-recording-only",
     ),
+    # Below the address bar, which nobody sees here, stand two pages that each window of a browser would load and draw.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,AiModeOmniboxEntryPoint",
     "--force-prefers-reduced-motion",  # a mark that blinks draws the whole page sixty times a second
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # whatever a page names, nothing leaves this machine
 )

@@ -10,6 +10,7 @@ export class Node {
     this.dataset = {};
     this.listeners = {};
     this.className = "";
+    this.classList = { toggle() {} };
     this.value = "";
     this.parent = null;
     this.scrollHeight = this.scrollTop = this.clientHeight = 0;

@@ -195,6 +195,38 @@ async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, t
     assert len(answers) == 1, "a double click is one answer"
 
 
+OFFLINE = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_that_an_answer_was_not_taken_goes_once_the_server_is_there_again(
+    devtools: str, tmp_path: Path, stopping: bool
+) -> None:
+    refused = "document.querySelector('#waiting .refused').textContent"
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),)) as (server, _, tab):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        if stopping:
+            server.pipeline._stopping = True
+        else:
+            await tab.call("Network.emulateNetworkConditions", offline=True, **OFFLINE)
+        await tab.press("Approve once")
+        await tab.until(refused)
+        told = await tab.value(refused)
+        if stopping:
+            server.pipeline._stopping = False
+        else:
+            await tab.call("Network.emulateNetworkConditions", offline=False, **OFFLINE)
+        await tab.until(f"{refused} === ''")
+        await tab.press("Approve once")
+        await tab.until_shown("Done.")
+    assert told == (
+        "the server is stopping; retry in a few seconds"
+        if stopping
+        else "The server cannot be reached. Nothing was decided."
+    )
+
+
 async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, LAUNCH, tools=(Launch(),)) as (_, _, tab):
         await tab.send("Launch it.")

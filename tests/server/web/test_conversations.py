@@ -284,12 +284,29 @@ async def test_runs_that_are_no_conversation_have_a_section_of_their_own(devtool
     assert links == [["nightly", f"/?instance={instance['id']}"], ["Alone?", f"/?run={run_id}"]]
 
 
+async def test_a_list_that_takes_its_time_says_that_it_is_loading(devtools: str, tmp_path: Path) -> None:
+    held = """
+const fetched = window.fetch;
+const released = new Promise((resolve) => { window.release = resolve; });
+window.fetch = async (path, options) => {
+  if (path.startsWith("/sessions?")) await released;
+  return fetched(path, options);
+};
+"""
+    async with page(devtools, tmp_path) as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=held)
+        await tab.until("document.querySelector('#conversations-note').textContent === 'Loading…'")
+        await tab.value("release()")
+        await tab.until("document.querySelector('#conversations-note').textContent === 'None yet.'")
+    assert tab.complaints == []
+
+
 async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("Hello.")) as (server, _, tab):
         await tab.go(server.url + "/?session=doesnotexist")
         await tab.until_shown("This conversation is not here")
         await tab.size(1280, 800)
-        await tab.press("New conversation")
+        await tab.follow(tab.press("To a new conversation", "link"))
         await tab.until_shown("What shall I do?")
         await tab.go(server.url + "/?session=doesnotexist")
         await tab.until_shown("This conversation is not here")
@@ -315,12 +332,20 @@ async def test_a_conversation_that_somebody_begins_later_is_shown(devtools: str,
     assert [line for line in tab.complaints if "404" not in line] == []
 
 
-@pytest.mark.parametrize("named", ["run", "instance"])
-async def test_an_address_that_is_cut_off_opens_the_page_and_says_so(devtools: str, tmp_path: Path, named: str) -> None:
-    async with page(devtools, tmp_path) as (server, _, tab):
-        await tab.go(f"{server.url}/?{named}=")
-        await tab.until_shown(f"The address names no {named}.")
-        await tab.until_shown("What shall I do?")
+# Cut off, a path of its own to a browser, what no store takes, longer than any name.
+NO_NAMES = ("", ".", "..", "%00", "a%0Ab", "x" * 257)
+
+
+@pytest.mark.parametrize("named", ["session", "run", "instance"])
+async def test_an_address_with_no_name_opens_the_page_and_says_so(devtools: str, tmp_path: Path, named: str) -> None:
+    kind = "conversation" if named == "session" else named
+    async with page(devtools, tmp_path, reply("Hello.")) as (server, _, tab):
+        for name in NO_NAMES:
+            await tab.go(f"{server.url}/?{named}={name}")
+            await tab.until_shown(f"The address names no {kind}.")
+            await tab.until_shown("What shall I do?")
+        await tab.send("Hi.")
+        assert await answer(tab) == "Hello."
     assert tab.complaints == []
 
 

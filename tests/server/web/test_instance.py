@@ -119,11 +119,34 @@ async def test_what_was_used_is_shown_by_key_model_and_day(devtools: str, tmp_pa
         assert tab.complaints == []
 
 
-async def test_an_instance_or_a_run_that_is_not_there_is_told(devtools: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["run", "instance"])
+async def test_an_instance_or_a_run_that_is_not_there_is_told_with_a_way_back(
+    devtools: str, tmp_path: Path, kind: str
+) -> None:
+    alert = "document.querySelector('main [role=alert].not-shown')"
     async with running_server(tmp_path) as server, browsing(devtools) as browser:
-        tab = await browser.tab(f"{server.url}/?instance=ins_nothing")
-        await tab.until("document.querySelector('#instance [role=alert]')?.textContent.includes('ins_nothing')")
-        assert not await tab.value("document.querySelector('#instance header').checkVisibility()"), "no empty badge"
-        await tab.go(f"{server.url}/?run=run_nothing")
-        await tab.until("document.querySelector('#inspector [role=alert]')?.textContent.includes('run_nothing')")
-        assert await tab.text(".inspector-body") == "there is no run run_nothing", "no empty timeline"
+        tab = await browser.tab(f"{server.url}/?{kind}=nope")
+        await tab.until(alert)
+        told = f"There is no {kind} “nope” here: it was deleted, or its address is wrong. To the conversations"
+        shown = await tab.text("body > main")
+        assert shown.split() == ["Tailrace", *told.split()], "no empty timeline, badge or box"
+        assert await tab.value("document.title") == f"No such {kind} · Tailrace"
+        await tab.go(f"{server.url}/?{kind}={'x' * 200}")
+        await tab.until(alert)
+        assert "x" * 60 + "…" in await tab.text("main .not-shown")
+        await tab.size(390, 844)
+        assert await tab.value("document.documentElement.scrollWidth <= innerWidth")
+        await tab.follow(tab.press("To the conversations", "link"))
+        await tab.until_shown("What shall I do?")
+
+
+@pytest.mark.parametrize("kind", ["run", "instance"])
+async def test_a_run_that_the_server_cannot_show_now_is_tried_again(devtools: str, tmp_path: Path, kind: str) -> None:
+    async with running_server(tmp_path) as server, browsing(devtools) as browser:
+        tab = await browser.tab(f"{server.url}/?usage")
+        server.pipeline.begin_drain()
+        await tab.go(f"{server.url}/?{kind}=nope")
+        await tab.until("document.querySelector('.not-shown')?.textContent.startsWith('the server is stopping')")
+        server.pipeline._draining.clear()
+        await tab.follow(tab.press("Try again", "link"))
+        await tab.until(f"document.querySelector('.not-shown')?.textContent.startsWith('There is no {kind}')")

@@ -90,7 +90,7 @@ async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_pat
         assert await tab.value("document.querySelector('#stop').disabled")
         _, runs = await server.json("GET", "/runs")
     assert shown.startswith("one two three")
-    assert note.startswith("Stopped")
+    assert note == "Stopped"
     assert [run["status"] for run in runs["data"]] == ["stopped"]
     assert tab.complaints == []
 

@@ -43,3 +43,58 @@ async def test_what_was_used_while_a_clock_was_ahead_is_not_of_today_and_is_show
         await tab.until_shown(day_of(tomorrow))
         assert "1,277" in await tab.text("tbody")
         assert tab.complaints == []
+
+
+async def test_the_days_of_a_week_and_of_a_month_are_counted_in_utc_and_listed_from_the_last(
+    devtools: str, tmp_path: Path
+) -> None:
+    now = time.time()
+    names = "[...document.querySelectorAll('#usage table:last-of-type')].at(-1)"
+    days = f"[...{names}.querySelectorAll('tbody th')].map((cell) => cell.textContent)"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        for ago in (0, 6, 7, 29, 30):
+            spent = amounts_of("ci", SpentTokens("faulty", "ok", Usage(100, 10)), now - ago * DAY_S, calls=1)
+            await server.app.journal.add_to_counters(spent)
+        for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):  # in one of them it is another day now
+            await tab.call("Emulation.setTimezoneOverride", timezoneId=zone)
+            await tab.go(server.url + "/?usage")
+            await tab.until_shown("By key")
+            assert await tab.text("tbody td") == "1"
+        for span, shown in (("week", (0, 6)), ("month", (0, 6, 7, 29))):
+            await tab.go(f"{server.url}/?usage={span}")
+            await tab.until_shown("By day")
+            assert await tab.value(days) == [day_of(now - ago * DAY_S) for ago in shown]
+    assert tab.complaints == []
+
+
+async def test_what_was_used_on_later_days_alone_is_told_where_today_has_nothing(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (server, _, tab):
+        spent = amounts_of("ci", SpentTokens("faulty", "ok", Usage(77, 7)), time.time() + DAY_S, calls=2)
+        await server.app.journal.add_to_counters(spent)
+        await tab.go(server.url + "/?usage")
+        await tab.until_shown(
+            "Nothing was used today. 2 calls are dated after today because a clock was ahead; see 7 days."
+        )
+
+
+async def test_what_cost_most_or_wrote_most_stands_first(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (server, _, tab):
+        for key, written in (("ann", 10), ("bob", 30), ("cid", 20)):
+            server.app.usage.add(key, SpentTokens("faulty", "ok", Usage(100, written)))
+        await tab.go(server.url + "/?usage")
+        await tab.until_shown("By key")
+        keys = (
+            "[...document.querySelector('#usage table').querySelectorAll('tbody th')].map((cell) => cell.textContent)"
+        )
+        assert await tab.value(keys) == ["bob", "cid", "ann"]
+
+
+async def test_costs_are_in_view_on_a_desktop_beside_the_names_of_models(devtools: str, tmp_path: Path) -> None:
+    cut = "[...document.querySelectorAll('.usage-table')].filter((each) => each.scrollWidth > each.clientWidth).length"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        server.app.usage.add("ci", SpentTokens("faulty", "a-model-2026-11-17", Usage(1_234_567, 234_567)))
+        for width in (1280, 1024):
+            await tab.size(width, 800)
+            await tab.go(server.url + "/?usage=month")
+            await tab.until_shown("By day")
+            assert await tab.value(cut) == 0

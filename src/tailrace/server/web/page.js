@@ -8,28 +8,30 @@ import { drawEmpty, drawMissing } from "./conversation/empty.js";
 import { ModelPicker } from "./conversation/models.js";
 import { Scroll } from "./conversation/scroll.js";
 import { tellTitle } from "./conversation/title.js";
-import { newId, read, wordsOf } from "./net/api.js";
+import { isName, newId, read, wordsOf } from "./net/api.js";
+import { onceReached } from "./net/reached.js";
 import { Sidebar } from "./sidebar/sidebar.js";
 
 const byId = (id) => document.getElementById(id);
-const READ_MS = 3000;
 const scroll = new Scroll(byId("log"), byId("latest"));
 let about = null; // what the server says of itself
 let models = null; // the choice of a model
 let conversation = null;
-let lostAt = 0; // when a request did not reach the server, where the status line says so
+let lost = null; // the error of a request that did not reach the server, where the status line says so
 let tellReady;
 const ready = new Promise((resolve) => (tellReady = resolve)); // there is a conversation: Send may be pressed before
 let missing = null; // the conversation that is shown as deleted: it may be begun again elsewhere
 
 const say = (words) => {
   byId("status").textContent = words;
-  lostAt = 0;
+  lost = null;
 };
 const complain = (error) => {
   if (error.name === "AbortError") return;
   say(wordsOf(error));
-  if (!error.status) lostAt = Date.now();
+  if (error.status) return;
+  lost = error;
+  onceReached(() => lost === error && say(""));
 };
 
 const composer = new Composer({
@@ -42,19 +44,18 @@ const composer = new Composer({
 const sidebar = new Sidebar({
   open: (session) => go(session ? place(session) : "/"),
   removed: (session) => session === conversation?.session && go("/"),
-  listed: (sessions) => {
-    tellReached();
-    closeDeleted(sessions);
-  },
+  listed: closeDeleted,
 });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
 
 /** Opens what the address names. */
 async function openAddress() {
-  const session = new URLSearchParams(location.search).get("session") ?? "";
+  const name = new URLSearchParams(location.search).get("session");
+  const session = name !== null && isName(name) ? name : "";
   if (conversation && session === conversation.session && conversation !== missing) return;
   show(session);
+  if (name !== null && !session) say("The address names no conversation. This is a new one.");
   composer.open(session);
   if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would open the keyboard
   const opened = conversation;
@@ -63,12 +64,6 @@ async function openAddress() {
   } catch (error) {
     complain(error);
   }
-}
-
-/** The server is there again: that it could not be reached is taken back, once there was time to read it. */
-function tellReached() {
-  const lost = lostAt;
-  if (lost) setTimeout(() => lost === lostAt && say(""), Math.max(0, lost + READ_MS - Date.now()));
 }
 
 function show(session) {
@@ -130,7 +125,7 @@ async function send(text, parts) {
     composer.rename(conversation.session);
   }
   byId("empty").hidden = true;
-  if (lostAt) say(""); // it is tried again
+  if (lost) say(""); // it is tried again
   try {
     await conversation.send(text, parts, models?.chosen ?? "");
   } finally {
@@ -189,6 +184,6 @@ const VIEWS = {
 };
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
-const isCut = named && named !== "usage" && !address.get(named); // the others need an id
+const isCut = named && named !== "usage" && !isName(address.get(named)); // the others need an id
 if (named && !isCut) VIEWS[named]();
 else openConversations().then(() => isCut && say(`The address names no ${named}.`));

@@ -4,6 +4,7 @@ import { ask } from "../net/api.js";
 import { copyText } from "./copy.js";
 import { button, element, make } from "./dom.js";
 import { wantReasoning, wantsReasoning } from "./reasoning.js";
+import { typedQuestion } from "./speaker.js";
 
 /** Offers them below the answer of `view`. `fork(view, body, button)` begins another conversation and goes there. */
 export function offerActions(view, fork) {
@@ -11,7 +12,7 @@ export function offerActions(view, fork) {
     forkForm(label, text, (body, pressed) => fork(view, { after: after(), ...body }, pressed));
   view.offer("Copy", (pressed) => copyText(view.text(), pressed));
   view.offer("Regenerate", (pressed) => fork(view, { after: 0 }, pressed));
-  view.offer("Edit", () => view.openForm(form("Edited question", view.question, () => 0)));
+  view.offer("Edit", () => view.openForm(form(editLabel(view), typedQuestion(view), () => 0)));
   view.offer("Fork from here", () => view.openForm(form("Next message", "", () => view.seq)));
   const thinking = view.offer("Thinking", (pressed) => {
     const wanted = pressed.getAttribute("aria-pressed") !== "true";
@@ -22,6 +23,8 @@ export function offerActions(view, fork) {
   thinking.setAttribute("aria-pressed", String(wantsReasoning()));
   view.offerThoughts(thinking);
 }
+
+const editLabel = ({ speaker }) => (speaker ? `Edited question, from ${speaker}` : "Edited question");
 
 /** The models that can be asked beside the run's own. */
 async function otherModels() {
@@ -35,7 +38,7 @@ function forkForm(label, text, send) {
   message.rows = 2;
   message.value = text;
   const model = element("select", [choice("", "the same model")]);
-  const start = element("button", ["Send in a new conversation"]);
+  const start = element("button", ["Send in a new conversation"], "primary");
   start.type = "submit";
   const cancel = button("Cancel", () => form.remove());
   const form = element(

@@ -2,6 +2,7 @@
 // it. Only a failure is an alert; an answer that was stopped, cut or set aside is told quietly.
 
 import { ask, newId, post } from "../net/api.js";
+import { tellRefusal } from "../net/reached.js";
 import { events } from "../net/sse.js";
 import { button, element, make } from "./dom.js";
 
@@ -10,6 +11,8 @@ const QUIET = {
   stopped: "Stopped",
   parked: "Set aside after its process died several times. It goes on once an operator releases it",
 };
+
+const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
 
 export class RunEnding {
   constructor() {
@@ -30,7 +33,8 @@ export class RunEnding {
     this.node.className = "ending";
     if (status === "failed") this.fail(error, id, fork);
     if (!QUIET[status]) return "";
-    return error?.message ? `${QUIET[status]}: ${error.message}` : QUIET[status];
+    const why = error?.message === INTERRUPTED ? "" : error?.message;
+    return why ? `${QUIET[status]}: ${why}` : QUIET[status];
   }
 
   fail(error, id, fork) {
@@ -69,7 +73,7 @@ export class RunEnding {
     } catch (problem) {
       pressed.disabled = false;
       if (problem.status === 400 && fork) await fork({ after: 0 }, pressed);
-      else this.refused.textContent = problem.status ? problem.message : "The server cannot be reached. Try again.";
+      else tellRefusal(this.refused, problem, "The server cannot be reached. Try again.");
     }
   }
 }

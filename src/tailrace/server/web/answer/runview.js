@@ -16,8 +16,9 @@ export class RunView {
   /**
    * `load(query)` resolves to the run's state, where there is a server to ask; `now()` is the time in seconds.
    */
-  constructor(question, { load = null, now = () => Date.now() / 1000 } = {}) {
+  constructor(question, { load = null, now = () => Date.now() / 1000, speaker = "" } = {}) {
     this.question = question ?? "";
+    this.speaker = speaker; // who asked, where several people share the conversation; `question` begins with it
     this.load = load;
     this.now = now;
     this.id = "";
@@ -100,7 +101,8 @@ export class RunView {
     else this.node.append(line);
   }
 
-  /** What a fork has from the conversation that it came from, folded away. */
+  /** What a fork has from the conversation that it came from, folded away. As the model has read it: nothing says beside
+   * a message whose it is, and its text alone may have been typed by anybody. */
   inherit(messages) {
     const earlier = make("details", "earlier");
     const summary = make("summary");
@@ -157,11 +159,11 @@ export class RunView {
       case "attempt_discarded":
         return this.withdraw(event.attempt);
       case "approval_asked":
-        this.activity.rest();
-        return this.ask(event, null, event.attempt);
+        this.ask(event, null, event.attempt);
+        return this.tellDoing();
       case "approval_answered":
-        this.activity.set(this.tools.doing());
-        return this.approvals.answered(event);
+        this.approvals.answered(event);
+        return this.tellDoing();
       case "history_compressed":
         if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
         return undefined;
@@ -280,7 +282,7 @@ export class RunView {
     const card = this.tools.begin(event);
     this.attempts.set(card.node, event.attempt ?? 1);
     this.dirty.add(card);
-    this.activity.set(this.tools.doing());
+    this.tellDoing();
   }
 
   toolEnded(event) {
@@ -288,7 +290,14 @@ export class RunView {
     this.output = null;
     const card = this.tools.end(event, output);
     if (card) this.dirty.add(card);
-    this.activity.set(this.tools.doing());
+    this.tellDoing();
+  }
+
+  /** What is done now. Nothing is where a question is open and no tool runs beside it: the run waits for a person. */
+  tellDoing() {
+    const doing = this.tools.doing();
+    if (!doing && this.approvals.waits) this.activity.rest();
+    else this.activity.set(doing || "Thinking");
   }
 
   notice({ kind, text, extra }) {
@@ -323,6 +332,7 @@ export class RunView {
     }
     for (const approval of asked.get(null)) this.restoreApproval(approval, Infinity);
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
+    if (this.approvals.waits) this.tellDoing();
     this.restoreReasoning(state.reasoning, state.reasoning_pieces);
     this.knowThoughts(state.has_reasoning);
     this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });

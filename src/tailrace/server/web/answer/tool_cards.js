@@ -61,11 +61,11 @@ export class ToolCards {
     for (const card of this.open) if (card.name === name) card.progress(line);
   }
 
-  /** What they do now, in words. */
+  /** What they do now, in words; "" where none runs. */
   doing() {
     const running = [...this.open].filter((card) => card.state === "running");
     if (running.length > 1) return `Running ${running.length} tools`;
-    return running.length ? `Running ${running[0].name}` : "Thinking";
+    return running.length ? `Running ${running[0].name}` : "";
   }
 
   make(name, index) {

@@ -3,8 +3,9 @@
 
 import { button, element, make } from "../answer/dom.js";
 import { post } from "../net/api.js";
+import { tellRefusal } from "../net/reached.js";
 import { mayAnswer, serverNow } from "./server_clock.js";
-import { coverage } from "./words.js";
+import { coverage, requesterName } from "./words.js";
 
 const SOON_S = 15;
 let count = 0;
@@ -23,7 +24,7 @@ export class ApprovalCard {
     command.tabIndex = 0;
     command.setAttribute("role", "group"); // no landmark: the inbox may have many
     command.setAttribute("aria-label", "Command");
-    const where = [asked.directory && `in ${asked.directory}`, asked.requester && `for ${asked.requester}`];
+    const where = [asked.directory && `in ${asked.directory}`, asked.requester && `for ${requesterName(asked)}`];
     this.refused = make("p", "refused");
     this.refused.setAttribute("role", "alert");
     this.choices = make("div", "choices");
@@ -61,7 +62,7 @@ export class ApprovalCard {
   offer() {
     this.foreign = !mayAnswer(this.asked);
     if (this.foreign) {
-      this.choices.replaceChildren(element("p", [`Only ${this.asked.requester || "whoever started it"} can answer this.`]));
+      this.choices.replaceChildren(element("p", [`Only ${requesterName(this.asked) || "whoever started it"} can answer this.`]));
       return;
     }
     const covers = coverage(this.asked);
@@ -110,7 +111,7 @@ export class ApprovalCard {
       await post(`/runs/${encodeURIComponent(this.runId())}/approval`, body);
       this.closed();
     } catch (error) {
-      this.refused.textContent = error.status ? error.message : "The server cannot be reached. Nothing was decided.";
+      tellRefusal(this.refused, error, "The server cannot be reached. Nothing was decided.");
       for (const control of controls) control.disabled = false;
     }
   }

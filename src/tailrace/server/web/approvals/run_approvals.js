@@ -30,6 +30,11 @@ export class RunApprovals {
     return node;
   }
 
+  /** Whether somebody has to decide before the run goes on. */
+  get waits() {
+    return [...this.lines.values()].some(({ isOpen }) => isOpen);
+  }
+
   answered(event) {
     const line = this.lines.get(event.approval_id);
     if (line) this.settle(line, outcome(line.asked, event));

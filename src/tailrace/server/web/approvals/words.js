@@ -13,10 +13,13 @@ export function outcome(asked, { decision, by = "", reason = "" }) {
   return reason ? `Denied: ${reason}` : "Denied";
 }
 
+/** The requester, for people: "telegram:7" is Anna. */
+export const requesterName = (asked) => asked.requester_name || asked.requester || "";
+
 /** What the two longer approvals cover, each in one line. */
 export function coverage(asked) {
   const what = `exactly this${asked.directory ? ` in ${asked.directory}` : ""}`;
-  const who = asked.requester ? `, for ${asked.requester}` : "";
+  const who = asked.requester ? `, for ${requesterName(asked)}` : "";
   return {
     session: `${what}${who}, in this ${asked.session ? "conversation" : "run"} only`,
     always: `${what}${who}, in every conversation, after a restart too; "tailrace approvals" takes it back`,

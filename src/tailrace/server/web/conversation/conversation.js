@@ -204,11 +204,11 @@ export class Conversation {
   // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
 
   /** `images`: so many were attached that are not here to be shown. `above`: the run that follows it. */
-  show(question, { above = null, images = 0 } = {}) {
+  show(question, { above = null, images = 0, speaker = "" } = {}) {
     const { text, files } = filesOf(question);
     if (images) files.push(images === 1 ? "1 image" : `${images} images`);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
-    const view = new RunView(text, { load });
+    const view = new RunView(text, { load, speaker });
     if (files.length) view.node.querySelector(".question")?.append(chips(files));
     view.fork = (body, button) => this.startFork(view, body, button);
     offerActions(view, (...wanted) => this.startFork(...wanted));
@@ -227,7 +227,7 @@ export class Conversation {
 
   /** Resolves once it is as it was told. */
   async restore(state, place) {
-    const run = this.begin(state.input, state.id, { ...place, images: state.images });
+    const run = this.begin(state.input, state.id, { ...place, images: state.images, speaker: state.speaker });
     if (state.forked_from) return this.catchUp(state.id, run, state.seq);
     run.view.restore(state);
     run.view.seq = state.seq;

@@ -41,10 +41,12 @@ export function drawEmpty(node, about, choose) {
 
 /** There is no conversation of this name. */
 export function drawMissing(node) {
-  node.replaceChildren(
-    heading("This conversation is not here"),
-    line("It was deleted, or its address is wrong. A message begins it anew under this name."),
-  );
+  const words = line("It was deleted, or its address is wrong. A message begins it anew under this name. ");
+  const back = make("a");
+  back.href = "/";
+  back.textContent = "To a new conversation";
+  words.append(back);
+  node.replaceChildren(heading("This conversation is not here"), words);
 }
 
 function facts({ model, directory, tools }) {

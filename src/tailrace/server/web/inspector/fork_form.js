@@ -1,6 +1,7 @@
 // A fork from any event of a run: with another message or another model, or simply once more.
 
 import { ask, newId, post } from "../net/api.js";
+import { tellRefusal } from "../net/reached.js";
 import { button, make } from "./dom.js";
 import { nameOf } from "./words.js";
 
@@ -42,7 +43,7 @@ export function askForFork(run, item, begun) {
       begun(await response.json());
       dialog.close();
     } catch (failure) {
-      error.textContent = failure.status ? failure.message : "The server cannot be reached.";
+      tellRefusal(error, failure);
       start.disabled = false;
     }
   });

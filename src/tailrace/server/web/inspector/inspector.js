@@ -3,6 +3,7 @@
 import { startInbox } from "../approvals/inbox.js";
 import { ask, wordsOf } from "../net/api.js";
 import { withStreamSlot } from "../net/with_stream_slot.js";
+import { notShown } from "../not_shown.js";
 import { make } from "./dom.js";
 import { askForFork } from "./fork_form.js";
 import { followEvents, loadTimeline, saveExport } from "./source.js";
@@ -41,7 +42,7 @@ class Inspector {
 
   async open() {
     this.offerThinking();
-    await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.fail(error))));
+    await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.fail(run, error))));
     startInbox(this.bar);
   }
 
@@ -124,7 +125,8 @@ class Inspector {
       else address.delete("thinking");
       location.search = address;
     });
-    this.bar.append(make("label", "thinking", box, "Show thinking"));
+    this.thinkingBox = make("label", "thinking", box, "Show thinking");
+    this.bar.append(this.thinkingBox);
   }
 
   offerActions(run, index) {
@@ -165,10 +167,9 @@ class Inspector {
   }
 
   /** A run that cannot be shown: that is said in the place of an empty timeline. */
-  fail(error) {
-    const words = make("p", "run-error", wordsOf(error));
-    words.setAttribute("role", "alert");
-    this.view.root.replaceChildren(words);
+  fail(run, error) {
+    this.view.root.replaceChildren(notShown("run", run.id, error));
+    this.thinkingBox.hidden = true;
   }
 
   complain(error) {

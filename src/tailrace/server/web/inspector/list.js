@@ -139,7 +139,7 @@ function rowsOf(item) {
       return [
         ["Directory", item.directory],
         ["Why", item.reason],
-        ["Asked for", item.requester],
+        ["Asked for", item.requester_name || item.requester],
         ["Decision", outcomeOf(item)],
         ["By", item.by],
         ["Said", item.answer_reason],

@@ -6,6 +6,7 @@ import { startInbox } from "../approvals/inbox.js";
 import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
+import { notShown } from "../not_shown.js";
 import { GraphView } from "./graph_view.js";
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
@@ -20,6 +21,7 @@ export async function openInstance(address = new URLSearchParams(location.search
 
 class InstanceView {
   constructor(root, id) {
+    this.id = id;
     this.path = `/instances/${encodeURIComponent(id)}`;
     this.seq = 0;
     this.hasAll = false;
@@ -57,7 +59,8 @@ class InstanceView {
       this.ticking = setInterval(() => this.tick(), 1000);
       await this.follow();
     } catch (error) {
-      this.failure.textContent = wordsOf(error);
+      if (this.instance) this.failure.textContent = wordsOf(error);
+      else this.body.replaceChildren(notShown("instance", this.id, error));
     }
   }
 

@@ -1,6 +1,9 @@
 // The server as the page talks to it: requests with the key, errors in the server's own words.
 
 import { askForKey, forgetKey, keptKey } from "./key.js";
+import { tellReached, UNREACHED } from "./reached.js";
+
+const MAX_NAME = 256; // characters
 
 /** fetch with the key, which is asked for when the server wants one. Rejects with the server's own words. */
 export async function ask(path, options = {}) {
@@ -9,6 +12,7 @@ export async function ask(path, options = {}) {
     const key = keptKey();
     if (key) headers.set("Authorization", `Bearer ${key}`);
     const response = await fetch(path, { ...options, headers });
+    if (response.status < 500) tellReached();
     if (response.ok) return response;
     const error = (await response.json().catch(() => null))?.error;
     const useless = response.status === 403 && error?.details?.scope === "runs"; // it opens nothing of the page
@@ -30,7 +34,10 @@ export const post = (path, body) =>
   ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
 /** What to tell of a request that failed. */
-export const wordsOf = (error) => (error.status ? error.message : "The server cannot be reached.");
+export const wordsOf = (error) => (error.status ? error.message : UNREACHED);
+
+/** Whether a conversation, a run or an instance may have this name: by the rules of the server, and of a path in an address. */
+export const isName = (name) => [...name].length <= MAX_NAME && !/^\.{0,2}$|[\x00-\x1f\x7f]/.test(name);
 
 /** A name that no one else will think of: of a session, or of a request that may be sent twice. */
 export function newId() {

@@ -3,6 +3,7 @@
 
 import { titleOf } from "../conversation/attachments.js";
 import { ask, read, wordsOf } from "../net/api.js";
+import { tellRefusal } from "../net/reached.js";
 import { RunList } from "./runs.js";
 import { SessionRow } from "./session_row.js";
 
@@ -34,6 +35,7 @@ export class Sidebar {
   }
 
   start() {
+    byId("conversations-note").textContent = "Loading…"; // until the list is drawn
     this.started = true;
     this.reload();
   }
@@ -186,7 +188,7 @@ export class Sidebar {
     try {
       await ask(`/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
     } catch (error) {
-      byId("delete-refused").textContent = wordsOf(error);
+      tellRefusal(byId("delete-refused"), error);
       return;
     }
     byId("delete-dialog").close();

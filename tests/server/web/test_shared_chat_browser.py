@@ -1,0 +1,40 @@
+"""A group's conversation on the page, in a real browser: who speaks is shown, and is not part of what is edited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.shared_chat import ABOVE, SESSION, group_chat, said
+from server.web import chromium
+from server.web.opened_page import answer, page
+from tailrace.testing.provider import reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+
+LAST_EDIT = """[...document.querySelectorAll("article:last-of-type button")]
+  .find((button) => button.textContent === "Edit").click()"""
+
+
+async def test_edit_has_the_question_alone_and_it_is_sent_as_that_persons(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *(reply(f"Answer {number}.") for number in range(3))) as (server, _, tab):
+        await group_chat(server)
+        await tab.go(f"{server.url}/?session={SESSION}")
+        await tab.until_shown("Answer 1.")
+        shown = await tab.value("[...document.querySelectorAll('article > .question')].map((q) => q.textContent)")
+        await tab.value(LAST_EDIT)
+        edited = await tab.value("document.activeElement.value")
+        await tab.write("Edited question, from Ben", ", please")
+        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.until_shown("Forked from another conversation")
+        assert await answer(tab) == "Answer 2."
+        question = await tab.text("article > .question")
+        earlier = await tab.value("document.querySelector('details.earlier').textContent")
+        sent = said(server)
+    assert shown == ["book it for me", "Ben: for me too"]
+    assert edited == "for me too"
+    assert sent == ["book it for me", f"{ABOVE}\n[from Ben]\n| for me too, please"]
+    assert question == "Ben: for me too, please"
+    assert earlier == "Earlier conversationbook it for meAnswer 0."
+    assert tab.complaints == []
