@@ -34,7 +34,6 @@ def run_program(name: str, served: Served, home: Path, models: Sequence[str]) ->
         "ANTHROPIC_API_KEY": KEY,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "LANGSMITH_TRACING": "false",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     ended = run_client([clients_dir() / "venv/bin/python", PROGRAMS / f"{name}.py"], home, variables)
     assert ended.returncode == 0, f"{ended.stderr}\n{served.log}"
