@@ -114,8 +114,8 @@ async def test_mistakes_are_results_that_a_model_can_act_on(tmp_path: Path) -> N
                 ("stop_run", {"run_id": "run_none"}, "list_runs lists those that there are"),
                 ("start_run", {"question": " "}, "question is empty"),
                 ("start_run", {"question": "?", "model": "nobody/x"}, "no such provider; there are"),
-                ("start_run", {"question": "?", "modle": "x"}, "unknown field `modle`"),
-                ("start_run", {}, "missing required field `question`"),
+                ("start_run", {"question": "?", "modle": "x"}, "there is no field 'modle'; there are model, question"),
+                ("start_run", {}, "question: is missing"),
                 ("no_such_tool", {}, "there are: start_run, watch_run"),
             ]
             for tool, arguments, why in mistakes:
@@ -221,7 +221,7 @@ async def test_a_host_that_cannot_ask_gets_the_question(tmp_path: Path, era: str
             assert (wrong.is_error, approval["approval_id"] in wrong.text) == (True, True)
             vague = await call(host, "answer_approval", **which, decision="perhaps")
             assert vague.is_error
-            assert vague.text.endswith("'perhaps' - at `$.decision`; there are: always, deny, once, session")
+            assert vague.text.endswith("decision: must be one of always, deny, once, session, not 'perhaps'")
             answered = await call(host, "answer_approval", **which, decision="once")
             assert answered["approvals"] is None
             done = await call(host, "watch_run", run_id=waits["run_id"], after=waits["seq"])
