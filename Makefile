@@ -12,6 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
 JOBS ?= 2
+# The pip that comes with a Python may be years old; this one takes half the time for the same.
+new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/pip.txt
 # Tests start the command some hundred times. Without its bytecode on disk each start compiles the package anew, which
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
@@ -70,7 +72,7 @@ $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "error: no Python from 3.11 on is on the PATH; install one, or: make PYTHON=/path/to/python …"; exit 1; }
 	@command -v $(PYTHON) > /dev/null || { echo "error: there is no $(PYTHON)"; exit 1; }
 	@echo "· creating $(VENV)" >&2
-	@$(PYTHON) -m venv $(VENV)
+	@$(call new_environment,$(PYTHON),$(VENV))
 
 $(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
 	@echo "· installing tailrace and the embedded model's engine (once)" >&2
@@ -86,14 +88,14 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
 # Most modules of what follows are never imported: they are compiled when they are.
 $(VENV)-synapse/.installed: requirements/synapse.txt
 	@echo "· installing Synapse into $(VENV)-synapse (once)" >&2
-	@$(OTHERS_PYTHON) -m venv $(VENV)-synapse
+	@$(call new_environment,$(OTHERS_PYTHON),$(VENV)-synapse)
 	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/synapse.txt
 	@touch $@
 
 $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@$(HOMEASSISTANT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || { echo "error: no Python 3.13; make homeassistant HOMEASSISTANT_PYTHON=/path/to/python3.13"; exit 1; }
 	@echo "· installing Home Assistant into $(VENV)-homeassistant (once)" >&2
-	@$(HOMEASSISTANT_PYTHON) -m venv $(VENV)-homeassistant
+	@$(call new_environment,$(HOMEASSISTANT_PYTHON),$(VENV)-homeassistant)
 	@$(VENV)-homeassistant/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/homeassistant.txt
 	@touch $@
 
@@ -103,6 +105,6 @@ $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@mkdir -p .clients && cp tests/clients/package.json tests/clients/package-lock.json .clients/
 	@cd .clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd .clients && node node_modules/@anthropic-ai/claude-code/install.cjs
-	@$(OTHERS_PYTHON) -m venv .clients/venv
+	@$(call new_environment,$(OTHERS_PYTHON),.clients/venv)
 	@.clients/venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/clients.txt
 	@touch $@

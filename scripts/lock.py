@@ -1,8 +1,8 @@
 """Writes requirements/*.txt: every dependency pinned with hashes, for every platform, naming no index.
 
-Needs `uv` on the PATH (`pip install uv`). `chat.txt` is what `make chat` installs, `dev.txt` adds the rest;
-`synapse.txt` is the Matrix homeserver of the tests, `clients.txt` the agent frameworks that they run and
-`homeassistant.txt` a Home Assistant with its own constraints, each in an environment of its own.
+Needs `uv` on the PATH (`pip install uv`). `pip.txt` installs the others: `chat.txt` is what `make chat` needs,
+`dev.txt` adds the rest; `synapse.txt` is the Matrix homeserver of the tests, `clients.txt` the agent frameworks that
+they run and `homeassistant.txt` a Home Assistant with its own constraints, each in an environment of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ LOCKS = {  # what is written: what it is made of
         "--group",
         "dev",
     ],
+    "requirements/pip.txt": ["requirements/pip.in"],
     "requirements/synapse.txt": ["requirements/synapse.in"],
     "requirements/clients.txt": ["requirements/clients.in"],
 }

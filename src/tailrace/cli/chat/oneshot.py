@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, assert_never
 
 import msgspec
@@ -117,6 +117,13 @@ class PlainText:
             case _:
                 assert_never(event)
 
+    def end_line(self) -> str:
+        """What ends the line that the open message is in the middle of."""
+        if self._last in ("", "\n"):
+            return ""
+        self._last = "\n"
+        return "\n"
+
     def _more(self, text: str) -> str:
         if not text:
             return ""
@@ -202,10 +209,11 @@ class OneShot:
     async def watch(self, run_id: str) -> None:
         """Prints the log from the last printed entry to its end. Raises `RunParked` for a run that is set aside."""
         async for batch in follow(self._app.journal, run_id, after=self._seq):
-            await self._show(batch)
-            self._seq = batch[-1].seq
-            for entry in batch:
-                await self._handle(run_id, entry.event)
+            for part in _told_at_their_ends(batch):
+                await self._show(part)
+                self._seq = part[-1].seq
+                for entry in part:
+                    await self._handle(run_id, entry.event)
             if self._out.is_terminal and self.finished is None:
                 await asyncio.sleep(FRAME_S)  # what arrives meanwhile comes as one batch
 
@@ -245,6 +253,7 @@ class OneShot:
             case ToolCallFinished():
                 self._tell_tool(event)
             case GatewayNotice():
+                await self._end_line()
                 self._tell_notice(event)
             case ReasoningChunk(text):
                 if self._reasoning and not self._as_json:
@@ -270,6 +279,11 @@ class OneShot:
             self._not_executed = True
             hint = "; --yolo approves it" if action.kind == "no_one_to_ask" else ""
             print_status(f"not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)}{hint})")
+
+    async def _end_line(self) -> None:
+        """What is told below stands on a line of its own, also in the middle of the answer."""
+        if self._streamed and self._out.is_terminal and not self._as_json:
+            await self._out.write(self._text.end_line().encode())
 
     def _tell_notice(self, notice: GatewayNotice) -> None:
         if notice.kind != "tool_progress":
@@ -321,6 +335,16 @@ class OneShot:
             return FAILED
         code = EXIT[self.finished.status]
         return INCOMPLETE if code == DONE and self._not_executed else code
+
+
+def _told_at_their_ends(batch: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """The batch in parts, of which only the last entry tells of something besides the text before it: what came first
+    is shown first."""
+    begin = 0
+    for end, entry in enumerate(batch, 1):
+        if end == len(batch) or not isinstance(entry.event, _Silent):
+            yield batch[begin:end]
+            begin = end
 
 
 def print_details(lines: Sequence[str]) -> None:
