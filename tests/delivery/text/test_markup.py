@@ -88,6 +88,24 @@ def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
             assert b >= a + la or b + lb <= a + la or a == b, "two entities overlap without nesting"
 
 
+TASKS = "- [x] **milk**\n- [ ] bread\n  1. [X] rye\n- [x]y\n- [a](https://e.org)\n- `[x] code`"
+
+
+def test_tasks_have_boxes_where_the_markup_has_no_task_lists() -> None:
+    assert telegram_text(TASKS).text == "☑ milk\n☐ bread\n  1. ☑ rye\n• [x]y\n• a\n• [x] code"
+    assert whatsapp_markup(TASKS) == "☑ *milk*\n☐ bread\n  1. ☑ rye\n• [x]y\n• a (https://e.org)\n• `[x] code`"
+    assert matrix_html("- [x] **milk**\n- [ ] bread") == "<ul><li>☑ <strong>milk</strong></li><li>☐ bread</li></ul>"
+    assert matrix_html("1. [ ] rye") == "<ol><li>☐ rye</li></ol>"
+
+
+def test_an_image_is_a_link_and_within_a_link_it_is_its_words() -> None:
+    image, linked = "![pic](https://e.org/p.png)", "[![pic](https://i.org/p)](https://l.org)"
+    assert telegram_text(image) == RichText("pic", (Entity("text_link", 0, 3, "https://e.org/p.png"),))
+    assert telegram_text(linked) == RichText("pic", (Entity("text_link", 0, 3, "https://l.org"),))
+    assert whatsapp_markup(f"{image} {linked}") == "pic (https://e.org/p.png) pic (https://l.org)"
+    assert matrix_html(linked) == '<p><a href="https://l.org">pic</a></p>'
+
+
 def test_whatsapp_has_marks_of_its_own() -> None:
     assert whatsapp_markup(SAMPLE) == (
         "*Title*\nSome *bold _both_ text*, `a<b`, ~gone~ and link (https://e.org/?a=1&b=2).\n"

@@ -49,10 +49,11 @@ class Heading(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item of a list. `marker` is "-" or a number with its dot."""
+    """An item of a list. `marker` is "-" or a number with its dot. `done`: of a task, whether it is; None: no task."""
 
     marker: str
     children: list[Block]
+    done: bool | None = None
 
 
 class ItemList(NamedTuple):
@@ -87,6 +88,7 @@ class Blank(NamedTuple):
 Block: TypeAlias = "Paragraph | Heading | Item | ItemList | Quote | CodeBlock | Table | Rule | Blank"
 
 _LINE_END = re.compile(r"\r\n?")
+_TASK = re.compile(r"\[([ xX])\](?:[ \t]+|$)")
 
 
 def lines_of(text: str) -> list[str]:
@@ -144,7 +146,7 @@ class _TreeBuilder:
             case "bullet_list_open" | "ordered_list_open":
                 return ItemList(self._siblings())
             case "list_item_open":
-                return Item(f"{token.info}{token.markup}" if token.info else "-", self._siblings())
+                return _item(f"{token.info}{token.markup}" if token.info else "-", self._siblings())
             case "blockquote_open":
                 return Quote(self._siblings())
             case "table_open":
@@ -174,6 +176,16 @@ class _TreeBuilder:
         return rows
 
 
+def _item(marker: str, children: list[Block]) -> Item:
+    """`[x]` at the start of an item makes it a task, as on GitHub."""
+    match children:
+        case [Paragraph([str(text), *nodes]), *blocks] if task := _TASK.match(text):
+            rest = text[task.end() :]
+            return Item(marker, [Paragraph([rest, *nodes] if rest else nodes), *blocks], task[1] != " ")
+        case _:
+            return Item(marker, children)
+
+
 def _nodes(tokens: Sequence[Token]) -> list[Node]:
     found: list[Node] = []
     outer: list[tuple[Token, list[Node]]] = []
@@ -185,6 +197,8 @@ def _nodes(tokens: Sequence[Token]) -> list[Node]:
                 found.append("\n")
             case "code_inline":
                 found.append(Code(token.content))
+            case "image" if any(opened.tag == "a" for opened, _ in outer):  # the address is the link's
+                found += _nodes(token.children or ())
             case "image":
                 found.append(Link(str(token.attrs["src"]), _nodes(token.children or ())))
             case _ if token.nesting > 0:
