@@ -10,6 +10,7 @@ import telegram
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
 from tailrace.delivery.speakers import one_line_name
+from tailrace.platforms.telegram.cards import card_of
 
 MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
 
@@ -41,7 +42,7 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
 
 
 def _text(replied: telegram.Message, me: telegram.User) -> str:
-    text = replied.text or replied.caption or ""
+    text = replied.text or replied.caption or card_of(replied)
     return preview_line(text, MAX_OWN) if replied.from_user == me else text
 
 
