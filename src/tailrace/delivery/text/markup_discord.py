@@ -18,7 +18,8 @@ _TASK = re.compile(r"(?P<item>[ \t]*(?:> ?)?[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[
 # An image, perhaps within a link. Its address may have brackets in it, in pairs.
 _IMAGE = re.compile(
     r"(?P<link>\[)?(?<!\\)!\[(?P<words>[^\[\]]*)\]"
-    r"\([ \t]*<?(?P<url>[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?(?:[ \t]+(?:\"[^\"]*\"|'[^']*'))?[ \t]*\)(?P<linked>\]\()?"
+    r"\([ \t]*<?(?P<url>[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?(?:[ \t]+(?:\"[^\"]*\"|'[^']*'))?[ \t]*\)"
+    r"(?P<linked>\]\()?"
 )
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+\-.#]+")
 _ZERO_WIDTH_SPACE = "\u200b"
