@@ -91,6 +91,18 @@ async def test_a_quotation_has_names_too() -> None:
     assert update.text == "[in reply to user8]\n> Ask @tailrace in #random.\n\nwho is it?"
 
 
+async def test_what_a_bot_wrote_beside_its_text_is_quoted_too() -> None:
+    report: dict[str, Any] = {"type": "rich", "title": "Build failed", "description": "on main"}
+    report |= {"fields": [{"name": "job", "value": "lint", "inline": False}]}
+    preview = {"type": "link", "title": "A page", "url": "https://e.org"}
+    described = DiscordChannel(5).message_json(DiscordMessage(90, BOB, [ShownState("")])) | {
+        "embeds": [report, preview]
+    }
+    reference = {"message_id": "90", "channel_id": "5"}
+    update = await heard("<@42> why?", type=19, message_reference=reference, referenced_message=described)
+    assert update.text == "[in reply to user8]\n> Build failed\n> on main\n> job: lint\n\nwhy?"
+
+
 async def test_a_sticker_and_a_poll_arrive_as_lines() -> None:
     update = await heard("", sticker_items=[{"id": "900000000000000003", "name": "Wave", "format_type": 1}])
     assert update.text == "[sticker: Wave]"

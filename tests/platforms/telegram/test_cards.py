@@ -127,5 +127,30 @@ async def test_a_card_stands_above_its_caption_in_a_quotation_and_in_what_is_for
         ]
 
 
+@driven
+async def test_a_reply_to_a_message_of_another_chat_brings_what_is_known_of_it() -> None:
+    async with polling() as (fake, inbox):
+        ada = fake.private(7)
+        elsewhere = {"origin": {"type": "hidden_user", "sender_user_name": "Dora", "date": 1}}
+        photo = [{"file_id": "p", "file_unique_id": "p", "width": 9, "height": 9}]
+        fake.write(ada, "what is it?", fields={"external_reply": elsewhere | {"photo": photo}})
+        fake.write(ada, "where?", fields={"external_reply": elsewhere | {"location": POINT}})
+        quote = {"text": "Meet at six.", "position": 0}
+        fake.write(ada, "when?", fields={"external_reply": elsewhere, "quote": quote})
+        fake.write(ada, "/stop", fields={"external_reply": elsewhere | {"photo": photo}})
+        fake.write(ada, "nice", fields={"reply_to_story": {"chat": GROUP, "id": 3}})
+        updates = await inbox.wait_for(5)
+        whose = "[in reply to a message of Dora elsewhere]"
+        assert texts(inbox) == [
+            f"{whose}\n\nwhat is it?",
+            f"{whose}\n> [location: 47.37, 8.54]\n\nwhere?",
+            f"{whose}\n> Meet at six.\n\nwhen?",
+            "/stop",
+            "[in reply to a story; this bot cannot read it]\n\nnice",
+        ]
+        files = [update.attachments for update in updates if isinstance(update, MessageReceived)]
+        assert [[file.ref for file in some] for some in files] == [["p"], [], [], [], []]
+
+
 def test_a_message_of_the_library_has_each_kind_as_a_field() -> None:
     assert {*SERVICE, *CARDS} <= set(telegram.Message.__slots__)

@@ -24,6 +24,7 @@ _REFERENCE = re.compile(
     r"|<(?P<command>/[-\w ]{1,100}):\d{15,20}>|<t:(?P<time>-?\d{1,13})(?::[a-zA-Z])?>"
 )
 _CODE = re.compile(r"(```.*?```|``[^`]+``|`[^`]+`)", re.DOTALL)
+MAX_EMBED = 6000  # characters, the most that Discord takes
 _NAMELESS: Final = {"#": "a channel", "@&": "a role", "@": "somebody"}
 
 
@@ -58,7 +59,8 @@ class MessageText:
 
     def _said(self, other: discord.Message | discord.MessageSnapshot) -> str:
         names = _names_in(other) if isinstance(other, discord.Message) else {}
-        return "\n".join(filter(None, (*_cards(other), self._readable(other.content, names))))
+        embeds = (_embed_words(embed) for embed in other.embeds if embed.type == "rich")  # others are previews of links
+        return "\n".join(filter(None, (*_cards(other), self._readable(other.content, names), *embeds)))
 
     @property
     def files(self) -> list[discord.Attachment]:
@@ -124,6 +126,12 @@ def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:
     if isinstance(message, discord.Message) and (poll := message.poll) is not None:
         cards.append(card_words("poll", poll.question, *(answer.text for answer in poll.answers)))
     return cards
+
+
+def _embed_words(embed: discord.Embed) -> str:
+    """What a bot has written beside its text, a report of a build say."""
+    fields = (f"{field.name}: {field.value}" for field in embed.fields)
+    return "\n".join(filter(None, (embed.title, embed.description, *fields)))[:MAX_EMBED]
 
 
 def _time(seconds: int) -> str:

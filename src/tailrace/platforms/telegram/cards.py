@@ -43,7 +43,7 @@ SERVICE: Final = frozenset(
 )
 
 
-def card_of(message: telegram.Message) -> str:
+def card_of(message: telegram.Message | telegram.ExternalReplyInfo) -> str:
     """The card in words; empty where the message has none."""
     return next(_cards(message), "")
 
@@ -52,7 +52,7 @@ def is_service(message: telegram.Message) -> bool:
     return any(message[kind] for kind in SERVICE)
 
 
-def _cards(message: telegram.Message) -> Iterator[str]:
+def _cards(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[str]:
     if (venue := message.venue) is not None:  # it has a location too
         yield card_words("location", venue.title, venue.address, _point(venue.location))
     if message.location is not None:

@@ -34,8 +34,15 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
         return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{quotation(text)}".rstrip()
     if is_plain(text):
         return text
-    replied = replied_message(message)
-    quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""
+    if message.reply_to_story is not None:
+        return f"[in reply to a story; this bot cannot read it]\n\n{text}".rstrip()
+    replied, elsewhere = replied_message(message), message.external_reply
+    quoted = _text(replied, me) if replied is not None else card_of(elsewhere) if elsewhere is not None else ""
+    if message.quote is not None:
+        quoted = message.quote.text
+    if elsewhere is not None:
+        whose = f"a message of {_named(_origin(elsewhere.origin))} elsewhere"
+        return f"[in reply to {whose}]\n{quotation(quoted)}".rstrip() + f"\n\n{text}".rstrip()
     if not quoted.strip():
         return text
     return f"[in reply to {_author(replied, me)}]\n{quotation(quoted)}\n\n{text}".rstrip()

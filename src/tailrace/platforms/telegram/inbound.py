@@ -46,6 +46,8 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
         return None  # another bot's command, also where every message is answered
     if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
         attachments += tuple(_attachments(replied))
+    if message.external_reply is not None and not is_plain(said):
+        attachments += tuple(_attachments(message.external_reply))
     typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
     text = with_context(message, "\n".join(filter(None, (card, typed))), me)
     if not (message.text or message.caption or attachments or card):
@@ -155,7 +157,7 @@ def _may_go_on(message: telegram.Message, said: str) -> bool:
     )
 
 
-def _attachments(message: telegram.Message) -> list[port.Attachment]:
+def _attachments(message: telegram.Message | telegram.ExternalReplyInfo) -> list[port.Attachment]:
     found: list[port.Attachment] = []
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
