@@ -88,6 +88,44 @@ def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
             assert b >= a + la or b + lb <= a + la or a == b, "two entities overlap without nesting"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown", "styled"),
+    [
+        ("2*3*4=24, 5*3=15 and 2*2=4", "2*3*4=24, 5*3=15 and 2*2=4", []),
+        ("2*x*y + a*b*c", "2*x*y + a*b*c", []),
+        ("x**n + y**m, 10**6** bytes", "x**n + y**m, 10**6** bytes", []),
+        ("**2*3*4** is *24*", "2*3*4 is 24", ["2*3*4", "24"]),
+        ("**un**happy Dampf**schiff**fahrt", "unhappy Dampfschifffahrt", ["un", "schiff"]),
+        ("有3**个**问题, **1**st", "有3个问题, 1st", ["个", "1"]),
+        (r"\(a*b*c\), $$x_1 \, \{x_2\}$$, $a*b*c$ for $5", r"\(a*b*c\), $$x_1 \, \{x_2\}$$, $a*b*c$ for $5", []),
+    ],
+)
+def test_telegram_keeps_the_signs_of_arithmetic_and_math_as_it_was_written(
+    text: str, shown: str, styled: list[str]
+) -> None:
+    rich = telegram_text(text)
+    assert rich.text == shown
+    assert [rich.text[entity.offset : entity.offset + entity.length] for entity in rich.entities] == styled
+
+
+TASKS = "- [x] **milk**\n- [ ] bread\n  1. [X] rye\n- [x]y\n- [a](https://e.org)\n- `[x] code`"
+
+
+def test_tasks_have_boxes_where_the_markup_has_no_task_lists() -> None:
+    assert telegram_text(TASKS).text == "☑ milk\n☐ bread\n  1. ☑ rye\n• [x]y\n• a\n• [x] code"
+    assert whatsapp_markup(TASKS) == "☑ *milk*\n☐ bread\n  1. ☑ rye\n• [x]y\n• a (https://e.org)\n• `[x] code`"
+    assert matrix_html("- [x] **milk**\n- [ ] bread") == "<ul><li>☑ <strong>milk</strong></li><li>☐ bread</li></ul>"
+    assert matrix_html("1. [ ] rye") == "<ol><li>☐ rye</li></ol>"
+
+
+def test_an_image_is_a_link_and_within_a_link_it_is_its_words() -> None:
+    image, linked = "![pic](https://e.org/p.png)", "[![pic](https://i.org/p)](https://l.org)"
+    assert telegram_text(image) == RichText("pic", (Entity("text_link", 0, 3, "https://e.org/p.png"),))
+    assert telegram_text(linked) == RichText("pic", (Entity("text_link", 0, 3, "https://l.org"),))
+    assert whatsapp_markup(f"{image} {linked}") == "pic (https://e.org/p.png) pic (https://l.org)"
+    assert matrix_html(linked) == '<p><a href="https://l.org">pic</a></p>'
+
+
 def test_whatsapp_has_marks_of_its_own() -> None:
     assert whatsapp_markup(SAMPLE) == (
         "*Title*\nSome *bold _both_ text*, `a<b`, ~gone~ and link (https://e.org/?a=1&b=2).\n"

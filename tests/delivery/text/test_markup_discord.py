@@ -30,6 +30,17 @@ def test_what_both_read_alike_stays_as_it_is() -> None:
         pytest.param('```py title="a.py"\nx\n```', "```py\nx\n```", id="more-than-a-language"),
         pytest.param("```{.py}\nx\n```", "```\nx\n```", id="no-language"),
         pytest.param("a | b\n--|--\n1 | 2", "```\na  b\n-  -\n1  2\n```", id="a-table-without-outer-bars"),
+        pytest.param("- [x] done\n  - [ ] open\n1. [X] first", "- ☑ done\n  - ☐ open\n1. ☑ first", id="tasks"),
+        pytest.param(
+            "`- [x] a`\n- [x]y\n- [x](https://e.org)", "`- [x] a`\n- [x]y\n- [x](https://e.org)", id="no-tasks"
+        ),
+        pytest.param("2*3*4 = 2**3*3 and *so* **1**st", r"2\*3\*4 = 2\*\*3\*3 and *so* **1**st", id="products"),
+        pytest.param(r"\(a*b*c\), $$x_1 \, x_2$$", r"\\(a\*b\*c\\), $$x\_1 \\, x\_2$$", id="math"),
+        pytest.param("see ![pic](https://e.org/p.png)!", "see pic (https://e.org/p.png)!", id="an-image"),
+        pytest.param('![](https://e.org/p_(1).png "T")', "https://e.org/p_(1).png", id="an-image-without-words"),
+        pytest.param("![pic](data:image/png;base64,AA)", "pic", id="an-image-without-an-address"),
+        pytest.param("[![b](https://i.org/b)](https://l.org)", "[b](https://l.org)", id="an-image-in-a-link"),
+        pytest.param("`![a](https://e.org)` \\![a](b)", "`![a](https://e.org)` \\![a](b)", id="an-image-in-code"),
         pytest.param("| a |\n|---|\n| x\\|\\|y |", "```\na\n----\nx||y\n```", id="bars-in-a-table"),
     ],
 )
@@ -37,7 +48,7 @@ def test_what_discord_reads_otherwise_is_shown_as_it_was_meant(text: str, shown:
     assert discord_text(text) == shown
 
 
-@given(text=st.text(alphabet="`|~>ab \n", max_size=60))
+@given(text=st.text(alphabet="`|~>ab \n![]()-x", max_size=60))
 def test_nothing_that_a_model_writes_makes_it_fail_and_prose_keeps_its_words(text: str) -> None:
     discord_text(text)
     prose = "\n".join(f"w{line}" for line in text.split("\n"))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.config.load import load
@@ -43,6 +44,8 @@ from tailrace.testing.platforms.loopback import Fault
 ADA = Place("discord", "70")
 GENERAL = Place("discord", "5", kind="group")
 THREAD = Place("discord", "5", "51", kind="group")
+BY_ADA = {"user": "7"}  # who asked there
+GENERAL_BY_ADA, THREAD_BY_ADA = (msgspec.structs.replace(place, extra=BY_ADA) for place in (GENERAL, THREAD))
 SEND = Send("k", "hello")
 
 
@@ -253,12 +256,12 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
             await discord.write(general, "/stop", user=7)
             heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
             assert [(update.text, update.addressed, update.place) for update in heard] == [
-                ("just talking", False, GENERAL),
-                ("hey @tailrace, help", True, GENERAL),
-                ("", True, GENERAL),
-                ("and then?", True, GENERAL),
-                ("here", True, THREAD),
-                ("/stop", True, GENERAL),
+                ("just talking", False, GENERAL_BY_ADA),
+                ("hey @tailrace, help", True, GENERAL_BY_ADA),
+                ("", True, GENERAL_BY_ADA),
+                ("and then?", True, GENERAL_BY_ADA),
+                ("here", True, THREAD_BY_ADA),
+                ("/stop", True, GENERAL_BY_ADA),
             ]
 
 
@@ -269,7 +272,7 @@ async def test_a_message_from_a_server_that_was_not_announced_is_no_direct_messa
             await discord.write(general, "just talking", user=7, fields={"guild_id": "9001"})
             [update] = await inbox.wait_for(1)
             assert isinstance(update, MessageReceived)
-            assert (update.addressed, update.place) == (False, GENERAL)
+            assert (update.addressed, update.place) == (False, GENERAL_BY_ADA)
 
 
 async def test_J110_bots_webhooks_and_the_servers_own_messages_are_nobody() -> None:
@@ -292,10 +295,10 @@ async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
             pressed = await discord.press(thread, thread.answers[0], "Yes", user=9)
             used = await discord.command(thread, "model", "gpt", user=9)
             await discord.until(lambda: len(discord.interaction_answers) == 2)
-            person = Sender("9", "user9")
+            person, place = Sender("9", "user9"), msgspec.structs.replace(THREAD, extra={"user": "9"})
             assert inbox.updates == [
-                ButtonPressed(f"interaction:{pressed}", THREAD, person, "a:once", str(thread.answers[0].id)),
-                MessageReceived(f"interaction:{used}", THREAD, person, "/model gpt"),
+                ButtonPressed(f"interaction:{pressed}", place, person, "a:once", str(thread.answers[0].id)),
+                MessageReceived(f"interaction:{used}", place, person, "/model gpt"),
             ]
             assert discord.interaction_answers[pressed] == {"type": 6}
             assert discord.interaction_answers[used]["data"] == {"content": "👍", "flags": 64}  # only the asker sees it
@@ -543,8 +546,8 @@ async def test_G85_a_resumed_session_knows_channels_and_threads_as_before() -> N
             heard = [update for update in await later.wait_for(2) if isinstance(update, MessageReceived)]
             assert discord.resumes == 1
             assert [(update.text, update.addressed, update.place) for update in heard] == [
-                ("hello", True, THREAD),
-                ("just talking", False, GENERAL),
+                ("hello", True, THREAD_BY_ADA),
+                ("just talking", False, GENERAL_BY_ADA),
             ]
 
 

@@ -15,7 +15,7 @@ from tailrace.testing.platforms.discord_channels import DiscordChannel, DiscordM
 from tailrace.testing.platforms.history import ShownState
 
 ADA, BOB = 7, 8
-RANDOM = 900_000_000_000_000_055
+RANDOM, SECRET = 900_000_000_000_000_055, 900_000_000_000_000_066
 
 
 async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields: Any) -> MessageReceived:
@@ -41,7 +41,11 @@ async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields:
         pytest.param("hey <@42>, are you there?", "hey @tailrace, are you there?", id="within"),
         pytest.param(f"<@42> ask <@{BOB}>", "ask @user8", id="a-person"),
         pytest.param(f"<@42> see <#{RANDOM}>", "see #random", id="a-channel"),
-        pytest.param("<@42> see <#900000000000000056>", "see <#900000000000000056>", id="no-such-channel"),
+        pytest.param("<@42> see <#900000000000000056>", "see a channel", id="no-such-channel"),
+        pytest.param(
+            "<@42> is it <t:1767225600:R> or <t:9999999999999>?", "is it 2026-01-01 00:00 UTC or a time?", id="times"
+        ),
+        pytest.param("<@42> what does </new:900000000000000001> do?", "what does /new do?", id="a-command"),
         pytest.param("<@42> <a:party:900000000000000001> time", ":party: time", id="an-emoji"),
         pytest.param(f"<@&{BOT_ROLE_ID}> hello", "hello", id="the-bots-role"),
         pytest.param("<@42>", "/help", id="a-mention-alone"),
@@ -50,6 +54,61 @@ async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields:
 async def test_the_model_reads_names_and_not_the_call(text: str, said: str) -> None:
     update = await heard(text)
     assert (update.text, update.addressed) == (said, True)
+
+
+async def heard_in_private(text: str) -> str:
+    """What arrives when Ada writes this to the bot alone, who is in a server with her."""
+    async with FakeDiscord() as discord:
+        discord.channel(RANDOM, "random")
+        hidden = {"id": "9000", "type": 0, "allow": "0", "deny": str(1 << 10)}
+        discord.channel(SECRET, "plans", overwrites=[hidden])
+        discord.thread(51, discord.channels[RANDOM], "rowing")
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        async with running(platform) as inbox:
+            await discord.write(discord.direct(70, ADA), text, fields={"mentions": []})  # of the two there
+            [update] = await inbox.wait_for(1)
+    assert isinstance(update, MessageReceived)
+    return update.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(f"in <#{RANDOM}>?", "in #random?", id="a-channel"),
+        pytest.param("in <#51>?", "in #rowing?", id="a-thread"),
+        pytest.param(f"ask <@&{BOT_ROLE_ID}>", "ask @tailrace", id="a-role"),
+        pytest.param("see <#9>, ask <@&9> or <@!9>", "see a channel, ask a role or somebody", id="not-known"),
+        pytest.param(f"in <#{SECRET}>?", "in a channel?", id="M-a-channel-that-not-all-see"),
+        pytest.param("what is `<#9>`?\n```\n<@&9>\n```", "what is `<#9>`?\n```\n<@&9>\n```", id="in-code"),
+    ],
+)
+async def test_in_a_direct_message_names_are_those_of_the_servers(text: str, said: str) -> None:
+    assert await heard_in_private(text) == said
+
+
+async def test_a_quotation_has_names_too() -> None:
+    update = await heard("<@42> who is it?", replies_to=f"Ask <@&{BOT_ROLE_ID}> in <#{RANDOM}>.")
+    assert update.text == "[in reply to user8]\n> Ask @tailrace in #random.\n\nwho is it?"
+
+
+async def test_what_a_bot_wrote_beside_its_text_is_quoted_too() -> None:
+    report: dict[str, Any] = {"type": "rich", "title": "Build failed", "description": "on main"}
+    report |= {"fields": [{"name": "job", "value": "lint", "inline": False}]}
+    preview = {"type": "link", "title": "A page", "url": "https://e.org"}
+    described = DiscordChannel(5).message_json(DiscordMessage(90, BOB, [ShownState("")])) | {
+        "embeds": [report, preview]
+    }
+    reference = {"message_id": "90", "channel_id": "5"}
+    update = await heard("<@42> why?", type=19, message_reference=reference, referenced_message=described)
+    assert update.text == "[in reply to user8]\n> Build failed\n> on main\n> job: lint\n\nwhy?"
+
+
+async def test_a_sticker_and_a_poll_arrive_as_lines() -> None:
+    update = await heard("", sticker_items=[{"id": "900000000000000003", "name": "Wave", "format_type": 1}])
+    assert update.text == "[sticker: Wave]"
+    poll = {"question": {"text": "Lunch?"}, "expiry": "2026-01-02T00:00:00+00:00", "allow_multiselect": False}
+    poll |= {"answers": [{"answer_id": 1, "poll_media": {"text": "Pizza"}}], "layout_type": 1}
+    assert (await heard("", poll=poll)).text == "[poll: Lunch?, Pizza]"
 
 
 async def test_a_mention_in_code_calls_nobody() -> None:

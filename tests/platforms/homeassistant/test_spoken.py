@@ -19,6 +19,7 @@ from tailrace.platforms.homeassistant.spoken import spoken_text
         ("See [the forecast](https://e.org/a?b=c), or <https://e.org/x>.", "See the forecast, or e.org."),
         ("![a map](https://e.org/m.png) [a](http://[)", "a map a"),
         ("```sh\nls -l | wc\n```", "ls -l | wc"),
+        ("- [x] milk\n1. [ ] bread", "☑ milk\n1. ☐ bread"),
         ("", ""),
     ],
 )

@@ -338,6 +338,22 @@ def test_J120_a_kept_body_is_not_taken_outside_of_the_window(
     assert [said in record.getMessage() for record in caplog.records] == [True] * bool(said)
 
 
+@pytest.mark.parametrize("timestamp", ["soon", "", "1" * 5000])
+def test_a_timestamp_that_is_no_number_is_told_as_that(timestamp: str, caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            inbox = CollectingInbox()
+            body = whatsapp.message(whatsapp.person("15550001"), "hello", timestamp=timestamp)
+            assert await deliver(whatsapp, platform, inbox, body) == 200
+            assert inbox.updates == []
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"a message of 15550001 is passed over: its timestamp is no number: '{timestamp[:39]}")
+
+
 def test_a_message_to_another_number_of_the_account_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:

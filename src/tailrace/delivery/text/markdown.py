@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from markdown_it.token import Token
 
 from tailrace.delivery.text.parser import MAX_NESTING, is_link, parser
 
 Style = Literal["bold", "italic", "strike"]
+_MARKS: dict[Style, str] = {"bold": "**", "italic": "*", "strike": "~~"}
 _STYLES: dict[str, Style] = {"strong": "bold", "em": "italic", "s": "strike"}
 
 
@@ -49,10 +50,11 @@ class Heading(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item of a list. `marker` is "-" or a number with its dot."""
+    """An item of a list. `marker` is "-" or a number with its dot. `done`: of a task, whether it is; None: no task."""
 
     marker: str
     children: list[Block]
+    done: bool | None = None
 
 
 class ItemList(NamedTuple):
@@ -87,6 +89,7 @@ class Blank(NamedTuple):
 Block: TypeAlias = "Paragraph | Heading | Item | ItemList | Quote | CodeBlock | Table | Rule | Blank"
 
 _LINE_END = re.compile(r"\r\n?")
+_TASK = re.compile(r"\[([ xX])\](?:[ \t]+|$)")
 
 
 def lines_of(text: str) -> list[str]:
@@ -144,7 +147,7 @@ class _TreeBuilder:
             case "bullet_list_open" | "ordered_list_open":
                 return ItemList(self._siblings())
             case "list_item_open":
-                return Item(f"{token.info}{token.markup}" if token.info else "-", self._siblings())
+                return _item(f"{token.info}{token.markup}" if token.info else "-", self._siblings())
             case "blockquote_open":
                 return Quote(self._siblings())
             case "table_open":
@@ -160,7 +163,7 @@ class _TreeBuilder:
     def _leaf(self) -> list[Node]:
         children = self._tokens[self._at].children
         self._at += 2  # past its text and its end
-        return _nodes(children or ())
+        return _with_signs(_nodes(children or ()))
 
     def _rows(self) -> list[list[list[Node]]]:
         rows: list[list[list[Node]]] = []
@@ -168,10 +171,20 @@ class _TreeBuilder:
             if token.type == "tr_open":
                 rows.append([])
             elif token.type == "inline":
-                rows[-1].append(_nodes(token.children or ()))
+                rows[-1].append(_with_signs(_nodes(token.children or ())))
             self._at += 1
         self._at += 1
         return rows
+
+
+def _item(marker: str, children: list[Block]) -> Item:
+    """`[x]` at the start of an item makes it a task, as on GitHub."""
+    match children:
+        case [Paragraph([str(text), *nodes]), *blocks] if task := _TASK.match(text):
+            rest = text[task.end() :]
+            return Item(marker, [Paragraph([rest, *nodes] if rest else nodes), *blocks], task[1] != " ")
+        case _:
+            return Item(marker, children)
 
 
 def _nodes(tokens: Sequence[Token]) -> list[Node]:
@@ -185,6 +198,8 @@ def _nodes(tokens: Sequence[Token]) -> list[Node]:
                 found.append("\n")
             case "code_inline":
                 found.append(Code(token.content))
+            case "image" if any(opened.tag == "a" for opened, _ in outer):  # the address is the link's
+                found += _nodes(token.children or ())
             case "image":
                 found.append(Link(str(token.attrs["src"]), _nodes(token.children or ())))
             case _ if token.nesting > 0:
@@ -211,3 +226,50 @@ def _merged(nodes: Iterable[Node]) -> list[Node]:
         elif text := "".join(str(node) for node in group):
             merged.append(text)
     return merged
+
+
+def _with_signs(nodes: Sequence[Node], before: str = "", after: str = "") -> list[Node]:
+    """`2*3*4` and `x**n + y**m` are emphasis to Markdown and arithmetic to people: the signs stay. `before`, `after`:
+    the characters next to the nodes."""
+    found: list[Node] = []
+    for place, node in enumerate(nodes):
+        left = _source(nodes[place - 1 : place])[-1:] if place else before
+        right = _source(nodes[place + 1 : place + 2])[:1] if place + 1 < len(nodes) else after
+        match node:
+            case Styled(style=style, children=children) if _is_arithmetic(style, left, _source(children), right):
+                found.append(_source([node]))
+            case Styled(style=style, children=children):
+                found.append(Styled(style, _with_signs(children, left, right)))
+            case _:
+                found.append(node)
+    return _merged(found)
+
+
+def _is_arithmetic(style: Style, left: str, text: str, right: str) -> bool:
+    if (left.isdigit() and _is_operand(text[:1])) or (right.isdigit() and _is_operand(text[-1:])):
+        return True
+    within_words = _is_operand(left) and _is_operand(right)
+    return within_words and (style == "italic" or (style == "bold" and " " in text))
+
+
+def _is_operand(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character in ("(", ")"))
+
+
+def _source(nodes: Sequence[Node]) -> str:
+    """As it was written, more or less: a link or code among the nodes is its text."""
+    return "".join(map(_source_of, nodes))
+
+
+def _source_of(node: Node) -> str:
+    match node:
+        case str():
+            return node
+        case Code(text=text):
+            return f"`{text}`"
+        case Styled(style=style, children=children):
+            return f"{_MARKS[style]}{_source(children)}{_MARKS[style]}"
+        case Link(children=children):
+            return _source(children)
+        case _:
+            assert_never(node)

@@ -16,6 +16,7 @@ from tailrace.delivery.text.parser import is_link, parser
 
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
+BOXES = {True: "☑", False: "☐"}  # of a task that is done, or not
 INDENT = "  "  # of what belongs to an item of a list, a level
 WIDE = 40  # places that a column of a table may have for one cell's sake
 # What Discord reads as a mark: anywhere, and at the start of a line. An address is left as it is.
@@ -130,9 +131,11 @@ def line_start(block: md.Block, depth: int) -> str:
     return "\n" if isinstance(block, md.CodeBlock | md.Table | md.Blank) else "\n" + INDENT * depth
 
 
-def bullet(marker: str, depth: int) -> str:
-    """The sign that an item of a list begins with."""
-    return BULLETS[min(depth, len(BULLETS) - 1)] if marker == "-" else marker
+def bullet(item: md.Item, depth: int) -> str:
+    """The sign that an item of a list begins with. A task has its box, behind the number where it has one."""
+    if item.done is None:
+        return BULLETS[min(depth, len(BULLETS) - 1)] if item.marker == "-" else item.marker
+    return BOXES[item.done] if item.marker == "-" else f"{item.marker} {BOXES[item.done]}"
 
 
 def _blocks(blocks: Iterable[md.Block], flavour: _Flavour, depth: int = 0) -> str:
@@ -152,8 +155,8 @@ def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
             return _marked(flavour.bold, text_of(children).replace("\n", " "))
         case md.ItemList(children=items):
             return _blocks(items, flavour, depth)
-        case md.Item(marker=marker, children=inner):
-            return f"{bullet(marker, depth)} {_blocks(inner, flavour, depth + 1)}"
+        case md.Item(children=inner):
+            return f"{bullet(block, depth)} {_blocks(inner, flavour, depth + 1)}"
         case md.Quote(children=inner):
             return start.join("> " + line for line in _blocks(inner, flavour).split("\n"))
         case md.CodeBlock(text=text):

@@ -8,12 +8,23 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 
-from tailrace.delivery.text.markup import discord_markdown
-from tailrace.delivery.text.parser import FENCE, fence_after
+from tailrace.delivery.text.markup import BOXES, discord_literal, discord_markdown
+from tailrace.delivery.text.parser import FENCE, fence_after, is_link
 
 _TICKS = re.compile(r"(`+)")
-_SPOILER = re.compile(r"(?P<address>https?://[^\s<]+)|(?<!\\)\|{2,}")
+# What Discord takes for marks: a spoiler, stars between digits, and whatever there is in math.
+_NO_MARK = re.compile(
+    r"(?P<address>https?://[^\s<]+)|(?P<math>\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$)|(?<!\\)\|{2,}|(?<=\d)\*{1,2}(?=\d)"
+)
+_NEEDS_WORK = re.compile(r"\|\||```|!\[|\d\*{1,2}\d|\\[(\[]|\$\$")
 _NESTED_QUOTE = re.compile(r" {0,3}>(?: ?>)+ ?")
+_TASK = re.compile(r"(?P<item>[ \t]*(?:> ?)?[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[(?P<done>[ xX])\](?=[ \t]|$)")
+# An image, perhaps within a link. Its address may have brackets in it, in pairs.
+_IMAGE = re.compile(
+    r"(?P<link>\[)?(?<!\\)!\[(?P<words>[^\[\]]*)\]"
+    r"\([ \t]*<?(?P<url>[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?(?:[ \t]+(?:\"[^\"]*\"|'[^']*'))?[ \t]*\)"
+    r"(?P<linked>\]\()?"
+)
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+\-.#]+")
 _ZERO_WIDTH_SPACE = "\u200b"
 
@@ -23,6 +34,7 @@ def discord_text(text: str) -> str:
 
     A code block ends for Discord at the first three backticks, wherever they stand, and begins with no others: those
     within it are parted by a space without width. `||` would hide what follows it, and `>>>` quote all that follows.
+    A message of a bot shows no image by its address, and tasks have no boxes.
     """
     fence, shown = "", []
     for line in discord_markdown(text).split("\n"):
@@ -45,9 +57,10 @@ def _fence_line(line: str, *, opens: bool) -> str:
 
 
 def _prose(line: str) -> str:
-    """The line with what Discord takes for a spoiler escaped, but for code and addresses. Code within a line has two
+    """The line with what only Discord takes for a mark escaped, but for code and addresses. Code within a line has two
     backticks at most: three are a block to Discord."""
-    if "||" not in line and "```" not in line:
+    line = _TASK.sub(_with_box, line, count=1) if _TASK.match(line) else line
+    if not _NEEDS_WORK.search(line):
         return line
     parts = _TICKS.split(line)  # text, backticks, text, …
     ends: dict[str, deque[int]] = defaultdict(deque)
@@ -59,7 +72,7 @@ def _prose(line: str) -> str:
         if end is not None:
             shown += [parts[at][:2], *parts[at + 1 : end], parts[end][:2]]
         else:
-            shown.append(parts[at] if at % 2 else _SPOILER.sub(_escaped, parts[at]))
+            shown.append(parts[at] if at % 2 else _NO_MARK.sub(_escaped, _IMAGE.sub(_image_link, parts[at])))
         at = at + 1 if end is None else end + 1
     return "".join(shown)
 
@@ -72,4 +85,19 @@ def _code_end(start: int, ends: deque[int]) -> int | None:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return found[0] if found["address"] else "\\|" * len(found[0])
+    if found["math"]:
+        return discord_literal(found[0])
+    return found[0] if found["address"] else "".join(f"\\{mark}" for mark in found[0])
+
+
+def _with_box(found: re.Match[str]) -> str:
+    return f"{found['item']}{BOXES[found['done'] != ' ']}"
+
+
+def _image_link(found: re.Match[str]) -> str:
+    """The image's words and address. Within a link the words alone: the address is the link's."""
+    words, url = found["words"].strip(), found["url"]
+    if found["link"] and found["linked"]:
+        return f"[{words or 'image'}]("
+    shown = (words or url) if not is_link(url) or words in ("", url) else f"{words} ({url})"
+    return f"{found['link'] or ''}{shown}{found['linked'] or ''}"

@@ -10,6 +10,7 @@ from html import escape
 from typing import assert_never
 
 from tailrace.delivery.text import markdown as md
+from tailrace.delivery.text.markup import BOXES
 from tailrace.delivery.text.parser import is_link
 
 _TAGS = {"bold": "strong", "italic": "em", "strike": "del"}
@@ -28,8 +29,9 @@ def _block(block: md.Block) -> str:
             return f"<h{level}>{_inline(children)}</h{level}>"
         case md.ItemList(children=items):
             return _list(items)
-        case md.Item(children=inner):
-            return f"<li>{_inner(inner)}</li>"
+        case md.Item(children=inner, done=done):
+            box = "" if done is None else f"{BOXES[done]} "
+            return f"<li>{box}{_inner(inner)}</li>"
         case md.Quote(children=inner):
             return f"<blockquote>{_inner(inner)}</blockquote>"
         case md.CodeBlock(info=info, text=text):

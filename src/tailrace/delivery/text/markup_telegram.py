@@ -83,8 +83,8 @@ class _Writer:
                 self._mark("bold", start)
             case md.ItemList(children=items):
                 self._blocks(items, depth)
-            case md.Item(marker=marker, children=inner):
-                self._add(f"{bullet(marker, depth)} ")
+            case md.Item(children=inner):
+                self._add(f"{bullet(block, depth)} ")
                 self._blocks(inner, depth + 1)
             case md.Quote(children=inner):
                 self._quotes += 1

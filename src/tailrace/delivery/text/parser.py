@@ -2,7 +2,7 @@
 
 CommonMark with tables and strikethrough. Emphasis may also begin and end at punctuation. A code block is found at any
 indentation and ends only at its closing line, as `balance` and `split` see it. A line without "|" ends a table; what a
-row has beyond the columns stands in its last cell. HTML is text.
+row has beyond the columns stands in its last cell. HTML is text, and so is math.
 
 Pure. Linear: nesting and columns are bounded, and what lies beyond the bounds is text. Never raises: there is no wrong
 Markdown.
@@ -21,6 +21,8 @@ from markdown_it.rules_inline import StateInline, backtick, link_pairs
 from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
+
+from tailrace.delivery.text.math import read_math
 
 MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
 MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
@@ -171,11 +173,6 @@ def _line(state: StateBlock, line: int) -> str:
 
 @cache
 def parser() -> MarkdownIt:
-    return new_parser()
-
-
-def new_parser() -> MarkdownIt:
-    """One that the caller may add rules to."""
     markdown = _ChatMarkdown()
     markdown.inline = _InlineParser()
     markdown.configure("commonmark", {"html": False, "maxNesting": MAX_NESTING, "inline_definitions": True})
@@ -185,6 +182,7 @@ def new_parser() -> MarkdownIt:
     markdown.block.ruler.at("table", _read_table, {"alt": ["paragraph", "reference"]})
     markdown.block.ruler.before("code", "fence_at_any_indent", _read_fence, {"alt": interrupts})
     markdown.inline.ruler.at("backticks", _read_backticks)
+    markdown.inline.ruler.before("escape", "math", read_math)
     return markdown.enable("table")
 
 

@@ -23,7 +23,8 @@ from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.account import describe_account
-from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
+from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
+from tailrace.platforms.discord.private_word import PrivateWord
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
@@ -57,6 +58,7 @@ _ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: n
     "deny": ("reason", "Why not; the model reads it", ()),
 }
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
+_NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
 _NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
@@ -72,6 +74,7 @@ class DiscordPlatform(BasePlatform):
         self._token = token
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
+        self._private_word = PrivateWord(self._rest)
         self._session = gateway.GatewaySession()
         self._client: gateway.GatewayClient | None = None
         self._announced = False
@@ -112,7 +115,9 @@ class DiscordPlatform(BasePlatform):
             path = f"{channel}/messages/{action.message_id}"
             return reply_to(await self._rest.request("PATCH", path, body), place)
         body |= _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
-        return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+        answer = await self._rest.request("POST", f"{channel}/messages", body)
+        await self._private_word.tell(place, answer)
+        return sent(answer, place)
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
@@ -172,7 +177,7 @@ class DiscordPlatform(BasePlatform):
                 inbox.connected()
             case discord.Message():
                 me = client.user
-                if me is not None and (message := parse_message(event, me)) is not None:
+                if me is not None and (message := parse_message(event, me, client.known_name)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
@@ -186,7 +191,11 @@ class DiscordPlatform(BasePlatform):
         answer: dict[str, Any] = {"type": _UPDATE_LATER}
         served = await inbox.serves(update.sender)
         if interaction.type == discord.InteractionType.application_command or not served:
-            answer = {"type": _ANSWER, "data": {"content": "👍" if served else _STRANGER, "flags": _EPHEMERAL}}
+            content = "👍" if served else _STRANGER
+            if served and not may_write(interaction):
+                content = _NOT_SHOWN
+                self._private_word.is_told(update.place)
+            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
         try:
             told = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer

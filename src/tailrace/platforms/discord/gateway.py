@@ -23,6 +23,7 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connectio
 
 log = logging.getLogger("tailrace.platforms.discord")
 
+_IN_SERVER = (discord.abc.GuildChannel, discord.Thread)
 CONNECT_S = 60.0  # for a connection and the server's greeting
 
 
@@ -81,6 +82,17 @@ class GatewayClient(discord.Client):
             case _:
                 pass  # members, presence, edits: no concern of ours
 
+    def known_name(self, kind: str, number: int) -> str:
+        """What a channel ("#"), a role ("@&") or a person ("@") of any server is called; empty where that is not known.
+        Of a channel that not all of its server see, the name is not for everybody who knows its number."""
+        if kind == "#":
+            channel = self.get_channel(number)
+            return channel.name if isinstance(channel, _IN_SERVER) and _is_public(channel) else ""
+        if kind == "@&":
+            return next((role.name for guild in self.guilds if (role := guild.get_role(number)) is not None), "")
+        user = self.get_user(number)
+        return user.display_name if user is not None else ""
+
     async def listen(self, session: GatewaySession) -> None:
         """Until the connection is lost for good. Raises what discord.py and aiohttp raise; `session` is kept up to
         date, for the next time."""
@@ -111,6 +123,15 @@ class GatewayClient(discord.Client):
             resume=session.session_id is not None,
         )
         return self.ws
+
+
+def _is_public(channel: discord.abc.GuildChannel | discord.Thread) -> bool:
+    """Whether everybody in its server sees it."""
+    parent = channel.parent if isinstance(channel, discord.Thread) else channel
+    if channel.type is discord.ChannelType.private_thread or parent is None:
+        return False
+    everyone = channel.guild.get_role(channel.guild.id)
+    return everyone is not None and parent.permissions_for(everyone).view_channel
 
 
 def _skipping_errors(event: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -7,7 +7,8 @@ from typing import Any
 import discord
 
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
-from tailrace.platforms.discord.message_text import MessageText
+from tailrace.platforms.discord.message_text import KnownName, MessageText
+from tailrace.platforms.discord.private_word import USER
 
 MESSAGE_LIMIT = 2000
 _THREADS = (
@@ -17,7 +18,7 @@ _THREADS = (
 )
 
 
-def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
+def parse_message(message: discord.Message, me: discord.ClientUser, known_name: KnownName) -> MessageReceived | None:
     """The message as an update; None for one that no person wrote: of a bot, a webhook, a join, a pin."""
     if message.author.bot or message.webhook_id is not None:
         return None
@@ -25,7 +26,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         return None
     # A server that is not known (yet) has no `guild`.
     private = message.guild is None and getattr(message.channel, "guild_id", None) is None
-    said = MessageText(message, me, "private" if private else "group")
+    said = MessageText(message, me, "private" if private else "group", known_name)
     attachments = tuple(
         Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
         for file in said.files
@@ -37,7 +38,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         return None
     return MessageReceived(
         update_id=f"message:{message.id}",
-        place=place_of(message.channel, private=private),
+        place=place_of(message.channel, message.author, private=private),
         sender=_sender(message.author),
         text=text,
         attachments=attachments,
@@ -52,7 +53,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
     data: Any = interaction.data or {}
     if interaction.channel is None:
         return None
-    place = place_of(interaction.channel, private=interaction.guild_id is None)
+    place = place_of(interaction.channel, interaction.user, private=interaction.guild_id is None)
     sender = _sender(interaction.user)
     update_id = f"interaction:{interaction.id}"
     match interaction.type, data:
@@ -66,12 +67,22 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
             return None
 
 
-def place_of(channel: Any, *, private: bool) -> Place:
-    """A thread is a channel of its own; the chat around it is the channel that it hangs from."""
+def may_write(interaction: discord.Interaction) -> bool:
+    """Whether the bot has the right to write where somebody used a command. True where Discord does not say."""
+    rights = interaction.app_permissions
+    in_thread = getattr(interaction.channel, "type", None) in _THREADS
+    return not rights.value or (rights.send_messages_in_threads if in_thread else rights.send_messages)
+
+
+def place_of(channel: Any, user: discord.User | discord.Member, *, private: bool) -> Place:
+    """A thread is a channel of its own; the chat around it is the channel that it hangs from. In a server the place
+    says who asked: they are told in private where nothing can be written."""
     parent = getattr(channel, "parent_id", None)  # channels of every kind come here, also ones not known to us
     if parent is not None and getattr(channel, "type", None) in _THREADS:
-        return Place("discord", str(parent), str(channel.id), "group")
-    return Place("discord", str(channel.id), kind="private" if private else "group")
+        return Place("discord", str(parent), str(channel.id), "group", {USER: str(user.id)})
+    if private:
+        return Place("discord", str(channel.id))
+    return Place("discord", str(channel.id), kind="group", extra={USER: str(user.id)})
 
 
 def _sender(user: discord.User | discord.Member) -> Sender:

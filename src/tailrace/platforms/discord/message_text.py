@@ -6,23 +6,34 @@ Pure: no I/O. Knows nothing of updates and places.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
 
 import discord
 
+from tailrace.delivery.cards import card_words
 from tailrace.delivery.inbound import is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
 from tailrace.delivery.port import ChatKind
 from tailrace.delivery.speakers import MAX_NAME, one_line_name, typed_text
 
-_REFERENCE = re.compile(r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>")
+KnownName: TypeAlias = Callable[[str, int], str]  # the kind ("#", "@&", "@") and the id; empty: it is not known
+_REFERENCE = re.compile(
+    r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>"
+    r"|<(?P<command>/[-\w ]{1,100}):\d{15,20}>|<t:(?P<time>-?\d{1,13})(?::[a-zA-Z])?>"
+)
+_CODE = re.compile(r"(```.*?```|``[^`]+``|`[^`]+`)", re.DOTALL)
+MAX_EMBED = 6000  # characters, the most that Discord takes
+_NAMELESS: Final = {"#": "a channel", "@&": "a role", "@": "somebody"}
 
 
 class MessageText:
     """`text` is without the mention of the bot where that only calls it; `calls_bot` says that there is one."""
 
-    def __init__(self, message: discord.Message, me: discord.ClientUser, kind: ChatKind) -> None:
+    def __init__(self, message: discord.Message, me: discord.ClientUser, kind: ChatKind, known_name: KnownName) -> None:
         self._message = message
+        self._known_name = known_name
         own_role = message.guild.self_role if message.guild is not None else None
         self._names = _names_in(message)
         mentions = [f"<@{me.id}>", f"<@!{me.id}>"] if f"@{me.id}" in self._names else []
@@ -30,7 +41,8 @@ class MessageText:
             mentions.append(f"<@&{own_role.id}>")
         self.calls_bot = bool(mentions)
         called = _uncalled(message.content, mentions) if mentions else message.content
-        self.text = typed_text(self._readable(called), kind)
+        typed = typed_text(self._readable(called, self._names), kind)
+        self.text = "\n".join(filter(None, (*_cards(message), typed)))
         replied = message.reference.resolved if message.reference is not None else None
         self._replied = replied if isinstance(replied, discord.Message) else None
         self.replies_to_bot = self._replied is not None and self._replied.author.id == me.id
@@ -41,9 +53,14 @@ class MessageText:
         them."""
         if self._is_plain:
             return self.text
-        forwarded = [_quote("forwarded", snapshot.content) for snapshot in self._message.message_snapshots]
-        quotes = [*(_quote(f"in reply to {_author(other)}", other.content) for other in self._quoted), *forwarded]
+        forwarded = [_quote("forwarded", self._said(snapshot)) for snapshot in self._message.message_snapshots]
+        quotes = [*(_quote(f"in reply to {_author(other)}", self._said(other)) for other in self._quoted), *forwarded]
         return "\n\n".join(part for part in (*quotes, self.text) if part)
+
+    def _said(self, other: discord.Message | discord.MessageSnapshot) -> str:
+        names = _names_in(other) if isinstance(other, discord.Message) else {}
+        embeds = (_embed_words(embed) for embed in other.embeds if embed.type == "rich")  # others are previews of links
+        return "\n".join(filter(None, (*_cards(other), self._readable(other.content, names), *embeds)))
 
     @property
     def files(self) -> list[discord.Attachment]:
@@ -65,11 +82,20 @@ class MessageText:
     def _quoted(self) -> list[discord.Message]:
         return [self._replied] if self._replied is not None and not self.replies_to_bot else []
 
-    def _readable(self, text: str) -> str:
-        def name(found: re.Match[str]) -> str:
-            return found["emoji"] or self._names.get(f"{found['kind'].replace('!', '')}{found['id']}", found[0])
+    def _readable(self, text: str, names: Mapping[str, str]) -> str:
+        """As clients show it. In code a number is a number."""
 
-        return _REFERENCE.sub(name, text)
+        def words(found: re.Match[str]) -> str:
+            if found["id"] is None:
+                return found["emoji"] or found["command"] or _time(int(found["time"]))
+            kind = found["kind"].replace("!", "")
+            name = names.get(f"{kind}{found['id']}")
+            if name is None and (known := one_line_name(self._known_name(kind, int(found["id"])))):
+                name = f"{kind[0]}{known}"
+            return name or _NAMELESS[kind]
+
+        parts = _CODE.split(text)  # text, code, text, …
+        return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
 
 
 def _names_in(message: discord.Message) -> Mapping[str, str]:
@@ -92,3 +118,25 @@ def _author(message: discord.Message) -> str:
 
 def _quote(of: str, text: str) -> str:
     return f"[{of}]\n{quotation(text)}" if text else ""
+
+
+def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:
+    """What is neither text nor a file."""
+    cards = [card_words("sticker", sticker.name) for sticker in message.stickers]
+    if isinstance(message, discord.Message) and (poll := message.poll) is not None:
+        cards.append(card_words("poll", poll.question, *(answer.text for answer in poll.answers)))
+    return cards
+
+
+def _embed_words(embed: discord.Embed) -> str:
+    """What a bot has written beside its text, a report of a build say."""
+    fields = (f"{field.name}: {field.value}" for field in embed.fields)
+    return "\n".join(filter(None, (embed.title, embed.description, *fields)))[:MAX_EMBED]
+
+
+def _time(seconds: int) -> str:
+    """Clients show it in the reader's own zone; the model has none."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):
+        return "a time"

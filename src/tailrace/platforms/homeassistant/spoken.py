@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from tailrace.delivery.text import markdown as md
+from tailrace.delivery.text.markup import BOXES
 
 
 def spoken_text(text: str) -> str:
@@ -24,8 +25,9 @@ def _block(block: md.Block) -> str:
             return _words(children)
         case md.ItemList(children=inner) | md.Quote(children=inner):
             return _blocks(inner)
-        case md.Item(marker=marker, children=inner):
-            return _blocks(inner) if marker == "-" else f"{marker} {_blocks(inner)}"
+        case md.Item(marker=marker, children=inner, done=done):
+            number = "" if marker == "-" else f"{marker} "
+            return f"{number}{'' if done is None else f'{BOXES[done]} '}{_blocks(inner)}"
         case md.CodeBlock(text=text):
             return text
         case md.Table(rows=rows):

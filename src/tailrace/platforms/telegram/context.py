@@ -10,6 +10,7 @@ import telegram
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
 from tailrace.delivery.planning.presenter import preview_line, quotation
 from tailrace.delivery.speakers import one_line_name
+from tailrace.platforms.telegram.cards import card_of
 
 MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
 
@@ -33,15 +34,22 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
         return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{quotation(text)}".rstrip()
     if is_plain(text):
         return text
-    replied = replied_message(message)
-    quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""
+    if message.reply_to_story is not None:
+        return f"[in reply to a story; this bot cannot read it]\n\n{text}".rstrip()
+    replied, elsewhere = replied_message(message), message.external_reply
+    quoted = _text(replied, me) if replied is not None else card_of(elsewhere) if elsewhere is not None else ""
+    if message.quote is not None:
+        quoted = message.quote.text
+    if elsewhere is not None:
+        whose = f"a message of {_named(_origin(elsewhere.origin))} elsewhere"
+        return f"[in reply to {whose}]\n{quotation(quoted)}".rstrip() + f"\n\n{text}".rstrip()
     if not quoted.strip():
         return text
     return f"[in reply to {_author(replied, me)}]\n{quotation(quoted)}\n\n{text}".rstrip()
 
 
 def _text(replied: telegram.Message, me: telegram.User) -> str:
-    text = replied.text or replied.caption or ""
+    text = replied.text or replied.caption or card_of(replied)
     return preview_line(text, MAX_OWN) if replied.from_user == me else text
 
 

@@ -10,6 +10,7 @@ from telegram.constants import ChatType, MessageEntityType
 from tailrace.delivery import port
 from tailrace.delivery.inbound import command_in
 from tailrace.delivery.speakers import typed_text
+from tailrace.platforms.telegram.cards import UNKNOWN, card_of, is_service
 from tailrace.platforms.telegram.context import is_plain, replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
@@ -36,7 +37,8 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     sender = _sender(message)
     text = message.text or message.caption or ""
     attachments = tuple(_attachments(message))
-    if sender is None or not (text or attachments):
+    card = card_of(message)
+    if sender is None or not (text or attachments or card or not is_service(message)):
         return None  # a service message, a channel's post, another bot
     named, said = _without_mentions(message, text, me)
     private = message.chat.type == ChatType.PRIVATE
@@ -44,8 +46,12 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
         return None  # another bot's command, also where every message is answered
     if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
         attachments += tuple(_attachments(replied))
+    if message.external_reply is not None and not is_plain(said):
+        attachments += tuple(_attachments(message.external_reply))
     typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
-    text = with_context(message, typed, me)
+    text = with_context(message, "\n".join(filter(None, (card, typed))), me)
+    if not (message.text or message.caption or attachments or card):
+        text = UNKNOWN
     if named and not (text or attachments):
         text = "/help"  # a mention alone asks whether the bot is there
     return port.MessageReceived(
@@ -151,7 +157,7 @@ def _may_go_on(message: telegram.Message, said: str) -> bool:
     )
 
 
-def _attachments(message: telegram.Message) -> list[port.Attachment]:
+def _attachments(message: telegram.Message | telegram.ExternalReplyInfo) -> list[port.Attachment]:
     found: list[port.Attachment] = []
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)

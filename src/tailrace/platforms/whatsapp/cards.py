@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.delivery.cards import card_words
 from tailrace.delivery.planning.presenter import preview_line
 
-MAX_DETAIL = 160  # characters of a name or an address on a card
 MAX_DETAILS = 10  # telephone numbers and e-mail addresses of a contact
 MAX_ITEMS = 50  # products of an order
 MAX_FORM = 2000  # characters of what a form was filled in with
-
-
-def card_words(kind: str, *details: str) -> str:
-    """A card in words for the model: it is no text that somebody wrote."""
-    return f"[{kind}: {', '.join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))}]"
 
 
 class Location(msgspec.Struct):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import math
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
+from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
 from tailrace.platforms.whatsapp.cards import AnsweredForm, ContactCard, Location, Order, Product, Referral
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
@@ -30,6 +30,7 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
 _UNREADABLE = frozenset({"sticker", "unsupported", "system", "reaction"})
+_MAX_TIMESTAMP = 40  # characters of one that is none
 
 
 class _Words(msgspec.Struct):
@@ -247,18 +248,25 @@ def _without_nulls(value: object) -> object:
 def is_ahead_of_us(notification: Notification, phone_number_id: str, now_s: float) -> bool:
     """Whether a message is dated after now, by more than clocks differ: ours is behind."""
     messages = (_readable(value.messages, _Dated, "message") for value in notification.values(phone_number_id))
-    return any(_age_s(message.timestamp, now_s) < -CLOCK_SKEW_S for some in messages for message in some)
+    ages_s = (_age_s(message.timestamp, now_s) for some in messages for message in some)
+    return any(age_s is not None and age_s < -CLOCK_SKEW_S for age_s in ages_s)
 
 
 def _is_timely(message: _Message, now_s: float) -> bool:
     age_s = _age_s(message.timestamp, now_s)
+    if age_s is None:
+        told = preview_line(message.timestamp, _MAX_TIMESTAMP)
+        log.warning("a message of %s is passed over: its timestamp is no number: '%s'", message.sender, told)
+        return False
     if age_s > REPLAY_WINDOW_S:
         log.warning("a message of %s is passed over: it is older than 24 hours, too old to answer", message.sender)
     return -CLOCK_SKEW_S <= age_s <= REPLAY_WINDOW_S
 
 
-def _age_s(timestamp: str, now_s: float) -> float:
-    return now_s - int(timestamp) if timestamp.isascii() and timestamp.isdigit() else math.inf
+def _age_s(timestamp: str, now_s: float) -> float | None:
+    """None for a timestamp that is no number of seconds."""
+    is_number = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_TIMESTAMP
+    return now_s - int(timestamp) if is_number else None
 
 
 def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:

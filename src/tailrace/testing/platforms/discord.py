@@ -42,6 +42,8 @@ _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False,
 _USER = re.compile(r"<@!?(\d+)>")
 _BOT_ROLE = {"id": str(BOT_ROLE_ID), "name": "tailrace", "permissions": "0", "position": 1, "color": 0, "flags": 0}
 _BOT_ROLE |= {"hoist": False, "managed": True, "mentionable": True, "tags": {"bot_id": str(BOT_ID)}}
+_EVERYONE = _BOT_ROLE | {"id": str(GUILD_ID), "name": "@everyone", "position": 0, "managed": False, "tags": {}}
+_EVERYONE |= {"permissions": str(1 << 10 | 1 << 11 | 1 << 38)}  # View Channels, Send Messages, also in threads
 _APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
 _APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
@@ -72,6 +74,7 @@ class FakeDiscord(LoopbackFake):
         self.resumes = 0
         self.content_intent = True
         self.in_server = True
+        self.rights = 1 << 10 | 1 << 11 | 1 << 38  # of the bot, as interactions tell them
         self._buckets = Buckets(budget) if budget is not None else None
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
@@ -87,8 +90,11 @@ class FakeDiscord(LoopbackFake):
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
-    def channel(self, channel_id: int, name: str = "general") -> DiscordChannel:
-        return self._add(DiscordChannel(channel_id, name))
+    def channel(
+        self, channel_id: int, name: str = "general", *, overwrites: list[dict[str, Any]] | None = None
+    ) -> DiscordChannel:
+        """`overwrites`: of permissions, as Discord has them."""
+        return self._add(DiscordChannel(channel_id, name, overwrites=overwrites or []))
 
     def thread(self, channel_id: int, parent: DiscordChannel, name: str = "thread") -> DiscordChannel:
         return self._add(DiscordChannel(channel_id, name, parent=parent.id))
@@ -151,6 +157,7 @@ class FakeDiscord(LoopbackFake):
             "channel_id": str(channel.id),
             "channel": channel.as_json(),
             "entitlements": [],
+            "app_permissions": str(self.rights),
             "authorizing_integration_owners": {},
             "attachment_size_limit": 1_000_000,
         }
@@ -186,6 +193,7 @@ class FakeDiscord(LoopbackFake):
             web.get("/users/@me/guilds", self._handler("guilds", lambda *_: self._guilds())),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
+            web.post("/users/@me/channels", self._handler("direct", self._open_direct)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
             web.patch(message, self._handler("edit", self._edit)),
             web.delete(message, self._handler("delete", self._delete)),
@@ -250,6 +258,11 @@ class FakeDiscord(LoopbackFake):
         if is_file:
             channel.files.append((uploaded.content_type, uploaded.filename, uploaded.file.read()))
         return channel.message_json(message)
+
+    def _open_direct(self, _request: web.Request, body: Any) -> dict[str, Any]:
+        user = int(body["recipient_id"])
+        known = (channel for channel in self.channels.values() if channel.user == user)
+        return (next(known, None) or self.direct(self._next_id(), user)).as_json()
 
     def _edit(self, request: web.Request, body: Any) -> dict[str, Any]:
         channel = self._open(request)
@@ -369,7 +382,7 @@ class FakeDiscord(LoopbackFake):
             "id": str(GUILD_ID),
             "name": "Guild",
             "owner_id": "1",
-            "roles": [_BOT_ROLE],
+            "roles": [_EVERYONE, _BOT_ROLE],
             "members": [],
             "member_count": 1,
             "channels": [channel.as_json() for channel in shown if not channel.parent],

@@ -43,6 +43,7 @@ class DiscordChannel(ShownChat[DiscordMessage]):
     parent: int = 0
     user: int = 0
     archived: bool = False
+    overwrites: list[dict[str, Any]] = field(default_factory=list)  # of permissions
     messages: list[DiscordMessage] = field(default_factory=list)
     typing: list[float] = field(default_factory=list)
 
@@ -69,7 +70,7 @@ class DiscordChannel(ShownChat[DiscordMessage]):
                 },
             }
         else:
-            described |= {"permission_overwrites": [], "nsfw": False, "parent_id": None, "topic": None}
+            described |= {"permission_overwrites": self.overwrites, "nsfw": False, "parent_id": None, "topic": None}
         return described
 
     def find(self, message_id: int) -> DiscordMessage:
