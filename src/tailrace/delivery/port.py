@@ -310,9 +310,10 @@ class MessageReceived(_Update, tag="message"):
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
     removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
-    paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what
-    was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from
-    looking so.
+    paste may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on
+    with it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`.
+    What an adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`;
+    `speakers.typed_text` keeps what was typed from looking so.
     """
 
     text: str = ""
@@ -320,6 +321,7 @@ class MessageReceived(_Update, tag="message"):
     addressed: bool = True
     at_limit: bool = False
     message_id: str = ""
+    to_others: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):

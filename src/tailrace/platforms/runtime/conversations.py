@@ -184,7 +184,7 @@ class Conversations:
             self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
             return
         for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message)
-        if not for_us and not await self._goes_on(place):
+        if not for_us and (message.to_others or not await self._goes_on(place)):
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
         is_answer = not message.attachments and is_yes_or_no(message.text)
