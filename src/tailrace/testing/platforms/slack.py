@@ -36,6 +36,7 @@ from tailrace.testing.platforms.slack_channels import (
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
+MAX_PAGE = 999
 _RECONNECT = {"type": "disconnect", "reason": "refresh_requested"}
 BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
@@ -289,7 +290,10 @@ class FakeSlack(LoopbackFake):
     def _replies(self, params: Params) -> Params:
         channel, thread = self._open(params), params["ts"]
         channel.check_thread(thread)
-        return self._page([m for m in channel.messages if thread in (m.ts, m.thread_ts)], params)
+        page = self._page([m for m in channel.messages if thread in (m.ts, m.thread_ts)], params)
+        if params.get("cursor"):  # the first message is on each page
+            page["messages"].insert(0, channel.find(thread).as_json())
+        return page
 
     def _history(self, params: Params) -> Params:
         return self._page([m for m in reversed(self._open(params).messages) if not m.thread_ts], params)
@@ -298,8 +302,10 @@ class FakeSlack(LoopbackFake):
         there = [message.as_json() for message in messages if not message.deleted]
         if not params.get("include_all_metadata"):
             there = [{name: value for name, value in m.items() if name != "metadata"} for m in there]
-        limit = params.get("limit", 100)
-        return {"messages": there[:limit], "has_more": len(there) > limit}
+        start, limit = int(params.get("cursor") or 0), min(params.get("limit", 100), MAX_PAGE)
+        end = start + limit
+        more = {"response_metadata": {"next_cursor": str(end)}} if len(there) > end else {}
+        return {"messages": there[start:end], "has_more": bool(more)} | more
 
     def _set_status(self, params: Params) -> Params:
         channel = self._open(params, "channel_id")
