@@ -342,13 +342,15 @@ class SlackPlatform(BasePlatform):
 
         It comes again where it was not confirmed, perhaps to another process: then it is shown already."""
         key = question.update_id
-        shown_before = self._taken_questions.get(key) or await self._find(question.place, key)
-        ts = shown_before or await self._show(question)
+        found, name = await asyncio.gather(self._find(question.place, key), self._name_of(question.sender.id))
+        shown_before = self._taken_questions.get(key) or found
+        ts = shown_before or await self._show(question, name or question.sender.name)
         if not ts:
             return
         place = msgspec.structs.replace(question.place, thread=ts)
         try:
-            await inbox.put(msgspec.structs.replace(question, place=place, message_id=ts))
+            sender = port.Sender(question.sender.id, name)  # as of a message: the login name is not what people know
+            await inbox.put(msgspec.structs.replace(question, place=place, sender=sender, message_id=ts))
         except PlatformError:  # it was certainly not taken: of any other failure the next try finds it shown
             if not shown_before:  # else it may have been taken before, and be answered below
                 await self._take_back(place, ts)
@@ -365,9 +367,9 @@ class SlackPlatform(BasePlatform):
             await asyncio.wait([deleting], timeout=LAST_WRITE_S)
             deleting.cancel()
 
-    async def _show(self, question: port.MessageReceived) -> str:
+    async def _show(self, question: port.MessageReceived, name: str) -> str:
         """The message that shows the question; empty where there is none, of which the person was told."""
-        place, shown = question.place, port.Send(question.update_id, shown_question(question), markup=False)
+        place, shown = question.place, port.Send(question.update_id, shown_question(question, name), markup=False)
         match await self.perform(place, shown):
             case port.Sent(message_id=ts):
                 return ts

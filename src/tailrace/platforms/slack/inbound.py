@@ -129,9 +129,9 @@ def is_bare_question(message: MessageReceived) -> bool:
     return not (message.place.thread or command_in(message.text) or command_meant(message.text))
 
 
-def shown_question(message: MessageReceived) -> str:
+def shown_question(message: MessageReceived, name: str) -> str:
     """A long question is shown by its beginning: Slack would refuse the rest. The model reads all of it."""
-    text = f"{message.sender.name or message.sender.id}: {message.text}"
+    text = f"{name or message.sender.id}: {message.text}"
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
