@@ -32,10 +32,11 @@ class Place(Value):
     thread: str = ""
     kind: ChatKind = "private"
     extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs for answering
+    only_for: str = ""  # a person's id: nobody else needs to see what is sent; a platform that can hides it from them
 
     @property
     def key(self) -> str:
-        """The conversation's id: the same for each of its messages. `extra` is no part of it."""
+        """The conversation's id: the same for each of its messages. `extra` and `only_for` are no part of it."""
         return f"{self.platform}:{self.chat}:{self.thread}" if self.thread else f"{self.platform}:{self.chat}"
 
 

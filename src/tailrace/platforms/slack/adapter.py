@@ -127,6 +127,8 @@ class SlackPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
+            case port.Send() if place.only_for and place.kind == "group" and not place.thread:
+                return await self._send_privately(place, action)
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
                 shown = message_body(action) | metadata(action.key) | {"unfurl_links": False, "unfurl_media": False}
@@ -173,12 +175,26 @@ class SlackPlatform(BasePlatform):
         await self._call("chat.appendStream", channel=place.chat, ts=action.message_id, **added)
         return port.Accepted(self._limits.pause_s(loop.time()))
 
+    async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
+        """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
+        in every channel, else as a message in this one."""
+        body = message_body(action)
+        if await self._answer_command(place, body):
+            return port.Sent(action.key)  # Slack tells no id, and it is never edited
+        answer = await self._call("chat.postEphemeral", channel=place.chat, user=place.only_for, **body)
+        return port.Sent(str(answer.get("message_ts") or action.key))
+
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
         """Tells the person whose slash command is answered there."""
+        await self._answer_command(place, {"text": text})
+
+    async def _answer_command(self, place: port.Place, body: dict[str, Any]) -> bool:
+        """Whether Slack has taken it."""
         if url := self._response_urls.take(place):
             with contextlib.suppress(*NO_ANSWER):
-                async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
-                    pass
+                async with self._session().post(url, json={"response_type": "ephemeral"} | body) as answer:
+                    return answer.ok
+        return False
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""

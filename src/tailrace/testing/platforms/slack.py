@@ -12,7 +12,7 @@ The app's `base_url` is `slack.api_url`, its tokens `slack.token` and `slack.app
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -200,6 +200,7 @@ class FakeSlack(LoopbackFake):
             "auth.test": lambda _: BOT,
             "apps.connections.open": lambda _: {"url": f"{self.url.replace('http', 'ws', 1)}/socket"},
             "chat.postMessage": self._post_message,
+            "chat.postEphemeral": self._post_ephemeral,
             "chat.update": self._update,
             "chat.delete": self._delete,
             "chat.startStream": self._start_stream,
@@ -237,6 +238,10 @@ class FakeSlack(LoopbackFake):
         message = SlackMessage(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
         channel.messages.append(message)
         return {"channel": channel.id, "ts": message.ts}
+
+    def _post_ephemeral(self, params: Params) -> Params:
+        self._open(params).whispers.append((params["user"], state_of(params, self.now()).text))
+        return {"message_ts": self._ts()}
 
     def _update(self, params: Params) -> Params:
         message = self._open(params).find(params["ts"])
@@ -349,8 +354,11 @@ class FakeSlack(LoopbackFake):
 
     async def _take_whisper(self, request: web.Request) -> web.Response:
         said = msgspec.json.decode(await request.read())
-        self.channels[request.match_info["channel"]].whispers.append((request.match_info["user"], said["text"]))
-        self.changed()
+        return await self.answer(request, "response_url", said, lambda: self._whisper(request.match_info, said))
+
+    def _whisper(self, where: Mapping[str, str], said: Params) -> web.Response:
+        text = state_of(said, self.now()).text if said.get("blocks") else said["text"]
+        self.channels[where["channel"]].whispers.append((where["user"], text))
         return web.Response(text="ok")
 
     async def _serve_file(self, request: web.Request) -> web.Response:
