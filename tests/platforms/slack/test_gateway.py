@@ -334,6 +334,9 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
         await slack.press(general, question, "Approve once", user="U8")
         await slack.until(lambda: any("Only Anna may answer" in text for text in general.texts))
         assert (tmp_path / "build").exists()
+        await slack.command(general, "/tailrace", "approve", user="U8")
+        await slack.until(lambda: general.whispers)
+        assert general.whispers == [("U8", "No question of yours is open here.")]
         await slack.press(general, question, "Approve once", user="U7")
         await slack.until(lambda: "It is gone." in general.texts and not question.state.buttons)
         assert "Approved once" in question.text
@@ -396,17 +399,19 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
 async def test_a_reply_to_a_slash_command_is_seen_by_all_only_where_it_is_about_all(tmp_path: Path) -> None:
     async with served(tmp_path) as (slack, _):
         general, direct = slack.channel("C1"), slack.channel("D1")
-        for typed in ("status", "stop", "help", "approve", "model", "model nonsense", "verbose perhaps", "new"):
+
+        async def command(typed: str) -> None:
             count = len(general.whispers) + len(general.texts)
             await slack.command(general, "/tailrace", f"/{typed}", user="U8")
-            await slack.until(lambda count=count: len(general.whispers) + len(general.texts) > count)
+            await slack.until(lambda: len(general.whispers) + len(general.texts) > count)
+
+        for typed in ("status", "stop", "help", "approve", "model", "model nonsense", "verbose perhaps", "new"):
+            await command(typed)
         assert general.texts == []
         assert {user for user, _ in general.whispers} == {"U8"}
         for typed in ("model fake/other", "verbose on", "yolo on"):
-            count = len(general.texts)
-            await slack.command(general, "/tailrace", typed, user="U8")
-            await slack.until(lambda count=count: len(general.texts) > count)
-        assert len(general.whispers) == 8
+            await command(typed)
+        assert (len(general.whispers), len(general.texts)) == (8, 3)
         await slack.command(direct, "/tailrace", "status")
         await slack.until(lambda: direct.texts)
         assert direct.whispers == [], "there is nobody else"

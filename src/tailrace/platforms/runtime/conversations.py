@@ -392,8 +392,9 @@ class Conversations:
                 asked = await self._open_approval(place, sender)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
-                    told = "There is nothing to approve." if asked is None else HELP
-                    self._say(place, told, key, only_for=sender)
+                    whole = self._is_whole_chat(place)
+                    nothing = "No question of yours is open here." if whole else "There is nothing to approve."
+                    self._say(place, nothing if asked is None else HELP, key, only_for=sender)
                     return
                 reason = command.argument if decision == "deny" else ""
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)

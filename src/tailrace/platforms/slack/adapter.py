@@ -29,7 +29,14 @@ from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stre
 from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.platforms.slack.slash_commands import STRANGER, ResponseUrls, remember, why_not_here, why_not_taken
+from tailrace.platforms.slack.slash_commands import (
+    STRANGER,
+    ResponseUrls,
+    reason_of,
+    remember,
+    why_not_here,
+    why_not_taken,
+)
 from tailrace.platforms.slack.socket import OneSocket
 from tailrace.platforms.slack.surroundings import ReadThread, Surroundings, may_be_answered
 from tailrace.platforms.slack.thread_reader import PAGE, read_thread
@@ -394,7 +401,7 @@ class SlackPlatform(BasePlatform):
             case port.Unknown() if ts := await self._find(place, shown.key):
                 return ts
             case reply:
-                log.warning("slack: a question could not be shown in %s: %s", place.chat, reply)
+                log.warning("slack: a question could not be shown in %s: %s", place.chat, reason_of(reply))
                 await self._tell_in_private(place, why_not_taken(reply))
                 return ""
 
