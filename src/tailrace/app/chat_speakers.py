@@ -39,6 +39,10 @@ class ChatSpeakers:
         given = {person.id: names.get(person.id, "") or one_line_name(person.id) for person in known.nameless}
         return await self._kept.update(session, lambda newer: (newer or known).with_names(given)) or known
 
+    async def rename(self, session: str, known: Speakers, person_id: str, name: str) -> Speakers:
+        """With the name of a person whom the model knows by the id so far."""
+        return await self._kept.update(session, lambda newer: (newer or known).with_name_of(person_id, name)) or known
+
     async def spoken_by(self, session: str, requester: str, key: str) -> SpokenBy | None:
         """Whose a question is that comes from elsewhere into this conversation; the same for a `key` that comes again.
         None where nobody has to be told apart."""

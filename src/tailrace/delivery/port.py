@@ -32,10 +32,11 @@ class Place(Value):
     thread: str = ""
     kind: ChatKind = "private"
     extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs for answering
+    only_for: str = ""  # a person's id: nobody else needs to see what is sent; a platform that can hides it from them
 
     @property
     def key(self) -> str:
-        """The conversation's id: the same for each of its messages. `extra` is no part of it."""
+        """The conversation's id: the same for each of its messages. `extra` and `only_for` are no part of it."""
         return f"{self.platform}:{self.chat}:{self.thread}" if self.thread else f"{self.platform}:{self.chat}"
 
 
@@ -310,9 +311,10 @@ class MessageReceived(_Update, tag="message"):
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
     removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
-    paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what
-    was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from
-    looking so.
+    paste may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on
+    with it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`.
+    What an adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`;
+    `speakers.typed_text` keeps what was typed from looking so.
     """
 
     text: str = ""
@@ -320,6 +322,7 @@ class MessageReceived(_Update, tag="message"):
     addressed: bool = True
     at_limit: bool = False
     message_id: str = ""
+    to_others: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):

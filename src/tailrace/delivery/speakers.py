@@ -96,7 +96,7 @@ def speaker_elsewhere(requester: str, update_id: str) -> Speaker:
 
 class Speakers(Value):
     """Who has spoken in a conversation, in the order of their first messages. A person keeps the name that they came
-    with: the model knows them by it."""
+    with: the model knows them by it. Whom it knows by an id has the id beside the name that is known later."""
 
     people: tuple[Speaker, ...] = ()
     begun_before: bool = False  # with messages of which nobody knows any more whose they are
@@ -121,6 +121,18 @@ class Speakers(Value):
         """With the names of people who had none, by their ids."""
         people = (replace(one, name=names.get(one.id, "")) if not one.name else one for one in self.people)
         return replace(self, people=tuple(people))
+
+    def is_known_by_id(self, person_id: str) -> bool:
+        return any(one.id == person_id and one.name == one_line_name(person_id) for one in self.people)
+
+    def with_name_of(self, person_id: str, name: str) -> Speakers:
+        """With the name of a person whom the model knows by the id. It has read that: the id stays beside the name."""
+        if not self.is_known_by_id(person_id) or name == one_line_name(person_id):
+            return self
+        both = f"{name} ({one_line_name(person_id)})"
+        return replace(
+            self, people=tuple(replace(one, name=both) if one.id == person_id else one for one in self.people)
+        )
 
     def label_of(self, person: Speaker) -> str:
         """What the model reads as the person's name. No two people have one."""

@@ -206,14 +206,17 @@ async def test_a_question_from_elsewhere_stays_as_it_is_where_nobody_shares_the_
 
 
 @driven
-async def test_a_person_who_had_no_name_when_somebody_asked_from_elsewhere_keeps_the_id(tmp_path: Path) -> None:
+async def test_a_person_who_had_no_name_when_somebody_asked_from_elsewhere_has_it_later_beside_the_id() -> None:
     """Slack's messages have no names. Once the model has read an id, it knows the person by it."""
     journal = MemoryJournal()
     speakers, place = ChatSpeakers(journal, Platforms()), Place("telegram", "42", kind="group")
-    names = SpeakerNames(journal, speakers, Nameless(), "several")
+    platform = Nameless()
+    names = SpeakerNames(journal, speakers, platform, "several")
     await names.spoken_by("s", MessageReceived("u1", place, Sender("7"), "one"))
     assert await speakers.spoken_by("s", "cli", "k") == SpokenBy("somebody in the terminal", above="7")
-    assert await names.spoken_by("s", MessageReceived("u2", place, Sender("7"), "two")) == SpokenBy("7")
+    assert await names.spoken_by("s", MessageReceived("u2", place, Sender("7"), "two")) == SpokenBy("Anna (7)")
+    assert await names.spoken_by("s", MessageReceived("u3", place, Sender("7"), "three")) == SpokenBy("Anna (7)")
+    assert platform.asked == ["7"], "the journal has it"
 
 
 @driven
@@ -355,4 +358,4 @@ async def test_a_platform_is_asked_for_names_once_there_are_two_people_and_an_up
         asked.append(list(platform.asked))
     of_ben = SpokenBy("8", above="Anna")
     assert told == [SpokenBy(), SpokenBy(), of_ben, of_ben, SpokenBy("Anna")]
-    assert asked == [[], [], ["7", "8"], ["7", "8"], ["7", "8"]]
+    assert asked == [[], [], ["7", "8"], ["7", "8", "8"], ["7", "8", "8"]], "8 may have one later"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from tailrace.delivery.port import (
     Accepted,
@@ -343,6 +344,27 @@ def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: s
     assert update.text == text
 
 
+@pytest.mark.parametrize(
+    "fault", [None, json_fault(404, {"ok": False, "error": "expired_url"}), silence(accepted=False)]
+)
+@driven
+async def test_what_is_for_one_person_alone_is_sent_at_the_commands_address_or_as_their_message(
+    fault: Fault | None,
+) -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "help", user="U9")
+        [update] = await inbox.wait_for(1)
+        if fault is not None:
+            slack.fail("response_url", fault)
+        to_one = replace(update.place, only_for="U9")
+        assert isinstance(await platform.perform(to_one, Send("k", "`/model <name>`")), Sent)
+        assert (general.whispers, general.texts) == ([("U9", "`/model <name>`")], [])
+        assert len(slack.called("chat.postEphemeral")) == (fault is not None)
+        assert isinstance(await platform.perform(to_one, Send("l", "again")), Sent)
+        assert general.whispers[1:] == [("U9", "again")], "the address is used once"
+
+
 @driven
 async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
     async with FakeSlack() as slack, listening(slack) as (_, inbox):
@@ -357,12 +379,13 @@ async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
 
 
 class EndingInbox(CollectingInbox):
-    """Refuses an update, and has the task cancelled at once: the process ends."""
+    """Refuses an update, and has the adapter cancelled at once: the process ends."""
+
+    adapter: asyncio.Future[None]
 
     async def put(self, _update: Update) -> None:
         await asyncio.sleep(4000)  # no idle connection is kept so long: the next request waits for one
-        if (task := asyncio.current_task()) is not None:
-            task.cancel()
+        self.adapter.cancel()
         raise PlatformError("no new work")
 
 
@@ -395,7 +418,8 @@ async def test_a_question_that_is_not_taken_goes_though_the_process_ends_at_once
     async with FakeSlack() as slack, app(slack) as platform:
         general = slack.channel("C1")
         await slack.command(general, "/tailrace", "why?")
-        run = asyncio.ensure_future(platform.run(EndingInbox()))
+        inbox = EndingInbox()
+        run = inbox.adapter = asyncio.ensure_future(platform.run(inbox))
         await asyncio.wait([run])
         assert run.cancelled()
         assert (general.texts, len(slack.called("chat.postMessage"))) == ([], 1)

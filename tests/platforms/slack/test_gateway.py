@@ -25,8 +25,8 @@ from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, rep
 TEXT = " ".join(f"word{number}" for number in range(60))
 
 
-def settings_for(slack: FakeSlack) -> str:
-    return f'slack: {{enabled: true, allow: ["U7", "U8"], base_url: "{slack.api_url}"}}'
+def settings_for(slack: FakeSlack, respond: str = "mentions") -> str:
+    return f'slack: {{enabled: true, allow: ["U7", "U8"], respond: {respond}, base_url: "{slack.api_url}"}}'
 
 
 def env_for(slack: FakeSlack) -> dict[str, str]:
@@ -239,17 +239,17 @@ async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
     async with served(tmp_path, reply(TEXT)) as (slack, _):
         general = slack.channel("C1")
         general.joined = False
-        for typed in ("help", "what is a mill?"):
+        told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
+        for typed in ("model fake/other", "what is a mill?"):
             await slack.command(general, "/tailrace", typed)
             await slack.until(lambda: general.whispers)
-            told = "I am not in this channel, so I cannot answer here. Type `/invite @tailrace`, then ask again."
             assert general.whispers == [("U7", told)]
             general.whispers.clear()
         assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
-        general.joined = True
         await slack.command(general, "/tailrace", "help")
-        await slack.until(lambda: general.texts)
-        assert general.whispers == []
+        await slack.until(lambda: general.whispers)
+        assert general.whispers[0][1].startswith("/tailrace new begins"), "what is for one person needs no member"
+        assert general.texts == []
 
 
 @driven
@@ -271,14 +271,13 @@ async def test_each_person_is_told_of_their_own_command_in_private(tmp_path: Pat
     async with served(tmp_path) as (slack, _):
         general = slack.channel("C1")
         general.joined = False
-        slack.fail("chat.postMessage", silence(accepted=False))  # so that both have typed before either is answered
         for user in ("U7", "U8"):
             await slack.command(general, "/tailrace", "help", user=user)
         await slack.until(lambda: len(general.whispers) == 2)
         assert sorted(user for user, _ in general.whispers) == ["U7", "U8"]
 
 
-@pytest.mark.parametrize("typed", ["help", "what is a mill?"])
+@pytest.mark.parametrize("typed", ["yolo", "what is a mill?"])
 def test_who_types_a_command_in_an_archived_channel_is_told_that_it_is_archived(tmp_path: Path, typed: str) -> None:
     @driven
     async def ask() -> list[tuple[str, str]]:
@@ -335,6 +334,9 @@ async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Pa
         await slack.press(general, question, "Approve once", user="U8")
         await slack.until(lambda: any("Only Anna may answer" in text for text in general.texts))
         assert (tmp_path / "build").exists()
+        await slack.command(general, "/tailrace", "approve", user="U8")
+        await slack.until(lambda: general.whispers)
+        assert general.whispers == [("U8", "No question of yours is open here.")]
         await slack.press(general, question, "Approve once", user="U7")
         await slack.until(lambda: "It is gone." in general.texts and not question.state.buttons)
         assert "Approved once" in question.text
@@ -365,14 +367,12 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
         await slack.write(general, "<@U0BOT> hello")
         await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
         assert provider.requests[0].json()["model"] == "other"
-        await slack.command(general, "/tailrace", "stop", user="U8")
-        await slack.until(lambda: "Nothing is running." in general.texts)  # of theirs
         await slack.command(general, "/tailrace", "stop")
         await slack.until(lambda: "⏹ Stopped." in general.texts)
         await slack.until(lambda: not any(answer.state.streaming for answer in general.answers))
         assert not any(text.endswith("word59") for text in general.texts)
         await slack.command(general, "/tailrace", "help")
-        await slack.until(lambda: any("/tailrace stop stops the answer" in text for text in general.texts))
+        await slack.until(lambda: any("/tailrace stop stops the answer" in text for _, text in general.whispers))
 
 
 @driven
@@ -393,6 +393,108 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
         ]
         told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
         assert told == ["what is a mill?"]
+
+
+@driven
+async def test_a_reply_to_a_slash_command_is_seen_by_all_only_where_it_is_about_all(tmp_path: Path) -> None:
+    async with served(tmp_path) as (slack, _):
+        general, direct = slack.channel("C1"), slack.channel("D1")
+
+        async def command(typed: str) -> None:
+            count = len(general.whispers) + len(general.texts)
+            await slack.command(general, "/tailrace", f"/{typed}", user="U8")
+            await slack.until(lambda: len(general.whispers) + len(general.texts) > count)
+
+        for typed in ("status", "stop", "help", "approve", "model", "model nonsense", "verbose perhaps", "new"):
+            await command(typed)
+        assert general.texts == []
+        assert {user for user, _ in general.whispers} == {"U8"}
+        for typed in ("model fake/other", "verbose on", "yolo on"):
+            await command(typed)
+        assert (len(general.whispers), len(general.texts)) == (8, 3)
+        await slack.command(direct, "/tailrace", "status")
+        await slack.until(lambda: direct.texts)
+        assert direct.whispers == [], "there is nobody else"
+
+
+@driven
+async def test_who_has_nothing_to_stop_is_told_whose_answers_are_under_way(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.5)
+    async with served(tmp_path, slow) as (slack, _):
+        slack.names = {"U7": "Anna"}
+        general = slack.channel("C1")
+        asked = await slack.write(general, "<@U0BOT> hello")
+        await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
+        await slack.command(general, "/tailrace", "stop", user="U8")
+        await slack.until(lambda: general.whispers)
+        of_anna = (
+            "Nothing of yours is running here. Under way: an answer for Anna. "
+            "Mention me with `/stop` in the thread to stop it."
+        )
+        assert general.whispers == [("U8", of_anna)]
+        await slack.command(general, "/tailrace", "status", user="U8")
+        await slack.until(lambda: len(general.whispers) == 2)
+        assert general.whispers[1][1].splitlines()[-2:] == ["- running: nothing", "- running for others: Anna"]
+        await slack.write(general, "<@U0BOT> /stop", user="U8", thread=asked)
+        await slack.until(lambda: "⏹ Stopped." in general.texts)
+        await slack.command(general, "/tailrace", "stop", user="U8")
+        await slack.until(lambda: len(general.whispers) == 3)
+        assert general.whispers[2] == ("U8", "Nothing is running.")
+
+
+@pytest.mark.parametrize(("respond", "answered"), [("mentions", False), ("all", True)])
+def test_what_is_said_to_somebody_else_in_a_thread_is_left_alone(tmp_path: Path, respond: str, answered: bool) -> None:
+    @driven
+    async def talk() -> None:
+        script = (reply("One."), reply("Two."), reply("Three."))
+        async with (
+            FakeSlack() as slack,
+            running_gateway(tmp_path, script, settings_for(slack, respond), env_for(slack)) as (_, provider),
+        ):
+            general = slack.channel("C1")
+            asked = await slack.write(general, "<@U0BOT> hello")
+            await slack.until(lambda: general.texts == ["One."])
+            await slack.write(general, "<@U8> can you look?", thread=asked)
+            if answered:
+                await slack.until(lambda: "Two." in general.texts)
+            await slack.write(general, "what does <@U8> say?", thread=asked)
+            await slack.until(lambda: general.texts[-1] == ("Three." if answered else "Two."))
+            read = [said for said in asked_in(provider) if "can you look?" in said]
+            assert bool(read) == answered
+
+    talk()
+
+
+@driven
+async def test_who_asks_by_slash_command_has_the_name_that_people_know(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A mill."), reply("It is.")) as (slack, provider):
+        slack.names = {"U7": "Anna", "U8": "Ben"}
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "what is a mill?")
+        await slack.until(lambda: "A mill." in general.texts)
+        shown = general.answers[0]
+        assert shown.text == "Anna: what is a mill?"
+        await slack.write(general, "is it old?", user="U8", thread=shown.ts)
+        await slack.until(lambda: "It is." in general.texts)
+        assert asked_in(provider)[-1] == "[the messages above are from Anna]\n[from Ben]\n| is it old?"
+
+
+@driven
+async def test_nobody_else_waits_while_a_thread_is_read(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("I cannot see it."), reply("Second.")) as (slack, provider):
+        general = slack.channel("C1")
+        root = await slack.write(general, "Node 3 is full.", user="U9")
+        slack.fail("conversations.replies", silence())
+        await slack.write(general, "<@U0BOT> what now?", thread=root)
+        await slack.until(lambda: slack.called("conversations.replies"))
+        began, confirmed = slack.now(), len(slack.acknowledged)
+        await slack.command(general, "/tailrace", "status", user="U8")
+        await slack.until(lambda: general.whispers and len(slack.acknowledged) > confirmed)
+        assert slack.now() - began < 1
+        assert provider.requests == [], "the thread is still being read"
+        await slack.write(general, "and <@U0BOT> this?", user="U8", thread=root)
+        await slack.until(lambda: "Second." in general.texts)
+        assert asked_in(provider)[0].endswith("what now?"), "what happens in the thread keeps its order"
 
 
 NOT_NOW = "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."
@@ -443,9 +545,9 @@ async def test_a_mistyped_slash_command_is_told_in_a_channel_too(tmp_path: Path)
     async with served(tmp_path) as (slack, provider):
         general = slack.channel("C1")
         await slack.command(general, "/tailrace", "stpo")
-        await slack.until(lambda: general.texts)
-        assert general.texts == ["There is no such command. Did you mean /tailrace stop? See /tailrace help."]
-        assert provider.requests == []
+        await slack.until(lambda: general.whispers)
+        told = "There is no such command. Did you mean /tailrace stop? See /tailrace help."
+        assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
 
 
 @driven
@@ -466,11 +568,12 @@ async def test_the_slash_command_stops_what_it_has_asked_and_marks_each_thread_t
         asked = await slack.write(general, "<@U0BOT> hello")
         await slack.until(lambda: sum(text.startswith("word0") for text in general.texts) == 2)
         await slack.command(general, "/tailrace", "stop")
-        await slack.until(lambda: general.texts.count("⏹ Stopped.") == 3)
+        await slack.until(lambda: general.texts.count("⏹ Stopped.") == 2 and general.whispers)
         threads = {answer.thread_ts for answer in general.answers if answer.text == "⏹ Stopped."}
-        assert threads == {"", asked, general.answers[0].ts}
+        assert threads == {asked, general.answers[0].ts}
+        assert general.whispers == [("U7", "⏹ Stopped.")]
         await slack.command(general, "/tailrace", "status")
-        await slack.until(lambda: "- running: nothing" in general.texts[-1])
+        await slack.until(lambda: "- running: nothing" in general.whispers[-1][1])
         assert not any("▌" in text or text.endswith("word59") for text in general.texts)
 
 
@@ -498,7 +601,8 @@ async def test_the_slash_command_for_a_new_conversation_ends_no_other(tmp_path: 
         first = await slack.write(general, "<@U0BOT> hello")
         await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
         await slack.command(general, "/tailrace", "new")
-        await slack.until(lambda: "Here every question begins a conversation of its own." in general.texts)
+        await slack.until(lambda: general.whispers)
+        assert general.whispers == [("U7", "Here every question begins a conversation of its own.")]
         await slack.command(general, "/tailrace", "yolo")
         everywhere = (
             "⚠️ Everything is approved without asking in every conversation of this chat. /tailrace yolo off ends that."

@@ -129,3 +129,27 @@ def test_a_question_by_slash_command_is_read_as_a_message_is() -> None:
     asked = parse_envelope("slash_commands", command, BotAccount("U1"))
     assert isinstance(asked, MessageReceived)
     assert asked.text == "is 3 < 5, @ben?"
+
+
+@pytest.mark.parametrize(
+    ("text", "to_others"),
+    [
+        ("<@U8> can you look?", True),
+        (" <@U8|ben> <@U9> can you look?", True),
+        ("<!subteam^S1|@devs> can you look?", True),
+        ("<!here> who knows?", True),
+        ("<@U8> and <@U1>, can you look?", False),
+        ("what does <@U8> say?", False),
+        ("<#C9|general> is full of it", False),
+        ("<!date^1700000000^{date}|14 Nov> it is", False),
+        ("&lt;@U8&gt; is how one writes it", False),
+    ],
+)
+def test_a_message_that_begins_with_a_mention_of_somebody_else_is_theirs(text: str, to_others: bool) -> None:
+    thread = {"thread_ts": "1.0", "parent_user_id": "U1"}  # which the bot began
+    update = heard(text, "C1", **thread)
+    assert update is not None
+    assert (update.to_others, update.addressed) == (to_others, not to_others)
+    direct = heard(text, "D1", **thread)
+    assert direct is not None
+    assert (direct.to_others, direct.addressed) == (False, True)

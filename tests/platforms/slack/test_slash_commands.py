@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.delivery.port import Place
-from tailrace.platforms.slack.slash_commands import MAX_REMEMBERED, ResponseUrls, why_not_here
+from tailrace.delivery.port import AnyReply, Failed, Flood, Place, Refused, Unknown
+from tailrace.platforms.slack.slash_commands import MAX_REMEMBERED, ResponseUrls, reason_of, why_not_here
 
 
 def command(channel: str, user: str, url: str) -> dict[str, str]:
@@ -48,3 +48,20 @@ def test_what_is_so_is_told_and_an_invitation_advised_where_it_helps(code: str, 
     text = why_not_here(code, where, "tailrace")
     assert told in text
     assert ("/invite" in text) == ("/invite" in told)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (Refused("restricted_action"), "restricted_action"),
+        (
+            Failed("no connection to slack.com:443: connection refused"),
+            "no connection to slack.com:443: connection refused",
+        ),
+        (Unknown("TimeoutError"), "no answer in time"),
+        (Unknown(), "Unknown"),
+        (Flood(30), "Flood"),
+    ],
+)
+def test_the_log_says_in_words_why_a_question_could_not_be_shown(reply: AnyReply, told: str) -> None:
+    assert reason_of(reply) == told

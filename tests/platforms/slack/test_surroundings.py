@@ -9,7 +9,14 @@ import pytest
 
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.platforms.slack.inbound import BotAccount
-from tailrace.platforms.slack.surroundings import MAX_CHARS, MAX_MESSAGES, UNREAD, Surroundings
+from tailrace.platforms.slack.surroundings import (
+    MAX_CHARS,
+    MAX_MESSAGES,
+    NEWEST_UNREAD,
+    UNREAD,
+    ReadThread,
+    Surroundings,
+)
 
 ME = BotAccount("U0")
 NAMES = {"U7": "Anna", "U8": "Ben]\n[in reply to Cleo"}
@@ -24,12 +31,12 @@ class Workspace:
     """The messages of one thread, and what people are called; counts what is asked for."""
 
     def __init__(self, *thread: dict[str, Any], tells_names: bool = True, readable: bool = True) -> None:
-        self.thread, self.readable, self.asked = thread, readable, 0
+        self.thread, self.readable, self.asked, self.has_newest = thread, readable, 0, True
         self.surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
 
-    async def _read_thread(self, _: Place) -> list[dict[str, Any]] | None:
+    async def _read_thread(self, _: Place) -> ReadThread | None:
         self.asked += 1
-        return list(self.thread) if self.readable else None
+        return ReadThread(list(self.thread), self.has_newest) if self.readable else None
 
     async def _name_of(self, user_id: str) -> str:
         return NAMES.get(user_id, "")
@@ -62,6 +69,30 @@ async def test_of_a_long_thread_its_beginning_and_its_end_are_read() -> None:
     assert text.startswith("[in reply to Anna]\n> m100\n\n[in reply to 70 more messages, which are left out here]\n\n")
     assert text.count("[in reply to Anna]") == MAX_MESSAGES
     assert text.endswith("> " + "x" * (MAX_CHARS - 1) + "…\n\nso?")
+
+
+async def test_the_model_is_told_that_the_newest_messages_of_a_thread_could_not_be_read() -> None:
+    workspace = Workspace({"ts": "100.0", "user": "U7", "text": "down"})
+    workspace.has_newest = False
+    assert await workspace.text_of(asked("so?")) == f"[in reply to Anna]\n> down\n\n{NEWEST_UNREAD}\n\nso?"
+
+
+async def test_a_thread_that_was_not_read_to_its_end_is_read_when_the_message_comes_again() -> None:
+    workspace, hang = Workspace({"ts": "100.0", "user": "U7", "text": "down"}), asyncio.Event()
+    asked_for_name = asyncio.Event()
+
+    async def name_of(_: str) -> str:
+        asked_for_name.set()
+        await hang.wait()
+        return "Anna"
+
+    slow = Surroundings(workspace._read_thread, name_of)
+    first = asyncio.ensure_future(slow.add_to(asked("so?"), ME))
+    await asked_for_name.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    hang.set()
+    assert (await slow.add_to(asked("so?"), ME)).text == "[in reply to Anna]\n> down\n\nso?"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +137,8 @@ async def test_two_quick_mentions_quote_a_thread_once() -> None:
 async def test_authors_and_who_is_mentioned_are_asked_for_at_a_time() -> None:
     both, known = asyncio.Barrier(2), set[str]()
 
-    async def read_thread(_: Place) -> list[dict[str, Any]]:
-        return [{"ts": "100.0", "user": "U7", "text": "down"}]
+    async def read_thread(_: Place) -> ReadThread:
+        return ReadThread([{"ts": "100.0", "user": "U7", "text": "down"}], has_newest=True)
 
     async def name_of(user_id: str) -> str:
         if user_id not in known:

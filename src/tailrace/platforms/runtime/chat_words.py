@@ -31,5 +31,16 @@ def unanswered(stopped: Sequence[str]) -> str:
     return ""
 
 
+def nothing_of_yours(others: Sequence[str]) -> str:
+    """What to say where there is nothing of this person's to stop. `others`: whose answers are under way."""
+    if not others:
+        return "Nothing is running."
+    answers = "an answer" if len(others) == 1 else "answers"
+    return (
+        f"Nothing of yours is running here. Under way: {answers} for {', '.join(others)}. "
+        "Mention me with `/stop` in the thread to stop it."
+    )
+
+
 def model_name(choice: ModelChoice) -> str:
     return code_span(f"{choice.provider}/{choice.name}")

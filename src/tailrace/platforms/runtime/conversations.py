@@ -39,15 +39,15 @@ from tailrace.events import ApprovalAsked, Decision, Snapshot
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing, switched
-from tailrace.platforms.runtime.chat_words import HELP, RESTARTING, STOPPED, model_name, unanswered
+from tailrace.platforms.runtime.chat_words import HELP, RESTARTING, STOPPED, model_name, nothing_of_yours, unanswered
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
+from tailrace.platforms.runtime.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
-from tailrace.ports import Run, RunState
+from tailrace.ports import Run
 
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
-_UNFINISHED: tuple[RunState, ...] = ("pending", "running")
 
 
 class Conversations:
@@ -181,10 +181,11 @@ class Conversations:
         to_us_alone = place.kind == "private" or self._is_whole_chat(place)
         if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            self._say(place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id)
+            told = f"There is no such command. Did you mean /{meant}? See /help."
+            self._say(place, told, message.update_id, only_for=message.sender)
             return
         for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message)
-        if not for_us and not await self._goes_on(place):
+        if not for_us and (message.to_others or not await self._goes_on(place)):
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
         is_answer = not message.attachments and is_yes_or_no(message.text)
@@ -360,19 +361,16 @@ class Conversations:
         """What runs in the conversation. Outside of the threads of a chat: what this person asked for there or in any
         of them."""
         if not self._is_whole_chat(place):
-            session = await self._session(place)
-            return await self._app.journal.runs(session=session, kind=TURN_KIND, states=_UNFINISHED)
-        requester, within = self._requester(sender), f"{place.key}:"
-        found: list[Run] = []
-        before: str | None = None
-        while page := await self._app.journal.runs(kind=TURN_KIND, states=_UNFINISHED, before=before):
-            before = page[-1].id
-            found += [
-                run
-                for run in page
-                if f"{run.new.session}:".startswith(within) and run.new.input.get("requester") == requester
-            ]
-        return found
+            return await turns_of_session(self._app.journal, await self._session(place))
+        requester, running = self._requester(sender), await turns_of_chat(self._app.journal, place)
+        return [run for run in running if requester_of_turn(run) == requester]
+
+    async def _others_served(self, place: Place, sender: Sender) -> list[str]:
+        """Whose answers are under way in the threads of the chat, beside this person's. In a conversation there is
+        nobody else's: what runs there is everybody's."""
+        running = await turns_of_chat(self._app.journal, place) if self._is_whole_chat(place) else []
+        others = dict.fromkeys(requester_of_turn(run) for run in running)
+        return [await self._speaker_names.called(one) for one in others if one != self._requester(sender)]
 
     async def _stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
         """The runs that there were to stop. With the `key` of a command each thread is told, where it is about all."""
@@ -388,13 +386,15 @@ class Conversations:
 
     async def _command(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
-        stopped: list[str] = []
+        stopped, before = list[str](), await self._switches(place)
         match command.name:
             case "approve" | "deny":
                 asked = await self._open_approval(place, sender)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
-                    self._say(place, "There is nothing to approve." if asked is None else HELP, key)
+                    whole = self._is_whole_chat(place)
+                    nothing = "No question of yours is open here." if whole else "There is nothing to approve."
+                    self._say(place, nothing if asked is None else HELP, key, only_for=sender)
                     return
                 reason = command.argument if decision == "deny" else ""
                 await self._answer(place, sender, asked.approval_id, decision, key, reason)
@@ -402,7 +402,7 @@ class Conversations:
             case "stop":
                 stopped = await self._stop(place, sender, key)
                 waited = "" if self._is_whole_chat(place) else unanswered(stopped)
-                text = STOPPED + waited if stopped else "Nothing is running."
+                text = STOPPED + waited if stopped else nothing_of_yours(await self._others_served(place, sender))
             case "new" if self._is_whole_chat(place):  # what runs in the threads has nothing to do with it
                 text = "Here every question begins a conversation of its own."
             case "new":
@@ -420,14 +420,23 @@ class Conversations:
                 text = await self._status(place, sender)
             case "help" | "start":
                 text = HELP
-        self._say(place, text, key, below=stopped)
+        is_for_all = await self._switches(place) != before
+        self._say(place, text, key, below=stopped, only_for=None if is_for_all else sender)
         if command.name == "new" and command.argument and not self._is_whole_chat(place):
             await self._start_run(replace(message, text=command.argument))
 
-    def _say(self, place: Place, text: str, key: str, *, below: Collection[str] = ()) -> None:
-        """The text names commands as they are typed here. It stands below what there is of these runs' answers."""
+    def _say(
+        self, place: Place, text: str, key: str, *, below: Collection[str] = (), only_for: Sender | None = None
+    ) -> None:
+        """The text names commands as they are typed here. It stands below what there is of these runs' answers.
+        `only_for`: nobody else needs to see it."""
         shown = with_mark(text, self._platform.capabilities(place).command_mark)
-        self._deliveries.say(place, shown, key, below=below)
+        where = replace(place, only_for=only_for.id) if only_for is not None else place
+        self._deliveries.say(where, shown, key, below=below)
+
+    async def _switches(self, place: Place) -> tuple[ChatSettings, bool]:
+        """What commands choose for everybody there."""
+        return await self._chats.of(place.key), await self._session(place) in self._yolo
 
     async def _model(self, place: Place, name: str) -> str:
         config, chosen = self._app.config, (await self._chosen(place)).model
@@ -476,6 +485,8 @@ class Conversations:
             f"running: {', '.join(ids[: len(ids) - len(waiting)]) or 'nothing'}",
             *([f"waiting: {len(waiting)}"] if waiting else []),
         ]
+        if others := await self._others_served(place, sender):
+            lines.append(f"running for others: {', '.join(others)}")
         if asked := await self._open_approval(place, sender):
             ours = asked.requester == self._requester(sender)
             whom = "for your approval" if ours else f"for approval by {await self._speaker_names.requester_of(asked)}"

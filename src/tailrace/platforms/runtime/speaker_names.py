@@ -33,7 +33,7 @@ class SpeakerNames:
         known = await self._heard(session, received)
         always = self._tell == "always"
         if known.are_several or always:
-            known = await self._named(session, known)
+            known = await self._named(session, known, received.sender)
         return known.spoken_by(_speaker(received), from_the_first=always)
 
     async def name_of(self, sender: Sender) -> str:
@@ -42,10 +42,14 @@ class SpeakerNames:
 
     async def requester_of(self, asked: ApprovalAsked) -> str:
         """Who alone may answer, in words for a chat."""
-        name, (platform, _, person) = asked.requester_name, asked.requester.partition(":")
+        return await self.called(asked.requester, asked.requester_name)
+
+    async def called(self, requester: str, name: str = "") -> str:
+        """Who asked, in words for a chat. `name`: where it is known."""
+        platform, _, person = requester.partition(":")
         if not name and platform == self._platform.name:
             name = await self.name_of(Sender(person)) or "the person who asked for it"
-        name = name or ELSEWHERE.get(asked.requester) or asked.requester
+        name = name or ELSEWHERE.get(requester) or requester
         return name if name.replace(" ", "").isalnum() else code_span(name)
 
     async def _heard(self, session: str, received: MessageReceived) -> Speakers:
@@ -61,12 +65,18 @@ class SpeakerNames:
         runs = await self._journal.runs(session=session, kind=TURN_KIND, limit=_RUNS_LOOKED_AT)
         return any(run.new.input.get("requester") != f"{self._platform.name}:{sender.id}" for run in runs)
 
-    async def _named(self, session: str, known: Speakers) -> Speakers:
+    async def _named(self, session: str, known: Speakers, sender: Sender) -> Speakers:
         """With the names that no update had: the platform is asked once there is somebody to tell apart."""
         if not known.nameless:
-            return known
+            return await self._renamed(session, known, sender)
         names = {person.id: await self.name_of(Sender(person.id)) for person in known.nameless}
         return await self._speakers.name(session, known, names)
+
+    async def _renamed(self, session: str, known: Speakers, sender: Sender) -> Speakers:
+        """With the sender's name, where it was not known when the model first read of them."""
+        if not known.is_known_by_id(sender.id) or not (name := await self.name_of(sender)):
+            return known
+        return await self._speakers.rename(session, known, sender.id, name)
 
 
 def _speaker(received: MessageReceived) -> Speaker:

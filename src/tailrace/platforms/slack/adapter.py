@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,13 +26,23 @@ from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
+from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.platforms.slack.slash_commands import STRANGER, ResponseUrls, remember, why_not_here, why_not_taken
+from tailrace.platforms.slack.slash_commands import (
+    STRANGER,
+    ResponseUrls,
+    reason_of,
+    remember,
+    why_not_here,
+    why_not_taken,
+)
 from tailrace.platforms.slack.socket import OneSocket
-from tailrace.platforms.slack.surroundings import Surroundings, ThreadMessage, may_be_answered
+from tailrace.platforms.slack.surroundings import ReadThread, Surroundings, may_be_answered
+from tailrace.platforms.slack.thread_reader import PAGE, read_thread
 from tailrace.platforms.slack.user_names import UserNames
 from tailrace.platforms.slack.workspace_limits import WorkspaceLimits
+from tailrace.runs.signals import FlatTaskGroup
 
 log = logging.getLogger("tailrace.platforms")
 API_URL = "https://slack.com/api/"
@@ -65,7 +76,6 @@ SCOPES = (  # as in the manifest of docs/platforms/slack.md
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 LAST_WRITE_S = 2.0  # for a request that outlives its task
 FIND_S = 1.0  # Slack wants a command confirmed within three seconds
-_HISTORY = 999  # messages of one page, the most that Slack gives
 _RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
@@ -124,6 +134,8 @@ class SlackPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
+            case port.Send() if place.only_for and place.kind == "group" and not place.thread:
+                return await self._send_privately(place, action)
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
                 shown = message_body(action) | metadata(action.key) | {"unfurl_links": False, "unfurl_media": False}
@@ -170,12 +182,26 @@ class SlackPlatform(BasePlatform):
         await self._call("chat.appendStream", channel=place.chat, ts=action.message_id, **added)
         return port.Accepted(self._limits.pause_s(loop.time()))
 
+    async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
+        """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
+        in every channel, else as a message in this one."""
+        body = message_body(action)
+        if await self._answer_command(place, body):
+            return port.Sent(action.key)  # Slack tells no id, and it is never edited
+        answer = await self._call("chat.postEphemeral", channel=place.chat, user=place.only_for, **body)
+        return port.Sent(str(answer.get("message_ts") or action.key))
+
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
         """Tells the person whose slash command is answered there."""
+        await self._answer_command(place, {"text": text})
+
+    async def _answer_command(self, place: port.Place, body: dict[str, Any]) -> bool:
+        """Whether Slack has taken it."""
         if url := self._response_urls.take(place):
             with contextlib.suppress(*NO_ANSWER):
-                async with self._session().post(url, json={"response_type": "ephemeral", "text": text}):
-                    pass
+                async with self._session().post(url, json={"response_type": "ephemeral"} | body) as answer:
+                    return answer.ok
+        return False
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""
@@ -192,7 +218,7 @@ class SlackPlatform(BasePlatform):
     async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
         is the one without, since the actions of one chat are made in order."""
-        ours, has_more = await self._our_messages(place, _HISTORY)
+        ours, has_more = await self._our_messages(place, PAGE)
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
             found = key_of(message)
@@ -214,17 +240,8 @@ class SlackPlatform(BasePlatform):
         ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
         return ours, bool(page.get("has_more"))
 
-    async def _read_thread(self, place: port.Place) -> list[ThreadMessage] | None:
-        try:
-            async with asyncio.timeout(FIND_S):
-                page = await self._call("conversations.replies", channel=place.chat, ts=place.thread, limit=_HISTORY)
-        except SlackApiError as exc:
-            log.warning("slack: a thread in %s could not be read (%s)", place.chat, code_of(exc) or "no answer")
-            return None
-        except NO_ANSWER as exc:
-            log.warning("slack: a thread in %s could not be read: %s", place.chat, no_connection(exc))
-            return None
-        return list(page.get("messages") or ())
+    async def _read_thread(self, place: port.Place) -> ReadThread | None:
+        return await read_thread(self._call, place)
 
     async def _name_of(self, user_id: str) -> str:
         return await self._user_names.of(self._client(), user_id)
@@ -274,33 +291,56 @@ class SlackPlatform(BasePlatform):
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, BOT_TOKEN) from exc
         self._check_bot(me.bot_id)
-        try:
-            while await self._listen(inbox, me):
-                pass
-        except (SlackApiError, *NO_ANSWER) as exc:
-            raise self._error(exc, APP_TOKEN) from exc
-        raise PlatformError("the connection was lost", platform=self.name)
+        async with FlatTaskGroup() as group:  # what was begun is seen to its end, though the connection is lost
+            ended = await self._stay_connected(inbox, me, OrderedTasks(group))
+        raise ended
 
-    async def _listen(self, inbox: port.Inbox, me: BotAccount) -> bool:
-        """One connection, to its end; whether Slack wants it replaced. Envelopes are taken in order, and confirmed once
-        they are in good hands."""
+    async def _stay_connected(self, inbox: port.Inbox, me: BotAccount, taking: OrderedTasks) -> PlatformError:
+        """Why there is no connection any more."""
+        try:
+            while await self._listen(inbox, me, taking):
+                pass
+        except PlatformError as exc:
+            return exc
+        except (SlackApiError, *NO_ANSWER) as exc:
+            error = self._error(exc, APP_TOKEN)
+            error.__cause__ = exc
+            return error
+        return PlatformError("the connection was lost", platform=self.name)
+
+    async def _listen(self, inbox: port.Inbox, me: BotAccount, taking: OrderedTasks) -> bool:
+        """One connection, to its end; whether Slack wants it replaced."""
         socket = OneSocket(self._app_token, self._client())
         try:
             await socket.open(self._answer_s)
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
-                await self._take_envelope(envelope, inbox, me)
-                await socket.confirm(envelope)
+                update = parse_envelope(envelope.type, envelope.payload, me)
+                taking.start(order_keys(update), partial(self._take_and_confirm, socket, envelope, update, inbox, me))
             if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
                 raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
         finally:
             await socket.finish()
 
-    async def _take_envelope(self, envelope: SocketModeRequest, inbox: port.Inbox, me: BotAccount) -> None:
+    async def _take_and_confirm(
+        self,
+        socket: OneSocket,
+        envelope: SocketModeRequest,
+        update: port.Update | None,
+        inbox: port.Inbox,
+        me: BotAccount,
+    ) -> None:
+        """An envelope is confirmed once it is in good hands. One that cannot be confirmed comes again."""
+        await self._take_envelope(envelope, update, inbox, me)
+        with contextlib.suppress(*NO_ANSWER):
+            await socket.confirm(envelope)
+
+    async def _take_envelope(
+        self, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox, me: BotAccount
+    ) -> None:
         if envelope.type == "slash_commands":
             self._response_urls.keep(envelope.payload)
-        update = parse_envelope(envelope.type, envelope.payload, me)
         if envelope.type == "slash_commands" and update is not None and not await inbox.serves(update.sender):
             await self._answer_stranger(update.place)
         if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
@@ -325,13 +365,15 @@ class SlackPlatform(BasePlatform):
 
         It comes again where it was not confirmed, perhaps to another process: then it is shown already."""
         key = question.update_id
-        shown_before = self._taken_questions.get(key) or await self._find(question.place, key)
-        ts = shown_before or await self._show(question)
+        found, name = await asyncio.gather(self._find(question.place, key), self._name_of(question.sender.id))
+        shown_before = self._taken_questions.get(key) or found
+        ts = shown_before or await self._show(question, name or question.sender.name)
         if not ts:
             return
         place = msgspec.structs.replace(question.place, thread=ts)
         try:
-            await inbox.put(msgspec.structs.replace(question, place=place, message_id=ts))
+            sender = port.Sender(question.sender.id, name)  # as of a message: the login name is not what people know
+            await inbox.put(msgspec.structs.replace(question, place=place, sender=sender, message_id=ts))
         except PlatformError:  # it was certainly not taken: of any other failure the next try finds it shown
             if not shown_before:  # else it may have been taken before, and be answered below
                 await self._take_back(place, ts)
@@ -348,9 +390,9 @@ class SlackPlatform(BasePlatform):
             await asyncio.wait([deleting], timeout=LAST_WRITE_S)
             deleting.cancel()
 
-    async def _show(self, question: port.MessageReceived) -> str:
+    async def _show(self, question: port.MessageReceived, name: str) -> str:
         """The message that shows the question; empty where there is none, of which the person was told."""
-        place, shown = question.place, port.Send(question.update_id, shown_question(question), markup=False)
+        place, shown = question.place, port.Send(question.update_id, shown_question(question, name), markup=False)
         match await self.perform(place, shown):
             case port.Sent(message_id=ts):
                 return ts
@@ -359,13 +401,12 @@ class SlackPlatform(BasePlatform):
             case port.Unknown() if ts := await self._find(place, shown.key):
                 return ts
             case reply:
-                log.warning("slack: a question could not be shown in %s: %s", place.chat, reply)
+                log.warning("slack: a question could not be shown in %s: %s", place.chat, reason_of(reply))
                 await self._tell_in_private(place, why_not_taken(reply))
                 return ""
 
     async def _find(self, place: port.Place, key: str) -> str:
-        """Our message with this key among the newest ones there; empty where none is found soon. Everything else that
-        people write waits behind it."""
+        """Our message with this key among the newest ones there; empty where none is found soon."""
         try:
             async with asyncio.timeout(FIND_S):
                 ours, _ = await self._our_messages(place, _RECENT)

@@ -21,6 +21,7 @@ _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 # None looks beyond the next "<", which Slack escapes: a text of nothing but beginnings is read once.
 _LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^<|>]+)(?:\|([^<>]*))?>")
 _NAMED = re.compile(r"<([#@])([^<|>]+)\|([^<>]*)>")
+_TO_OTHERS = re.compile(r"\s*<(?:@|!subteam\^|!here\b|!channel\b|!everyone\b)")
 _SPECIAL = re.compile(r"<!([^<|>]+)(?:\|([^<>]*))?>")  # <!here>, <!subteam^S1|@devs>, <!date^1700000000^{date}|14 Nov>
 
 
@@ -69,7 +70,9 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         return None
     channel, ts = event["channel"], event["ts"]
     named = me.is_named_in(written)
+    replied = me.began_thread_of(event)
     private = event.get("channel_type") == "im" or channel.startswith("D")
+    to_others = not (private or named) and _TO_OTHERS.match(written) is not None
     text = readable(me.unnamed(written) if named else written)
     if not (text or files or forwarded):
         text = "/help"  # the bot's name alone
@@ -83,9 +86,10 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         sender=Sender(str(user)),
         text=text,
         attachments=tuple(map(_file, files)),
-        addressed=private or named or me.began_thread_of(event) or text.startswith("/"),
+        addressed=private or named or (replied and not to_others) or text.startswith("/"),
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
+        to_others=to_others,
     )
 
 
@@ -125,9 +129,9 @@ def is_bare_question(message: MessageReceived) -> bool:
     return not (message.place.thread or command_in(message.text) or command_meant(message.text))
 
 
-def shown_question(message: MessageReceived) -> str:
+def shown_question(message: MessageReceived, name: str) -> str:
     """A long question is shown by its beginning: Slack would refuse the rest. The model reads all of it."""
-    text = f"{message.sender.name or message.sender.id}: {message.text}"
+    text = f"{name or message.sender.id}: {message.text}"
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.delivery.port import AnyReply, Place, Refused
+from tailrace.delivery.port import AnyReply, Failed, Place, Refused, Unknown
 
 MAX_REMEMBERED = 256  # commands
 STRANGER = (
@@ -51,6 +51,15 @@ def why_not_taken(reply: AnyReply) -> str:
     if isinstance(reply, Refused):
         return f"I cannot write here ({reply.reason}), so I cannot answer here. Ask me in a direct message."
     return "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."
+
+
+def reason_of(reply: AnyReply) -> str:
+    """In words for the log."""
+    match reply:
+        case Refused(reason=reason) | Failed(reason=reason) | Unknown(reason=reason) if reason:
+            return "no answer in time" if reason == TimeoutError.__name__ else reason
+        case _:
+            return type(reply).__name__
 
 
 def remember(known: dict[str, str], key: str, value: str) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,19 +26,25 @@ MAX_MESSAGES = 30  # of a thread: its first one and the newest
 MAX_CHARS = 2000  # of one of them
 MAX_NAMES = 20  # that are asked for at a time
 UNREAD = "[in reply to a thread that could not be read]"
+NEWEST_UNREAD = "[in reply to newer messages of the thread too, which could not be read]"
 _PERSON = re.compile(r"<@([UW][A-Z0-9]*)>")
 ThreadMessage = dict[str, Any]
+
+
+class ReadThread(NamedTuple):
+    messages: list[ThreadMessage]  # the oldest first
+    has_newest: bool  # else there are more of them
 
 
 class Surroundings:
     """Adds to messages what they refer to.
 
-    `read_thread` gives the messages of a place's thread, the oldest first, and None where Slack does not soon;
-    `name_of` a person's name, empty where Slack does not tell it."""
+    `read_thread` gives what there is of a place's thread, None where Slack does not soon; `name_of` a person's name,
+    empty where Slack does not tell it."""
 
     def __init__(
         self,
-        read_thread: Callable[[Place], Awaitable[Sequence[ThreadMessage] | None]],
+        read_thread: Callable[[Place], Awaitable[ReadThread | None]],
         name_of: Callable[[str], Awaitable[str]],
         *,
         tells_names: bool = True,
@@ -76,15 +82,17 @@ class Surroundings:
         thread = await self._read_thread(message.place)
         if thread is None:
             return UNREAD
-        self.join(message.place)
-        above = [one for one in thread if str(one.get("ts")) < message.message_id]
+        above = [one for one in thread.messages if str(one.get("ts")) < message.message_id]
         if any(one.get("user") == me.user_id for one in above):
-            return ""  # the conversation has it
+            above = []  # the conversation has it
         shown = [*above[:1], *above[1:][-(MAX_MESSAGES - 1) :]]
         names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
         quotations = [_quotation(one, names) for one in shown]
         if left_out := len(above) - len(shown):
             quotations.insert(1, f"[in reply to {left_out} more messages, which are left out here]")
+        if quotations and not thread.has_newest:
+            quotations.append(NEWEST_UNREAD)
+        self.join(message.place)  # not before: what is cancelled on the way comes again
         return "\n\n".join(quotations)
 
     async def _names(self, ids: Iterable[str]) -> dict[str, str]:

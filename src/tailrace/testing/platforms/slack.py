@@ -12,7 +12,7 @@ The app's `base_url` is `slack.api_url`, its tokens `slack.token` and `slack.app
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -36,6 +36,7 @@ from tailrace.testing.platforms.slack_channels import (
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
+MAX_PAGE = 999
 _RECONNECT = {"type": "disconnect", "reason": "refresh_requested"}
 BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
@@ -199,6 +200,7 @@ class FakeSlack(LoopbackFake):
             "auth.test": lambda _: BOT,
             "apps.connections.open": lambda _: {"url": f"{self.url.replace('http', 'ws', 1)}/socket"},
             "chat.postMessage": self._post_message,
+            "chat.postEphemeral": self._post_ephemeral,
             "chat.update": self._update,
             "chat.delete": self._delete,
             "chat.startStream": self._start_stream,
@@ -236,6 +238,10 @@ class FakeSlack(LoopbackFake):
         message = SlackMessage(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
         channel.messages.append(message)
         return {"channel": channel.id, "ts": message.ts}
+
+    def _post_ephemeral(self, params: Params) -> Params:
+        self._open(params).whispers.append((params["user"], state_of(params, self.now()).text))
+        return {"message_ts": self._ts()}
 
     def _update(self, params: Params) -> Params:
         message = self._open(params).find(params["ts"])
@@ -289,7 +295,10 @@ class FakeSlack(LoopbackFake):
     def _replies(self, params: Params) -> Params:
         channel, thread = self._open(params), params["ts"]
         channel.check_thread(thread)
-        return self._page([m for m in channel.messages if thread in (m.ts, m.thread_ts)], params)
+        page = self._page([m for m in channel.messages if thread in (m.ts, m.thread_ts)], params)
+        if params.get("cursor"):  # the first message is on each page
+            page["messages"].insert(0, channel.find(thread).as_json())
+        return page
 
     def _history(self, params: Params) -> Params:
         return self._page([m for m in reversed(self._open(params).messages) if not m.thread_ts], params)
@@ -298,8 +307,10 @@ class FakeSlack(LoopbackFake):
         there = [message.as_json() for message in messages if not message.deleted]
         if not params.get("include_all_metadata"):
             there = [{name: value for name, value in m.items() if name != "metadata"} for m in there]
-        limit = params.get("limit", 100)
-        return {"messages": there[:limit], "has_more": len(there) > limit}
+        start, limit = int(params.get("cursor") or 0), min(params.get("limit", 100), MAX_PAGE)
+        end = start + limit
+        more = {"response_metadata": {"next_cursor": str(end)}} if len(there) > end else {}
+        return {"messages": there[start:end], "has_more": bool(more)} | more
 
     def _set_status(self, params: Params) -> Params:
         channel = self._open(params, "channel_id")
@@ -343,8 +354,11 @@ class FakeSlack(LoopbackFake):
 
     async def _take_whisper(self, request: web.Request) -> web.Response:
         said = msgspec.json.decode(await request.read())
-        self.channels[request.match_info["channel"]].whispers.append((request.match_info["user"], said["text"]))
-        self.changed()
+        return await self.answer(request, "response_url", said, lambda: self._whisper(request.match_info, said))
+
+    def _whisper(self, where: Mapping[str, str], said: Params) -> web.Response:
+        text = state_of(said, self.now()).text if said.get("blocks") else said["text"]
+        self.channels[where["channel"]].whispers.append((where["user"], text))
         return web.Response(text="ok")
 
     async def _serve_file(self, request: web.Request) -> web.Response:

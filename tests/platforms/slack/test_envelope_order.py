@@ -1,0 +1,49 @@
+"""Which envelopes wait for each other, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
+from tailrace.testing.platforms.loopback import Changing
+
+
+def message(chat: str, thread: str, user: str) -> MessageReceived:
+    return MessageReceived("u", Place("slack", chat, thread, "group"), Sender(user), "hello")
+
+
+async def test_a_task_waits_for_all_with_a_key_in_common_and_for_no_other() -> None:
+    done, seen = list[str](), Changing()
+    gates = {name: asyncio.Event() for name in ("first", "other")}
+
+    async def work(name: str) -> None:
+        if name in gates:
+            await gates[name].wait()
+        done.append(name)
+        seen.changed()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        tasks = OrderedTasks(group)
+        for name, keys in {"first": "ab", "other": "c", "second": "b", "both": "ac", "free": "d", "none": ""}.items():
+            tasks.start(keys, partial(work, name))
+        await seen.until(lambda: len(done) == 2)
+        assert done == ["free", "none"]
+        gates["first"].set()
+        await seen.until(lambda: len(done) == 4)
+        assert done[2:] == ["first", "second"]
+        gates["other"].set()
+    assert done[4:] == ["other", "both"]
+    assert len(tasks) == 0
+
+
+def test_one_thread_and_one_person_in_a_channel_keep_their_order() -> None:
+    def waits(later: MessageReceived) -> bool:
+        return not set(order_keys(message("C1", "1.1", "U7"))).isdisjoint(order_keys(later))
+
+    assert waits(message("C1", "1.1", "U8"))
+    assert waits(message("C1", "", "U7")), "/tailrace stop"
+    assert not waits(message("C1", "2.2", "U8"))
+    assert not waits(message("C2", "2.2", "U7"))
+    assert order_keys(None) == ()
