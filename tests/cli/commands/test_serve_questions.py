@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -86,7 +85,7 @@ def worker_of(process: Process, client_port: int) -> int:
     for worker in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
         for file in Path(f"/proc/{worker}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since
-                if os.readlink(file) == f"socket:[{inode}]":
+                if str(file.readlink()) == f"socket:[{inode}]":
                     return worker
     raise AssertionError(f"no worker has the connection from {client_port}")
 

@@ -119,3 +119,13 @@ async def test_costs_are_in_view_on_a_desktop_beside_the_names_of_models(devtool
             await tab.go(server.url + "/?usage=month")
             await tab.until_shown("By day")
             assert await tab.value(cut) == 0
+
+
+async def test_costs_are_in_view_on_a_phone_beside_short_names(devtools: str, tmp_path: Path) -> None:
+    cut = "[...document.querySelectorAll('.usage-table')].filter((each) => each.scrollWidth > each.clientWidth).length"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        server.app.usage.add("ci", SpentTokens("faulty", "ok", Usage(31_299, 2_147)))
+        await tab.size(390, 844)
+        await tab.go(server.url + "/?usage")
+        await tab.until_shown("By key")
+        assert await tab.value(cut) == 0
