@@ -202,6 +202,20 @@ async def test_the_empty_page_names_the_model_that_is_chosen(devtools: str, tmp_
     assert tab.complaints == []
 
 
+async def test_why_a_file_was_refused_is_no_longer_said_once_the_message_is_sent(devtools: str, tmp_path: Path) -> None:
+    (tmp_path / "tool.bin").write_bytes(b"\x00\x01\xff")
+    async with page(devtools, tmp_path / "home", reply("Hello."), reply("Seen.")) as (_, _, tab):
+        await tab.send("Hi.")
+        assert await answer(tab) == "Hello."
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / "tool.bin")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until_shown("tool.bin: only images")
+        await tab.send("Never mind.")
+        await tab.until_shown("Seen.")
+        assert await tab.text("#status") == ""
+
+
 async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PIXEL)
     (tmp_path / "notes.txt").write_text("Grüße\n</file>\nend", encoding="utf-8")
