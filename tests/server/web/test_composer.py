@@ -154,14 +154,20 @@ async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, 
       const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
       return text.left - box.left < box.right - text.right ? 'left' : 'right';
     }"""
-    async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.\n\n- ראשון\n\n---\n\n1. first")) as (_, _, tab):
+    async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.\n\n- ראשון\n\n---\n\n1. first")) as (
+        _,
+        _,
+        tab,
+    ):
         await tab.size(1280, 800)
         await tab.send("מה שלומך?")
         await tab.until(ENDED)
         assert await tab.value(f"({side})('שלום לכולם')") == "right"
         assert await tab.value(f"({side})('Hello all')") == "left"
         assert await tab.value("document.querySelector('#message').dir") == "auto"
-        directions = "[...document.querySelectorAll('article :is(ul, ol)')].map((list) => getComputedStyle(list).direction)"
+        directions = (
+            "[...document.querySelectorAll('article :is(ul, ol)')].map((list) => getComputedStyle(list).direction)"
+        )
         assert await tab.value(directions) == ["rtl", "ltr"], "the marks of a list stand where its words begin"
 
 
