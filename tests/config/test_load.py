@@ -353,3 +353,55 @@ def test_a_mistake_in_it_is_told_by_its_line_without_its_text(tmp_path: Path) ->
     with pytest.raises(ConfigError) as mistake:
         load({}, tmp_path)
     assert str(mistake.value) == f"{tmp_path / 'env'}:2: expected NAME=value"
+
+
+# ── which store it is ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def digest_of(url: str, home: Path, **env: str) -> str:
+    return config_of(f"store: {{url: '{url}'}}\n", home, **env).store_digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "postgres://127.0.0.1/runs",
+        "postgresql://me:secret@localhost:5432/runs?sslmode=disable&application_name=top",
+        "postgresql://LOCALHOST/runs?schema=tailrace",
+        "postgresql://[::1]:5432/runs",
+        "postgresql:///runs",
+        "postgresql:///runs?host=/run/postgresql",
+        "postgresql://%2Frun%2Fpostgresql/runs",
+        "postgresql://me@/?host=localhost&port=5432&dbname=runs",
+        "postgresql://runs:secret@localhost",
+    ],
+)
+def test_one_store_has_one_digest_however_its_address_is_spelled(tmp_path: Path, other: str) -> None:
+    assert digest_of(other, tmp_path) == digest_of("postgresql://localhost/runs", tmp_path)
+
+
+def test_what_an_address_leaves_out_comes_from_the_variables_of_postgresql(tmp_path: Path) -> None:
+    known = digest_of("postgresql://db.example:6000/runs", tmp_path)
+    variables = {"PGHOST": "db.example", "PGPORT": "6000", "PGUSER": "me", "PGDATABASE": "runs"}
+    assert digest_of("postgresql://", tmp_path, **variables) == known
+    assert digest_of("postgresql://db.example:6000/runs", tmp_path, PGHOST="other", PGPORT="1") == known
+    assert digest_of("postgresql://b.example,a.example/runs", tmp_path) == digest_of(
+        "postgresql://a.example:5432,b.example/runs", tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "postgresql://localhost:5433/runs",
+        "postgresql://localhost/other",
+        "postgresql://db.example/runs",
+        "postgresql://localhost/runs?schema=mine",
+        "postgresql://localhost,db.example/runs",
+        "postgresql://localhost:x/runs",
+        "memory://",
+        "sqlite:///runs",
+    ],
+)
+def test_another_store_has_another_digest(tmp_path: Path, other: str) -> None:
+    assert digest_of(other, tmp_path) != digest_of("postgresql://localhost/runs", tmp_path)

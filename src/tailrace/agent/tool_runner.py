@@ -187,7 +187,7 @@ class ToolRunner:
         # The question that was put about exactly this before a crash, and its answer (J111).
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
-        question = asked or self._question(call, judgement)
+        question = asked or await self._question(call, judgement)
         answered = before.answered if before and asked else None
         is_new = answered is None
         if answered is None:
@@ -209,7 +209,8 @@ class ToolRunner:
     def _not_executed(self, call: ToolCall, command: str, reason: str, kind: NotExecutedKind) -> NotExecuted:
         return NotExecuted(call.name, self._storable(command), self._storable(reason), kind)
 
-    def _question(self, call: ToolCall, judgement: Judgement) -> ApprovalAsked:
+    async def _question(self, call: ToolCall, judgement: Judgement) -> ApprovalAsked:
+        requester_name = await self._asker.requester_name()
         asked_at = round(time.time(), 3)
         return ApprovalAsked(
             approval_id=self._asker.new_id(),
@@ -217,7 +218,7 @@ class ToolRunner:
             command=self._redactor.redact(judgement.text),
             digest=judgement.digest,
             requester=self._asker.requester,
-            requester_name=self._asker.name,
+            requester_name=requester_name,
             call_id=call.id,
             reason=judgement.reason,
             directory=self._redactor.redact(judgement.directory),

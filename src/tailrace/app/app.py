@@ -10,7 +10,7 @@ import secrets
 import socket
 import sys
 from collections import ChainMap
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,6 +122,7 @@ class App:
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
         self.session_tools: dict[str, SessionTools] = {}
+        self.person_names: dict[str, Callable[[str], Awaitable[str]]] = {}  # by platform: what it calls a user id
         remote = mcp.offered if mcp is not None else {}
         self._own_tools = ChainMap({tool.spec.name: tool for tool in tools}, remote)
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
@@ -231,6 +232,7 @@ class App:
             asker=Asker(
                 spec.requester,
                 name=spec.requester_name,
+                find_name=self._find_name,
                 reachable=spec.reachable,
                 timeout_s=self.config.approvals.timeout_s,
                 board=self.waiting.of_run(run.id),
@@ -239,6 +241,12 @@ class App:
             snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,
         )
+
+    async def _find_name(self, requester: str) -> str:
+        """What the platform of this process calls the requester; empty where none does."""
+        platform, _, person = requester.partition(":")
+        find = self.person_names.get(platform)
+        return await find(person) if find is not None and person else ""
 
     def offered_tools(self, model: str = "") -> tuple[str, ...]:
         """The names of the tools that a turn of this model is offered; without one, of the configured model. Raises

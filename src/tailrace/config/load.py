@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.env_file import read_env_file
 from tailrace.config.sections import CallPolicy, Sections
+from tailrace.config.store_place import store_place
 from tailrace.errors import ConfigError
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -90,8 +91,10 @@ class Config(Sections, kw_only=True):
 
     @property
     def store_digest(self) -> str:
-        """Tells stores apart without saying where they are: processes of one store have the same."""
-        place = str(self.database.resolve()) if self.database is not None else self.store.url.rpartition("@")[2]
+        """Tells stores apart without saying where they are: processes of one store have the same, however each spells
+        its address."""
+        file = self.database
+        place = str(file.resolve()) if file is not None else store_place(self.store.url, self.environment.get)
         return hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:16]
 
     @property

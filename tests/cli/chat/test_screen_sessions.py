@@ -196,7 +196,7 @@ async def test_what_the_program_says_stands_below_its_question_and_apart_from_an
             "● One.",
             "",
             "❯ What is in @no/file.txt?",
-            "  @no/file.txt? is no file here: sent as text",
+            "  @no/file.txt is no file here: sent as text",
             "",
             "● Two.",
             "",

@@ -61,6 +61,21 @@ async def test_the_platform_is_asked_for_a_name_that_is_not_known(tmp_path: Path
         assert here.chat.texts[-1] == f"Only {who} may answer that question. It stays open."
 
 
+@pytest.mark.parametrize(("asker", "who"), [("1", "Anna"), ("2", "")])
+@driven
+async def test_a_question_in_private_has_the_name_on_record_for_the_page_and_the_terminal(
+    tmp_path: Path, asker: str, who: str
+) -> None:
+    async with town(tmp_path, DANGEROUS, platform=Registry(EDITING)) as here:
+        await here.write("Clean up.", user=asker, name=" ")
+        await asyncio.sleep(5)
+        [run_id] = await here.runs()
+        facts = [entry.event for entry in await here.app.journal.facts(run_id)]
+        [asked] = [fact for fact in facts if isinstance(fact, ApprovalAsked)]
+        assert (asked.requester, asked.requester_name) == (f"telegram:{asker}", who)
+        assert f"for {who or 'telegram:2'}" in question_in(here).text
+
+
 @pytest.mark.parametrize("answer", ["a button", "/approve", "/deny", "yes", "👍"])
 @driven
 async def test_J110_somebody_else_is_told_who_alone_may_answer_and_the_question_stays_open(

@@ -14,7 +14,7 @@ import pytest
 from cli.commands.serve_process import served
 from server.http_server import RunningServer, config_for, raw, running_server
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.plain.file_limit import MIN_RESERVED
+from tailrace.server.http.plain.file_limit import MIN_RESERVED, FileLimit
 from tailrace.testing.provider import FaultyProvider
 
 FEW = 200
@@ -117,6 +117,56 @@ async def test_where_no_more_refusals_can_be_afforded_the_oldest_is_cut_and_a_pr
             writer.close()
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'{"status":"ok"}')
+
+
+class Connection(asyncio.Transport):
+    """A new one, whose file has this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+        self._protocol: asyncio.BaseProtocol | None = None
+        self.sent = b""
+        self.is_cut = False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self if name == "socket" else default
+
+    def fileno(self) -> int:
+        return self._number
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def ask(self, line: bytes) -> None:
+        assert isinstance(self._protocol, asyncio.Protocol)
+        self._protocol.data_received(line + b" HTTP/1.1\r\n\r\n")
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def write_eof(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+async def test_whoever_has_asked_nothing_for_longest_makes_room_before_whoever_was_answered() -> None:
+    limit = FileLimit(1000, is_stopping=lambda: False)  # 125 are the reserve: from 937 on each needs another's place
+    probe, call, older, newer, *late = (Connection(number) for number in (900, 901, 902, 903, 940, 941, 942, 943, 944))
+    waiting, gone = [probe, call, older, newer], []
+    for each in waiting:
+        assert limit.refuses(each)
+    probe.ask(b"GET /healthz")
+    call.ask(b"POST /runs")
+    for each in late:
+        assert limit.refuses(each)
+        each.ask(b"GET /healthz")
+        gone += [cut for cut in waiting if cut.is_cut and cut not in gone]
+        waiting.append(each)
+    assert gone == [older, newer, probe, call, late[0]], "the silent ones, then the oldest"
+    assert [each.sent[9:12] for each in (probe, call, *late)] == [b"200", b"503", *[b"200"] * 5]
 
 
 @asynccontextmanager

@@ -154,13 +154,21 @@ async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, 
       const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
       return text.left - box.left < box.right - text.right ? 'left' : 'right';
     }"""
-    async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.")) as (_, _, tab):
+    async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.\n\n- ראשון\n\n---\n\n1. first")) as (
+        _,
+        _,
+        tab,
+    ):
         await tab.size(1280, 800)
         await tab.send("מה שלומך?")
         await tab.until(ENDED)
         assert await tab.value(f"({side})('שלום לכולם')") == "right"
         assert await tab.value(f"({side})('Hello all')") == "left"
         assert await tab.value("document.querySelector('#message').dir") == "auto"
+        directions = (
+            "[...document.querySelectorAll('article :is(ul, ol)')].map((list) => getComputedStyle(list).direction)"
+        )
+        assert await tab.value(directions) == ["rtl", "ltr"], "the marks of a list stand where its words begin"
 
 
 async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path) -> None:
@@ -198,6 +206,20 @@ async def test_the_empty_page_names_the_model_that_is_chosen(devtools: str, tmp_
         await tab.value(f"({choose})('')")
         await tab.until(f"{said} === 'faulty/ok'")
     assert tab.complaints == []
+
+
+async def test_why_a_file_was_refused_is_no_longer_said_once_the_message_is_sent(devtools: str, tmp_path: Path) -> None:
+    (tmp_path / "tool.bin").write_bytes(b"\x00\x01\xff")
+    async with page(devtools, tmp_path / "home", reply("Hello."), reply("Seen.")) as (_, _, tab):
+        await tab.send("Hi.")
+        assert await answer(tab) == "Hello."
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / "tool.bin")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until_shown("tool.bin: only images")
+        await tab.send("Never mind.")
+        await tab.until_shown("Seen.")
+        assert await tab.text("#status") == ""
 
 
 async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) -> None:

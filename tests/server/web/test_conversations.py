@@ -301,6 +301,32 @@ window.fetch = async (path, options) => {
     assert tab.complaints == []
 
 
+async def test_a_search_that_another_one_takes_the_place_of_complains_of_nothing(devtools: str, tmp_path: Path) -> None:
+    held = """
+const fetched = window.fetch;
+window.notes = [];
+window.fetch = (path, options) => {
+  if (!path.endsWith("q=one")) return fetched(path, options);
+  document.title = "held"; // until it is aborted
+  return new Promise((_, reject) => options.signal.addEventListener("abort", () => reject(options.signal.reason)));
+};
+new MutationObserver(() => notes.push(document.querySelector("#conversations-note")?.textContent))
+  .observe(document, { subtree: true, childList: true });
+"""
+    async with page(devtools, tmp_path) as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=held)
+        await tab.size(*DESKTOP)
+        await tab.until_shown("None yet.")
+        await tab.value("notes.length = 0")
+        await tab.call("DOM.focus", backendNodeId=await tab.find("searchbox", "Search"))
+        await tab.call("Input.insertText", text="one")
+        await tab.until("document.title === 'held'")
+        await tab.call("Input.insertText", text=" more")
+        await tab.until_shown("Nothing found for “one more”.")
+        assert set(await tab.value("notes")) <= {"None yet.", "Nothing found for “one more”."}
+    assert tab.complaints == []
+
+
 async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("Hello.")) as (server, _, tab):
         await tab.go(server.url + "/?session=doesnotexist")
@@ -358,3 +384,26 @@ async def test_a_long_name_leaves_the_conversation_in_the_window(devtools: str, 
             inside = "(name) => document.querySelector(name).getBoundingClientRect().right <= innerWidth"
             for name in ("#heading", "#main", "#log", ".answer", "#send"):
                 assert await tab.value(f"({inside})({name!r})"), f"{name} sticks out of {size}"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+async def test_the_list_has_two_lines_for_a_name_and_the_whole_of_a_longer_one_on_hover(
+    devtools: str, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    fits, longer = "How do I make a sourdough starter, and how long?", "Is it so? " + "A-long-word-" * 9
+    async with page(devtools, tmp_path, reply("So."), reply("Yes.")) as (server, _, tab):
+        await asked(server, "long", longer)
+        await asked(server, "fits", fits)
+        await tab.size(*size)
+        await tab.reload()
+        await listed(tab, [fits, longer])
+        if size == PHONE:
+            await tab.press("Conversations")
+            await tab.value(SETTLED)
+        links = "[...document.querySelectorAll('#conversations a')]"
+        whole = "(link) => link.scrollHeight <= link.clientHeight && link.scrollWidth <= link.clientWidth"
+        assert await tab.value(f"{links}.map({whole})") == [True, False]
+        assert await tab.value(f"{links}.map((link) => link.title)") == [fits, longer]
+        height = "document.querySelector('#conversations li:last-child').getBoundingClientRect().height"
+        assert await tab.value(height) < 80, "two lines of it, and when it was"
+        assert await tab.value("document.documentElement.scrollWidth <= innerWidth")

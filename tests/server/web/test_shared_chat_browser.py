@@ -38,3 +38,19 @@ async def test_edit_has_the_question_alone_and_it_is_sent_as_that_persons(devtoo
     assert question == "Ben: for me too, please"
     assert earlier == "Earlier conversationbook it for meAnswer 0."
     assert tab.complaints == []
+
+
+async def test_what_a_fork_has_from_a_shared_chat_says_who_spoke(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *(reply(f"Answer {number}.") for number in range(3))) as (server, _, tab):
+        await group_chat(server)
+        await tab.go(f"{server.url}/?session={SESSION}")
+        await tab.until_shown("Answer 1.")
+        await tab.value(LAST_EDIT.replace("Edit", "Fork from here"))
+        await tab.write("Next message", "And the train?")
+        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.until_shown("Forked from another conversation")
+        assert await answer(tab) == "Answer 2."
+        said = "[...document.querySelectorAll('details.earlier > .question')].map((each) => each.textContent)"
+        shown = await tab.value(said)
+    assert shown == ["book it for me", "Ben: for me too"]
+    assert tab.complaints == []

@@ -13,6 +13,7 @@ from tailrace.app.usage.counters import DAY_S, amounts_of, day_of
 from tailrace.messages import SpentTokens, Usage
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+PRICED = "gpt-4o"
 
 
 async def test_the_page_has_tables_and_says_what_is_estimated(devtools: str, tmp_path: Path) -> None:
@@ -89,6 +90,26 @@ async def test_what_cost_most_or_wrote_most_stands_first(devtools: str, tmp_path
         assert await tab.value(keys) == ["bob", "cid", "ann"]
 
 
+async def test_each_line_has_its_cost_the_dearest_first_and_a_star_where_it_is_not_all(
+    devtools: str, tmp_path: Path
+) -> None:
+    rows = "[...document.querySelectorAll('#usage table')].map((each) => [...each.tBodies[0].rows]"
+    shown = f"{rows}.map((row) => [row.cells[0].textContent, row.cells[4].textContent]))"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        for key, model, tokens in (("ann", PRICED, 400), ("bob", PRICED, 2_000_000), ("bob", "unknown", 9_000_000)):
+            server.app.usage.add(key, SpentTokens("openai", model, Usage(tokens, 0)))
+        await server.app.usage.flush()
+        _, found = await server.json("GET", "/usage")
+        usd = {(row["key"], row["model"].rpartition("/")[2]): row.get("usd", 0) for row in found["data"]}
+        await tab.go(server.url + "/?usage")
+        await tab.until_shown("Money by list prices, without 9,000,000 tokens of models that have none.")
+        by_key, by_model = await tab.value(shown)
+    little, much = usd["ann", PRICED], usd["bob", PRICED]
+    assert 0 < little < 0.01 < much
+    assert by_key == [["bob", f"${much:.2f}*"], ["ann", f"${little:.4f}"]]
+    assert [cost for _, cost in by_model] == [f"${much + little:.2f}", "$0.00*"]
+
+
 async def test_costs_are_in_view_on_a_desktop_beside_the_names_of_models(devtools: str, tmp_path: Path) -> None:
     cut = "[...document.querySelectorAll('.usage-table')].filter((each) => each.scrollWidth > each.clientWidth).length"
     async with page(devtools, tmp_path) as (server, _, tab):
@@ -98,3 +119,13 @@ async def test_costs_are_in_view_on_a_desktop_beside_the_names_of_models(devtool
             await tab.go(server.url + "/?usage=month")
             await tab.until_shown("By day")
             assert await tab.value(cut) == 0
+
+
+async def test_costs_are_in_view_on_a_phone_beside_short_names(devtools: str, tmp_path: Path) -> None:
+    cut = "[...document.querySelectorAll('.usage-table')].filter((each) => each.scrollWidth > each.clientWidth).length"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        server.app.usage.add("ci", SpentTokens("faulty", "ok", Usage(31_299, 2_147)))
+        await tab.size(390, 844)
+        await tab.go(server.url + "/?usage")
+        await tab.until_shown("By key")
+        assert await tab.value(cut) == 0

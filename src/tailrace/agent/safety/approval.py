@@ -165,26 +165,35 @@ class QuestionBoard(Protocol):
 
 
 class Asker:
-    """The open questions of one run. `name` is what people call the requester. `reachable` says whether any surface can
-    answer at all. What waits for an answer is posted on the `board`."""
+    """The open questions of one run. `name` is what people call the requester; where it is empty, `find_name` is called
+    for it with the first question. `reachable` says whether any surface can answer at all. What waits for an answer is
+    posted on the `board`."""
 
     def __init__(
         self,
         requester: str = "",
         *,
         name: str = "",
+        find_name: Callable[[str], Awaitable[str]] | None = None,
         reachable: bool = True,
         timeout_s: float = 60.0,
         board: QuestionBoard | None = None,
     ) -> None:
         self.requester = requester
-        self.name = name
+        self._name = name
+        self._find_name = find_name
         self._reachable = reachable
         self._timeout_s = timeout_s
         self._board = board
         self._posted: set[str] = set()
         self._open: dict[str, asyncio.Future[ApprovalAnswered]] = {}
         self._early: dict[str, ApprovalAnswered] = {}  # answers by the requester to questions that are not open yet
+
+    async def requester_name(self) -> str:
+        """What people call the requester; empty where that is not known."""
+        if not self._name and self._find_name is not None:
+            self._name = await self._find_name(self.requester)
+        return self._name
 
     def new_id(self) -> str:
         return f"apr_{secrets.token_hex(8)}"

@@ -96,7 +96,8 @@ def _read(name: str, directory: Path) -> _Attached | str | None:
     """What comes along; a note where it cannot; None where the word names nothing."""
     path = _path(name, directory)
     if path is None:
-        return f"@{name} is no file here: sent as text" if "/" in name or "." in name else None
+        word = name.rstrip(_TRAILING)
+        return f"@{word} is no file here: sent as text" if "/" in word or "." in word else None
     shown = name.rstrip(_TRAILING) if not (directory / name).exists() else name
     try:
         if path.is_dir():

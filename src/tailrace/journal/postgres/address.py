@@ -20,11 +20,11 @@ import asyncpg
 from asyncpg import exceptions
 from asyncpg.connect_utils import SessionAttribute
 
+from tailrace.config.store_place import SCHEMA
 from tailrace.errors import ConfigError, JournalError, StorageFailed
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 KEY = "store.url"
-SCHEMA = "tailrace"  # where no `?schema=` names another
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 30.0  # then the connection counts as lost
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")

@@ -78,6 +78,7 @@ class Conversations:
         self._turns = PlaceLocks()
         self._stopping = False
         app.agents.sources[platform.name] = self._fetch_files
+        app.person_names[platform.name] = self._speaker_names.name_of_id
 
     def take_no_more(self) -> None:
         """The process is about to end: it begins no run any more. Commands and buttons are still carried out."""

@@ -40,6 +40,9 @@ class SpeakerNames:
         """What the platform calls the person, in one line; empty where it does not tell."""
         return one_line_name(sender.name) or one_line_name(await self._platform.display_name(sender))
 
+    async def name_of_id(self, person: str) -> str:
+        return await self.name_of(Sender(person))
+
     async def requester_of(self, asked: ApprovalAsked) -> str:
         """Who alone may answer, in words for a chat."""
         return await self.called(asked.requester, asked.requester_name)

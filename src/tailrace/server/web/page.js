@@ -125,7 +125,7 @@ async function send(text, parts) {
     composer.rename(conversation.session);
   }
   byId("empty").hidden = true;
-  if (lost) say(""); // it is tried again
+  say(""); // what went wrong before is over: it is tried again
   try {
     await conversation.send(text, parts, models?.chosen ?? "");
   } finally {

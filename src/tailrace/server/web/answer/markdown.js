@@ -227,10 +227,10 @@ const BUILDERS = {
     return element(`h${Math.min(6, marks.length + 1)}`, inline(headingText(rest)));
   },
   rule: () => element("hr", []),
-  quote: (block, depth) => showQuote(make("blockquote"), block, depth),
+  quote: (block, depth) => showQuote(directed("blockquote"), block, depth),
   list: (block, depth) => {
     const marker = ITEM.exec(firstLine(block))[2];
-    const made = make(/\d/.test(marker) ? "ol" : "ul");
+    const made = directed(/\d/.test(marker) ? "ol" : "ul");
     if (/\d/.test(marker) && parseInt(marker, 10) !== 1) made.setAttribute("start", String(parseInt(marker, 10)));
     return showItems(made, block, depth + 1);
   },
@@ -250,6 +250,13 @@ const GROWERS = {
     return true;
   },
 };
+
+/** Its marks stand where its first letter begins. */
+function directed(tag) {
+  const made = make(tag);
+  made.dir = "auto";
+  return made;
+}
 
 /** The text of a heading: blanks around it and the marks that close it are not part of it. */
 function headingText(rest) {

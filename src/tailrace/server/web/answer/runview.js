@@ -8,6 +8,7 @@ import { RunEnding } from "./failure.js";
 import { render } from "./markdown.js";
 import { Thought } from "./reasoning.js";
 import { RunFacts } from "./run_facts.js";
+import { spokenText } from "./speaker.js";
 import { ToolCards } from "./tool_cards.js";
 
 export { make };
@@ -101,8 +102,8 @@ export class RunView {
     else this.node.append(line);
   }
 
-  /** What a fork has from the conversation that it came from, folded away. As the model has read it: nothing says beside
-   * a message whose it is, and its text alone may have been typed by anybody. */
+  /** What a fork has from the conversation that it came from, folded away. Where nobody else speaks in it the model is
+   * told no names: what looks like one was typed, and stays as it is. */
   inherit(messages) {
     const earlier = make("details", "earlier");
     const summary = make("summary");
@@ -112,7 +113,7 @@ export class RunView {
       const text = parts.map((part) => (part.type === "text" ? part.text : "")).join("");
       if (!text || role === "tool") continue;
       const said = make("div", role === "user" ? "question" : "message");
-      if (role === "user") said.textContent = text;
+      if (role === "user") said.textContent = this.speaker ? spokenText(text) : text;
       else render(said, text);
       earlier.append(said);
     }

@@ -166,7 +166,7 @@ export class Conversation {
   async apply(entry) {
     if (!this.runs.has(entry.run_id)) await this.posting;
     const run = this.runs.get(entry.run_id);
-    if (!run || run.alone || (entry.seq !== undefined && entry.seq <= run.view.seq)) return;
+    if (!run || (entry.seq !== undefined && entry.seq <= run.view.seq)) return;
     this.applyTo(run, entry);
   }
 
@@ -184,21 +184,16 @@ export class Conversation {
   /** A fork, from its first event on: there it says what it has from the conversation that it came from. Resolves when it
    *  is as far as `seq`; the session's stream tells the rest, so that a window needs one connection. */
   async catchUp(id, run, seq) {
-    run.alone = true;
     await follow({
       place: () => {
         const seen = run.view.seq ? { "Last-Event-ID": String(run.view.seq) } : {};
         return [`/runs/${encodeURIComponent(id)}/stream?reasoning=${wantsReasoning()}`, seen];
       },
-      hear: ({ event, data }) => {
-        if (event === "missed") run.view.seq = 0; // it has ended and we missed how: begin anew
-        else this.applyTo(run, JSON.parse(data));
-      },
+      hear: ({ data }) => this.applyTo(run, JSON.parse(data)),
       wanted: () => !run.view.ended && (run.view.seq ?? 0) < seq && !this.closed,
       say: (words) => this.closed || this.say(words),
       signal: this.closing.signal,
     });
-    run.alone = false;
   }
 
   // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +213,7 @@ export class Conversation {
   }
 
   begin(question, id, place) {
-    const run = { view: this.show(question, place), question: filesOf(question).text, waiting: new Set(), alone: false };
+    const run = { view: this.show(question, place), question: filesOf(question).text, waiting: new Set() };
     run.view.id = id;
     this.title ||= run.question;
     if (id) this.runs.set(id, run);
