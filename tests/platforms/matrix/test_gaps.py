@@ -47,6 +47,7 @@ class Silent:
         self.refusals: list[tuple[int, Any]] = []
         self.asked: list[str] = []  # starts of pages, and events
         self.senders: dict[str, str] = {}  # by event
+        self.found: dict[str, dict[str, Any]] = {}  # what events are, where that matters
         self.syncs: list[str] = []
         self.again: list[dict[str, Any]] = []  # events of another sync
         self.cuts = False  # the connection, in place of an event
@@ -112,7 +113,8 @@ class Silent:
         sender = self.senders.get(self.asked[-1])
         if sender is None:
             return web.json_response({"errcode": "M_NOT_FOUND", "error": "no such event"}, status=404)
-        return web.json_response(message("x", "said") | {"event_id": self.asked[-1], "sender": sender})
+        found = self.found.get(self.asked[-1], message("x", "said"))
+        return web.json_response(found | {"event_id": self.asked[-1], "sender": sender})
 
 
 @asynccontextmanager
