@@ -287,6 +287,30 @@ async def a_withdrawn_attempt_is_taken_back(house: House) -> None:
         await house.home.http("DELETE", f"/api/config/config_entries/entry/{entry}")
 
 
+async def another_agent_of_the_same_server_has_a_model_of_its_own(house: House) -> None:
+    flow = await house.home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    flow = await house.home.http("POST", path, {"url": house.tailrace.url, "api_key": KEY, "verify_ssl": True})
+    assert (flow["step_id"], flow["description_placeholders"]) == ("agent", {"url": house.tailrace.url})
+    for given, errors in (
+        ({"name": " ", "model": "fake/other"}, {"name": "no_name"}),
+        ({"name": "Helper", "model": "nope/x"}, {"model": "unknown_model"}),
+    ):
+        assert (await house.home.http("POST", path, given))["errors"] == errors
+    made = (await house.home.http("POST", path, {"name": " Helper ", "model": "fake/other"}))["result"]
+    assert made["title"] == "Helper"
+    entity = await _entity(house.home, made["entry_id"])
+    assert entity == "conversation.helper"
+    pipeline = await _pipeline(house.home, entity, "en")
+    assert (await (await house.home.say(pipeline, "hello", device_id="desk")).answer()).speech == "Hello!"
+    of_the_other = await house.newest_run()
+    await house.say("hello", device_id="desk")
+    of_the_first = await house.newest_run()
+    assert of_the_other["model"] == "fake/other" != of_the_first["model"]
+    assert of_the_other["session"] != of_the_first["session"]
+    await house.home.http("DELETE", f"/api/config/config_entries/entry/{made['entry_id']}")
+
+
 @asynccontextmanager
 async def withdrawing_server() -> AsyncIterator[str]:
     """A server of which the only run has an attempt that is withdrawn after it was shown."""
@@ -411,6 +435,7 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     an_answer_that_is_spoken_while_the_entry_is_reloaded_is_told_once,
     an_approval_that_is_given_elsewhere_is_told_later,
     a_withdrawn_attempt_is_taken_back,
+    another_agent_of_the_same_server_has_a_model_of_its_own,
     nothing_leaves_this_machine,
     options_and_diagnostics,
     a_restart_of_tailrace_in_mid_answer_loses_nothing,

@@ -68,6 +68,7 @@ class Capabilities(Value):
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
+    reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
@@ -352,6 +353,13 @@ class Inbox(Protocol):
 
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""
+
+    async def position(self) -> str:
+        """Up to where this account's updates were put, by this process or another one; empty where that is not known.
+        For an adapter whose platform gives out again what came after a position."""
+
+    async def keep_position(self, position: str) -> None:
+        """All updates up to here were put. The next process begins there."""
 
 
 # ── webhooks ─────────────────────────────────────────────────────────────────────

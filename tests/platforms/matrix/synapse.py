@@ -133,8 +133,8 @@ class Person:
             assert response.status == 200, (path, answer)
             return answer
 
-    async def room(self, *invited: str) -> str:
-        answer = await self.ask("POST", "client/v3/createRoom", {"preset": "private_chat", "invite": list(invited)})
+    async def room(self, *invited: str, preset: str = "private_chat") -> str:
+        answer = await self.ask("POST", "client/v3/createRoom", {"preset": preset, "invite": list(invited)})
         return str(answer["room_id"])
 
     async def write(self, room: str, text: str, **content: Any) -> str:
@@ -142,6 +142,17 @@ class Person:
         path = f"client/v3/rooms/{quote(room)}/send/m.room.message/t{self._transaction}"
         answer = await self.ask("PUT", path, {"msgtype": "m.text", "body": text} | content)
         return str(answer["event_id"])
+
+    async def react(self, room: str, event_id: str, key: str) -> str:
+        self._transaction += 1
+        relation = {"rel_type": "m.annotation", "event_id": event_id, "key": key}
+        path = f"client/v3/rooms/{quote(room)}/send/m.reaction/t{self._transaction}"
+        return str((await self.ask("PUT", path, {"m.relates_to": relation}))["event_id"])
+
+    async def upgrade(self, room: str, version: str = "10") -> str:
+        """The room that takes its place."""
+        answer = await self.ask("POST", f"client/v3/rooms/{quote(room)}/upgrade", {"new_version": version})
+        return str(answer["replacement_room"])
 
     async def redact(self, room: str, event_id: str) -> None:
         self._transaction += 1

@@ -34,6 +34,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.matrix.adapter import MatrixPlatform
+from tailrace.platforms.matrix.notices import ENCRYPTED_FILE
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import PATIENCE_S
@@ -295,6 +296,37 @@ async def test_whoever_writes_in_an_encrypted_room_is_told_once(server: Homeserv
             [told] = ada.from_(place.chat, account.user_id)
             assert told.text.startswith("I cannot read this room: it is encrypted")
             assert not ada.from_(plain.chat, account.user_id)
+
+
+async def test_whoever_sends_an_encrypted_file_is_told_once_and_its_name_is_no_question(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        file = {"url": "mxc://localhost/x", "key": {"k": "x"}, "iv": "x", "hashes": {"sha256": "x"}, "v": "v2"}
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(place.chat, "cat.png", msgtype="m.image", file=file)
+            await ada.write(place.chat, "what is this?", msgtype="m.image", filename="cat.png", file=file)
+            heard = [update for update in await inbox.wait_for(2) if isinstance(update, MessageReceived)]
+            assert [(update.text, update.attachments) for update in heard] == [("", ()), ("what is this?", ())]
+            await ada.until(lambda: ada.from_(place.chat, account.user_id))
+            await ada.write(place.chat, "and now?")
+            await inbox.wait_for(3)
+            last = await ada.write(place.chat, "what is shown before this is all")
+            await ada.until(lambda: last in ada.rooms[place.chat])
+            assert [seen.text for seen in ada.from_(place.chat, account.user_id)] == [ENCRYPTED_FILE]
+
+
+async def test_in_a_larger_room_an_encrypted_file_for_others_is_passed_over(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        async with running(bot_of(server, account)) as inbox:
+            await ada.write(room, "cat.png", msgtype="m.image", file={"url": "mxc://localhost/x"})
+            await ada.write(room, "look, bob")
+            await inbox.wait_for(2)
+            last = await ada.write(room, "what is shown before this is all")
+            await ada.until(lambda: last in ada.rooms.get(room, {}))
+            assert not ada.from_(room, account.user_id)
 
 
 async def test_who_is_spoken_to_and_where(server: Homeserver) -> None:

@@ -47,9 +47,13 @@ class Silent:
         self.refusals: list[tuple[int, Any]] = []
         self.asked: list[str] = []  # starts of pages, and events
         self.senders: dict[str, str] = {}  # by event
+        self.found: dict[str, dict[str, Any]] = {}  # what events are, where that matters
         self.syncs: list[str] = []
         self.again: list[dict[str, Any]] = []  # events of another sync
         self.cuts = False  # the connection, in place of an event
+        self.until = "then"  # what the first sync ends with
+        self.unknown: dict[str, str] = {}  # positions of another state of the database: "refused" or "stuck"
+        self.sync_refusals: dict[str, list[tuple[int, Any]]] = {}  # by position
 
     def routes(self) -> list[web.RouteDef]:
         base = "/_matrix/client/{version}"
@@ -65,8 +69,15 @@ class Silent:
 
     async def _sync(self, request: web.Request) -> web.Response:
         self.syncs.append(request.query.get("since", ""))
-        if self.syncs[-1] == "":
-            return web.json_response({"next_batch": "then"})
+        since = self.syncs[-1]
+        if since == "":
+            return web.json_response({"next_batch": self.until})
+        if self.unknown.get(since) == "refused":
+            return web.json_response({"errcode": "M_UNKNOWN", "error": "Invalid stream token"}, status=400)
+        if since in self.unknown:
+            return web.json_response({"next_batch": since})
+        if refused := self._refused(self.sync_refusals.get(since)):
+            return refused
         if self.syncs[-1] == "later" or (self.syncs[-1] == "now" and not self.again):
             await asyncio.Event().wait()
         events, until = (self.events, "now") if self.syncs[-1] == "then" else (self.again, "later")
@@ -81,28 +92,29 @@ class Silent:
         }
         return web.json_response({"next_batch": until, "rooms": {"join": {ROOM: room}}})
 
-    def _refused(self) -> web.Response | None:
-        if not self.refusals:
+    def _refused(self, refusals: list[tuple[int, Any]] | None) -> web.Response | None:
+        if not refusals:
             return None
-        status, body = self.refusals.pop(0)
+        status, body = refusals.pop(0)
         if isinstance(body, str):
             return web.Response(status=status, text=body, content_type="text/html")
         return web.json_response(body, status=status)
 
     async def _messages(self, request: web.Request) -> web.Response:
         self.asked.append(request.query["from"])
-        return self._refused() or web.json_response({"start": self.asked[-1]} | self.pages[self.asked[-1]])
+        return self._refused(self.refusals) or web.json_response({"start": self.asked[-1]} | self.pages[self.asked[-1]])
 
     async def _event(self, request: web.Request) -> web.Response:
         self.asked.append(request.match_info["event"])
         if self.cuts and request.transport is not None:
             request.transport.close()
-        if refused := self._refused():
+        if refused := self._refused(self.refusals):
             return refused
         sender = self.senders.get(self.asked[-1])
         if sender is None:
             return web.json_response({"errcode": "M_NOT_FOUND", "error": "no such event"}, status=404)
-        return web.json_response(message("x", "said") | {"event_id": self.asked[-1], "sender": sender})
+        found = self.found.get(self.asked[-1], message("x", "said"))
+        return web.json_response(found | {"event_id": self.asked[-1], "sender": sender})
 
 
 @asynccontextmanager

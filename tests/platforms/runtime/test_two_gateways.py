@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.delivery.port import (
@@ -21,6 +23,7 @@ from tailrace.delivery.port import (
     Update,
     Window,
 )
+from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAsked
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.runs.recovery import finished
@@ -45,8 +48,14 @@ class Hooked(MemoryPlatform):
     def __init__(self) -> None:
         super().__init__(FAST)
         self.calls: list[Update] = []
+        self.inbox: Inbox | None = None
+
+    async def run(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        await super().run(inbox)
 
     async def hook(self, _request: HookRequest, inbox: Inbox) -> HookAnswer:
+        self.inbox = inbox
         for update in self.calls:
             await inbox.put(update)
         self.calls.clear()
@@ -91,6 +100,22 @@ async def test_L170_what_a_webhook_brings_to_one_process_is_sent_by_the_one_that
         await delivered(app)
     assert holding.chat("42").texts == ("Hello, Ada.",)
     assert other.performed == []
+
+
+async def test_L170_how_far_a_platform_was_read_is_known_to_all_and_kept_by_the_one_that_polls_it(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path, reply("Hello, Ada.")) as (app, holding, other, hook):
+        await hook(MessageReceived("u1", PLACE, ADA, "Hello."))
+        await delivered(app)
+        assert holding.inbox is not None
+        assert other.inbox is not None
+        assert await holding.inbox.position() == ""
+        await holding.inbox.keep_position("s1")
+        assert await other.inbox.position() == "s1"
+        with pytest.raises(PlatformError, match="another process polls it now"):
+            await other.inbox.keep_position("s0")
+        assert await holding.inbox.position() == "s1"
 
 
 async def test_L170_an_approval_is_answered_through_a_process_that_does_not_deliver_the_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The forms: an address and a key, another key, another address, and the options."""
+"""The forms: an address and a key, another agent of a server, another key, another address, and the options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from homeassistant.config_entries import ConfigFlow, ConfigFlowResult, OptionsFlow
-from homeassistant.const import CONF_API_KEY, CONF_URL, CONF_VERIFY_SSL
+from homeassistant.const import CONF_API_KEY, CONF_NAME, CONF_URL, CONF_VERIFY_SSL
 from homeassistant.core import callback
 from homeassistant.helpers.selector import (
     BooleanSelector,
@@ -72,25 +72,47 @@ def _server_url(given: str) -> str | None:
 class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,unused-ignore]
     VERSION = 1
 
+    def __init__(self) -> None:
+        self._server: dict[str, Any] = {}  # of the form before, for another agent of it
+
     async def async_step_user(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
         errors: dict[str, str] = {}
         if user_input is not None:
             data, errors = await self._checked(user_input)
             if not errors:
-                self._async_abort_entries_match({CONF_URL: data[CONF_URL]})
-                first = not self._async_current_entries()  # the others can be told apart in the lists of agents
-                title = "Tailrace" if first else f"Tailrace ({URL(data[CONF_URL]).authority})"
+                known = [entry.data[CONF_URL] for entry in self._async_current_entries()]
+                if data[CONF_URL] in known:
+                    self._server = data
+                    return await self.async_step_agent()
+                # the others can be told apart in the lists of agents
+                title = f"Tailrace ({URL(data[CONF_URL]).authority})" if known else "Tailrace"
                 return self.async_create_entry(title=title, data=data)
         form = self.add_suggested_values_to_schema(_CONNECTION, user_input)
         return self.async_show_form(step_id="user", data_schema=form, errors=errors)
+
+    async def async_step_agent(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
+        """Another agent of a server that is set up already: with a name and a model of its own."""
+        client, errors = client_of(self.hass, self._server), dict[str, str]()
+        if user_input is not None:
+            name, model = user_input[CONF_NAME].strip(), user_input.get(CONF_MODEL, "").strip()
+            if not name:
+                errors = {CONF_NAME: "no_name"}
+            elif not await _is_usable(client, model):
+                errors = {CONF_MODEL: "unknown_model"}
+            else:
+                return self.async_create_entry(title=name, data=self._server, options={CONF_MODEL: model})
+        schema = vol.Schema(
+            {vol.Required(CONF_NAME): TextSelector(), vol.Optional(CONF_MODEL): await _model_selector(client)}
+        )
+        form = self.add_suggested_values_to_schema(schema, user_input)
+        where = {"url": self._server[CONF_URL]}
+        return self.async_show_form(step_id="agent", data_schema=form, errors=errors, description_placeholders=where)
 
     async def async_step_reconfigure(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
         entry, errors = self._get_reconfigure_entry(), dict[str, str]()
         if user_input is not None:
             data, errors = await self._checked(user_input)
             if not errors:
-                if data[CONF_URL] != entry.data[CONF_URL]:
-                    self._async_abort_entries_match({CONF_URL: data[CONF_URL]})
                 return self.async_update_reload_and_abort(entry, data=data)
         form = self.add_suggested_values_to_schema(_CONNECTION, user_input or entry.data)
         return self.async_show_form(step_id="reconfigure", data_schema=form, errors=errors)
@@ -156,20 +178,24 @@ class TailraceOptionsFlow(OptionsFlow):
         return self.async_show_form(step_id="init", data_schema=form, errors=errors)
 
     async def _schema(self, client: TailraceClient) -> vol.Schema:
-        try:
-            models = await client.models()
-        except TailraceError:
-            models = []
-        choice = SelectSelectorConfig(options=models, custom_value=True, mode=SelectSelectorMode.DROPDOWN)
         return vol.Schema(
             {
-                vol.Optional(CONF_MODEL): SelectSelector(choice),
+                vol.Optional(CONF_MODEL): await _model_selector(client),
                 vol.Optional(CONF_INSTRUCTIONS): TextSelector(TextSelectorConfig(multiline=True)),
                 vol.Required(CONF_SESSION_MINUTES, default=DEFAULT_SESSION_MINUTES): _number(0, 10080, "min"),
                 vol.Required(CONF_ANSWER_SECONDS, default=DEFAULT_ANSWER_SECONDS): _number(1, 3600, "s"),
                 vol.Required(CONF_RECONNECT_SECONDS, default=DEFAULT_RECONNECT_SECONDS): _number(1, 600, "s"),
             }
         )
+
+
+async def _model_selector(client: TailraceClient) -> SelectSelector:
+    """The models that the server lists, or any other name."""
+    try:
+        models = await client.models()
+    except TailraceError:
+        models = []
+    return SelectSelector(SelectSelectorConfig(options=models, custom_value=True, mode=SelectSelectorMode.DROPDOWN))
 
 
 async def _is_usable(client: TailraceClient, model: str) -> bool:

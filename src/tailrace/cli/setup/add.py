@@ -272,6 +272,12 @@ class _PairingInbox:
     def connected(self) -> None:
         pass
 
+    async def position(self) -> str:
+        return ""
+
+    async def keep_position(self, position: str) -> None:
+        """The gateway begins with what comes after its own start."""
+
 
 async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:
     """As well as it can be within `REPLY_S`: the terminal says the same."""

@@ -312,8 +312,9 @@ class Planner:
             case ToolSlot():
                 yield from self._wanted_tools(slot)
             case ApprovalSlot(approval=approval):
-                buttons = self._presenter.approval_buttons(approval) if self._capabilities.buttons else ()
-                text = self._presenter.approval(approval, buttons=self._capabilities.buttons)
+                can = self._capabilities
+                buttons = self._presenter.approval_buttons(approval) if can.buttons or can.reactions else ()
+                text = self._presenter.approval(approval, buttons=can.buttons, reactions=can.reactions)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
                 yield from self._in_parts(chain, text)

@@ -43,6 +43,8 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
+REACTIONS: dict[str, Decision] = {"✅": "once", "👍": "once", "❌": "deny", "👎": "deny"}
+ANSWER_BY_REACTION = "React with ✅ to approve once, or with ❌ to deny."  # precedes the next one
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
 STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebody stopped who did not do so by the chat
@@ -154,7 +156,7 @@ class Presenter:
         name = _plain(hint.tool_name) or "the tool"
         return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
 
-    def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
+    def approval(self, approval: ApprovalSoFar, *, buttons: bool, reactions: bool = False) -> str:
         """The question with the complete command (J111), and the decision."""
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
@@ -164,7 +166,8 @@ class Presenter:
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
-            lines.append(with_mark(ANSWER_BY_COMMAND, self._mark))
+            how = with_mark(ANSWER_BY_COMMAND, self._mark)
+            lines.append(f"{ANSWER_BY_REACTION} {how}" if reactions else how)
         return "\n".join(lines).rstrip()
 
     def outcome(self, approval: ApprovalSoFar) -> str | None:

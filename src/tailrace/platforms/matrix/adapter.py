@@ -22,7 +22,10 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.inbound import NO_MENTIONS, Rooms, remember_event
+from tailrace.platforms.matrix.inbound import Rooms, remember_event
+from tailrace.platforms.matrix.invitations import Invitations
+from tailrace.platforms.matrix.notices import NO_MENTIONS, RoomNotices
+from tailrace.platforms.matrix.reactions import Questions, asking
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
@@ -34,6 +37,7 @@ CAPABILITIES = port.Capabilities(
     unit="bytes",
     edits=True,
     deletes=True,
+    reactions=True,
     command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
@@ -77,9 +81,12 @@ class MatrixPlatform(BasePlatform):
         self._logging_in = asyncio.Lock()
         self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
+        self._kept_position = ""  # up to where the inbox knows that they were
         self._gap_failures = 0  # in a row, to read what was written since then
         self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
+        self._questions = Questions()
+        self._notices = RoomNotices(self._client)
         if token:
             self._client.access_token = token
             self._client.user_id = user
@@ -117,23 +124,29 @@ class MatrixPlatform(BasePlatform):
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
-            case port.Send(key=key, text=text, markup=markup):
-                content = _message(text, markup=markup, thread=place.thread)
-                return self._remembered(await self._put(place, content, key))
+            case port.Send(key=key, text=text, markup=markup, buttons=buttons):
+                content = _message(text, markup=markup, thread=place.thread) | asking(buttons)
+                reply = self._remembered(await self._put(place, content, key))
+                if isinstance(reply, port.Sent):
+                    self._questions.note_shown(reply.message_id, place.thread, buttons)
+                return reply
             case port.Upload():
                 return self._remembered(await self._upload(place, action))
             case port.Edit(message_id=message_id) if self._sent.get(message_id) is False:
                 return port.Gone("message")  # the homeserver would accept the edit, and clients would not show it
-            case port.Edit(message_id=message_id, text=text, markup=markup):
+            case port.Edit(message_id=message_id, text=text, markup=markup, buttons=buttons):
                 edit: JsonObject = {
                     "msgtype": "m.text",
                     "body": f"* {text}",
                     **NO_MENTIONS,
-                    "m.new_content": _message(text, markup=markup),
+                    "m.new_content": _message(text, markup=markup) | asking(buttons),
                     "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
                 }
                 reply = await self._put(place, edit, f"{message_id}\0{text}\0{markup}")
-                return port.Accepted() if isinstance(reply, port.Sent) else reply
+                if not isinstance(reply, port.Sent):
+                    return reply
+                self._questions.note_shown(message_id, place.thread, buttons)
+                return port.Accepted()
             case port.Delete(message_id=message_id):
                 reply = self._reply_to(await self._client.room_redact(place.chat, message_id))
                 return port.Accepted() if reply == port.Gone("message") else reply
@@ -215,29 +228,68 @@ class MatrixPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        """History from before the start is not read: the first sync only says where now is. Another run goes on from
-        what the one before it has taken."""
+        """History from before the first start is not read: the first sync only says which rooms there are and where now
+        is. Another run, or another process, goes on from what the one before it has taken."""
         self._login_refusal, self.stops_when_refused = "", False
         try:
             await self._log_in()
-            rooms = Rooms(self._client, str(self._client.user_id or self._user), self._allow, self._sent)
+            user_id = str(self._client.user_id or self._user)
+            rooms = Rooms(self._client, user_id, self._sent, self._questions, self._notices)
+            invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
-            if not self._since:
-                first = await self._sync(poll_s=0)
-                await rooms.join_invited(first, inbox.serves)
-                self._since = first.next_batch
+            late = await self._find_position(inbox, invitations)
             inbox.connected()
             while True:
-                answer = await self._sync(poll_s=POLL_S)
+                answer = await self._sync(self._since, poll_s=POLL_S)
                 await self._fill_gaps(rooms, answer)
-                await rooms.note_replies(answer)
-                await rooms.join_invited(answer, inbox.serves)
-                await rooms.tell_encrypted(answer)
-                for update in rooms.updates(answer):
+                await rooms.note_authors(answer)
+                await invitations.follow(answer, inbox.serves)
+                await invitations.follow_replacements(answer, inbox.serves)
+                rooms.note_encrypted(answer)
+                await self._notices.send()
+                for update in rooms.updates(answer, late=late):
                     await inbox.put(update)
-                self._since = answer.next_batch
+                late, self._since = False, answer.next_batch
+                await self._keep_position(inbox, answer)
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
+
+    async def _find_position(self, inbox: port.Inbox, invitations: Invitations) -> bool:
+        """Where the next sync begins, and whether it tells what happened while no process was there."""
+        kept = await inbox.position()
+        if not self._since:
+            first = await self._sync("", poll_s=0)
+            await invitations.follow(first, inbox.serves)
+            self._since = first.next_batch
+        if not kept:  # so that the next process misses nothing that is written from now on
+            await inbox.keep_position(self._since)
+            self._kept_position = self._since
+        if kept in ("", self._kept_position):
+            return False
+        late = await self._is_known(kept)  # a process before this one, or beside it, has read so far
+        if late:
+            self._since = kept
+        else:
+            log.warning("matrix: what was written since the last connection cannot be read")
+        self._kept_position = kept
+        return late
+
+    async def _is_known(self, position: str) -> bool:
+        """Whether the homeserver has such a position. One that was set back to an old state would answer to a later one
+        that nothing has happened, for ever."""
+        answer = await self._ask_sync(position, poll_s=0)
+        if isinstance(answer, nio.SyncResponse):
+            return answer.next_batch != position or self._since == position
+        status = answer.transport_response.status if answer.transport_response is not None else 0
+        if status == HTTPStatus.BAD_REQUEST:
+            return False
+        raise self._refused("to sync", answer)
+
+    async def _keep_position(self, inbox: port.Inbox, answer: nio.SyncResponse) -> None:
+        """Where nothing has happened the one before it does as well, and nothing is written."""
+        if answer.rooms.invite or any(room.timeline.events for room in answer.rooms.join.values()):
+            await inbox.keep_position(answer.next_batch)
+            self._kept_position = answer.next_batch
 
     async def _fill_gaps(self, rooms: Rooms, answer: nio.SyncResponse) -> None:
         """The next connection begins where this one did, and tries again. Not for ever: one room that the homeserver
@@ -249,15 +301,18 @@ class MatrixPlatform(BasePlatform):
             raise
         self._gap_failures = 0
 
-    async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
-        window = {"room": {"timeline": _timeline(first=not self._since), "state": {"lazy_load_members": True}}}
-        async with asyncio.timeout(poll_s + self._answer_s):
-            answer = await self._client.sync(
-                timeout=int(poll_s * 1000), since=self._since or None, sync_filter=window, set_presence="online"
-            )
+    async def _sync(self, since: str, *, poll_s: float) -> nio.SyncResponse:
+        answer = await self._ask_sync(since, poll_s=poll_s)
         if isinstance(answer, nio.SyncResponse):
             return answer
         raise self._refused("to sync", answer)
+
+    async def _ask_sync(self, since: str, *, poll_s: float) -> nio.SyncResponse | nio.SyncError:
+        window = {"room": {"timeline": _timeline(first=not since), "state": {"lazy_load_members": True}}}
+        async with asyncio.timeout(poll_s + self._answer_s):
+            return await self._client.sync(
+                timeout=int(poll_s * 1000), since=since or None, sync_filter=window, set_presence="online"
+            )
 
     async def _log_in(self) -> None:
         """With the session that is kept, else by a login. Two at once would end each other's session."""

@@ -1,40 +1,47 @@
-"""What a Matrix sync says: messages for us, what became of ours, and rooms that we are invited to."""
+"""What a Matrix sync says: messages and reactions for us, and what became of ours."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 import nio
 
-from tailrace.delivery.port import Attachment, ChatKind, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
+from tailrace.platforms.matrix.event_fields import (
+    EVENT_ID,
+    age_s,
+    content_of,
+    is_entry,
+    relation_of,
+    replied_to,
+    since_invitation,
+    thread_of,
+)
+from tailrace.platforms.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
+from tailrace.platforms.matrix.reactions import Questions, reaction_in
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
 log = logging.getLogger("tailrace.platforms.matrix")
 
 _TEXTS = ("m.text", "m.emote")
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
-# Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
-NO_MENTIONS: Final[JsonObject] = {"m.mentions": {}}
 MAX_MISSED = 1000  # events of a room that are read after a gap; what is older is not
 _PAGE = 100
 MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
-_ASKED_FOR = ["m.room.message", "m.room.encrypted", "m.room.redaction", "m.room.member"]
-_EVENT_ID = re.compile(r"\$[!-~]{1,254}")  # as homeservers make them: what a client writes may be anything
+_ASKED_FOR = [
+    *("m.room.message", "m.room.encrypted", "m.reaction"),
+    *("m.room.redaction", "m.room.member", "m.room.tombstone"),
+]
+LATE_S = 86_400.0  # what is older is not answered any more after a restart; Telegram keeps messages as long
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
-ENCRYPTED = (
-    "I cannot read this room: it is encrypted, and that cannot be switched off. Make another room with end-to-end "
-    "encryption off, and invite me there."
-)
 
 
 def remember_event(events: OrderedDict[str, bool], event_id: str) -> None:
@@ -45,76 +52,69 @@ def remember_event(events: OrderedDict[str, bool], event_id: str) -> None:
 
 
 class Rooms:
-    """The rooms that the bot is in. It joins a room when a user invites it who is served."""
+    """What is said in the rooms that the bot is in."""
 
     def __init__(
-        self, client: nio.AsyncClient, user_id: str, allow: frozenset[str], sent: OrderedDict[str, bool]
+        self,
+        client: nio.AsyncClient,
+        user_id: str,
+        sent: OrderedDict[str, bool],
+        questions: Questions,
+        notices: RoomNotices,
     ) -> None:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it."""
         self._client = client
         self._user_id = user_id
-        self._allow = allow
         self._sent = sent
+        self._questions = questions
+        self._notices = notices
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
-        self._invited: set[str] = set()
-        self._encrypted: dict[str, bool] = {}  # rooms in which we were written to in vain; whether they were told
 
-    async def join_invited(self, answer: nio.SyncResponse, serves: Callable[[Sender], Awaitable[bool]]) -> None:
-        """Follows whom `allow` names and who was paired. An invitation is told once; one that could not be followed yet
-        is tried again with the next news."""
-        for room_id, invite in answer.rooms.invite.items():
-            inviters = _inviters(invite, self._user_id)
-            if "*" in self._allow or any([user in self._allow or await serves(Sender(user)) for user in inviters]):
-                self._invited.add(room_id)
+    def note_encrypted(self, answer: nio.SyncResponse) -> None:
+        """Whoever writes in an encrypted room, or sends us an encrypted file, is told once that it cannot be read."""
+        for room_id, event in self._events(answer):
+            if event.get("sender") == self._user_id:
                 continue
-            who = ", ".join(inviters) or "somebody"
-            log.warning("matrix: %s is not served: the invitation to %s is not followed", who, room_id)
-        for room_id in sorted(self._invited):
-            joined = await self._client.join(room_id)
-            if isinstance(joined, nio.JoinError) and joined.status_code == "M_LIMIT_EXCEEDED":
+            if event.get("type") == "m.room.encrypted" and self._notices.add(room_id, ENCRYPTED_ROOM):
+                log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
+            file = self._message(room_id, event) if _is_encrypted_file(content_of(event)) else None
+            if file is not None and file.addressed:
+                self._notices.add(room_id, ENCRYPTED_FILE)
+
+    def _events(self, answer: nio.SyncResponse) -> Iterator[tuple[str, JsonObject]]:
+        for room_id, room in answer.rooms.join.items():
+            for event in since_invitation([event.source for event in room.timeline.events], self._user_id):
+                yield room_id, event
+
+    async def note_authors(self, answer: nio.SyncResponse) -> None:
+        """Asks whose message somebody replies or reacts to, where it is none of those that this process has sent: an
+        answer from before a restart is ours too. What is for us anyway needs no such question, and no error ends the
+        connection."""
+        for room_id, event in self._events(answer):
+            meant = self._undecided(room_id, event)
+            if not meant or f"{room_id} {meant}" in self._of_others:
                 continue
-            self._invited.discard(room_id)
-            if isinstance(joined, nio.JoinError):
-                log.warning("an invitation could not be followed: %s", joined)
+            try:
+                await self._note_author(room_id, meant)
+            except (PlatformError, *NO_ANSWER) as exc:
+                why = str(exc) or type(exc).__name__
+                log.warning("matrix: whether a reply in %s is for us could not be asked: %s", room_id, why)
+                return  # each of the others might wait as long
 
-    async def tell_encrypted(self, answer: nio.SyncResponse) -> None:
-        """Whoever writes in an encrypted room is told, once, that nothing there can be read."""
-        for room_id, room in answer.rooms.join.items():
-            events = self._since_invitation([event.source for event in room.timeline.events])
-            others = (event for event in events if event.get("sender") != self._user_id)
-            if any(event.get("type") == "m.room.encrypted" for event in others):
-                self._encrypted.setdefault(room_id, False)
-        for room_id in [room_id for room_id, told in self._encrypted.items() if not told]:
-            content = {"msgtype": "m.notice", "body": ENCRYPTED, **NO_MENTIONS}
-            transaction = hashlib.sha256(f"encrypted\0{room_id}".encode()).hexdigest()[:32]
-            reply = await self._client.room_send(room_id, "m.room.message", content, tx_id=transaction)
-            if isinstance(reply, nio.RoomSendError) and reply.status_code == "M_LIMIT_EXCEEDED":
-                continue  # with the next news
-            self._encrypted[room_id] = True
-            log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
-
-    async def note_replies(self, answer: nio.SyncResponse) -> None:
-        """Asks whose message somebody replies to, where it is none of those that this process has sent: an answer from
-        before a restart is ours too. What is for us anyway needs no such question, and no error ends the connection."""
-        for room_id, room in answer.rooms.join.items():
-            for event in self._since_invitation([event.source for event in room.timeline.events]):
-                replied = _replied_to(_relation(event))
-                if not _EVENT_ID.fullmatch(replied) or f"{room_id} {replied}" in self._of_others:
-                    continue
-                update = self._update(room_id, event)
-                if update is None or update.addressed:
-                    continue
-                try:
-                    await self._note_author(room_id, replied)
-                except (PlatformError, *NO_ANSWER) as exc:
-                    why = str(exc) or type(exc).__name__
-                    log.warning("matrix: whether a reply in %s is for us could not be asked: %s", room_id, why)
-                    return  # each of the others might wait as long
+    def _undecided(self, room_id: str, event: JsonObject) -> str:
+        """The message on whose author it depends whether the event is for us; empty where that is known."""
+        if event.get("type") == "m.reaction":
+            reaction = reaction_in(content_of(event))
+            return reaction.event_id if reaction is not None and reaction.event_id not in self._sent else ""
+        replied = replied_to(relation_of(content_of(event)))
+        update = self._message(room_id, event) if EVENT_ID.fullmatch(replied) else None
+        return replied if update is not None and not update.addressed else ""
 
     async def _note_author(self, room_id: str, event_id: str) -> None:
         found = await self._client.room_get_event(room_id, event_id)
         if isinstance(found, nio.RoomGetEventResponse) and found.event.sender == self._user_id:
             remember_event(self._sent, event_id)
+            self._questions.note_found(event_id, found.event.source)
         elif isinstance(found, nio.ErrorResponse) and _passes(found):
             raise PlatformError(str(found))
         else:
@@ -126,7 +126,7 @@ class Rooms:
         homeserver does not answer for now, so that the same sync is asked for again; not with `give_up`."""
         for room_id, room in answer.rooms.join.items():
             events, start = room.timeline.events, room.timeline.prev_batch
-            if not room.timeline.limited or any(_is_entry(event.source, self._user_id) for event in events):
+            if not room.timeline.limited or any(is_entry(event.source, self._user_id) for event in events):
                 continue
             if start:
                 missed = await self._missed(room_id, start, since, give_up=give_up)
@@ -154,21 +154,15 @@ class Rooms:
         log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
         return missed
 
-    def updates(self, answer: nio.SyncResponse) -> Iterator[Update]:
-        for room_id, room in answer.rooms.join.items():
-            for event in self._since_invitation([event.source for event in room.timeline.events]):
-                self._note_redaction(event)
-                if update := self._update(room_id, event):
+    def updates(self, answer: nio.SyncResponse, *, late: bool = False) -> Iterator[Update]:
+        """`late`: the sync tells what happened while no process was there."""
+        for room_id, event in self._events(answer):
+            self._note_redaction(event)
+            if update := self._update(room_id, event):
+                if late and age_s(event) > LATE_S:
+                    log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
+                else:
                     yield update
-
-    def _since_invitation(self, events: list[JsonObject]) -> list[JsonObject]:
-        """A room that was just entered comes with what was said there before. What is older than the invitation is
-        not for us: a command in it may have been carried out when we were there the last time."""
-        steps = [event for event in events if _is_entry(event, self._user_id)]
-        invitations = [event for event in steps if event["content"]["membership"] == "invite"]
-        if not steps:
-            return events
-        return events[events.index((invitations or steps)[-1]) + 1 :]
 
     def _note_redaction(self, event: JsonObject) -> None:
         content: Any = event.get("content")
@@ -176,36 +170,58 @@ class Rooms:
         if event.get("type") == "m.room.redaction" and isinstance(redacted, str) and redacted in self._sent:
             self._sent[redacted] = False
 
-    def _update(self, room_id: str, event: JsonObject) -> MessageReceived | None:
+    def _update(self, room_id: str, event: JsonObject) -> Update | None:
+        if event.get("type") == "m.reaction":
+            return self._reaction(room_id, event)
+        return self._message(room_id, event)
+
+    def _reaction(self, room_id: str, event: JsonObject) -> ButtonPressed | None:
+        reaction = reaction_in(content_of(event))
+        question = self._questions.answered_by(reaction) if reaction is not None else None
+        if reaction is None or question is None or event.get("sender") == self._user_id:
+            return None
+        return ButtonPressed(
+            update_id=str(event.get("event_id")),
+            place=self._place(room_id, question.thread),
+            sender=self._sender(room_id, event),
+            value=f"{question.approval_id}:{reaction.decision}",
+            message_id=reaction.event_id,
+        )
+
+    def _place(self, room_id: str, thread: str) -> Place:
+        room = self._client.rooms.get(room_id)
+        private = room is None or room.joined_count <= 2  # who is only invited reads nothing yet
+        return Place(platform="matrix", chat=room_id, thread=thread, kind="private" if private else "group")
+
+    def _sender(self, room_id: str, event: JsonObject) -> Sender:
+        sender = str(event.get("sender"))
+        return Sender(sender, _shown_name(self._client.rooms.get(room_id), sender))
+
+    def _message(self, room_id: str, event: JsonObject) -> MessageReceived | None:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
         # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
         if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
             return None
-        relation = _relation(event)
+        relation = relation_of(content)
         if relation.get("rel_type") == "m.replace":
             return None
-        room = self._client.rooms.get(room_id)
-        private = room is None or room.joined_count <= 2  # who is only invited reads nothing yet
-        names, mentioned = BotNames(self._user_id, _shown_name(room, self._user_id)), self._is_mentioned(content)
+        place = self._place(room_id, thread_of(relation))
+        names = BotNames(self._user_id, _shown_name(self._client.rooms.get(room_id), self._user_id))
+        mentioned = self._is_mentioned(content)
         written = _without_quote(str(content.get("body") or ""), relation)
-        kind: ChatKind = "private" if private else "group"
-        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), kind)
+        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), place.kind)
         addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
-        attachment, sender = _attachment(content), str(event.get("sender"))
+        attachment = _attachment(content)
+        is_name = content.get("msgtype") in _FILES and not _is_caption(content)
         return MessageReceived(
             update_id=str(event.get("event_id")),
-            place=Place(
-                platform="matrix",
-                chat=room_id,
-                thread=str(relation.get("event_id", "")) if relation.get("rel_type") == "m.thread" else "",
-                kind=kind,
-            ),
-            sender=Sender(sender, _shown_name(room, sender)),
-            text="" if attachment and not _is_caption(content) else text,
+            place=place,
+            sender=self._sender(room_id, event),
+            text="" if is_name else text,
             attachments=(attachment,) if attachment else (),
-            addressed=private or addressed,
+            addressed=place.kind == "private" or addressed,
             message_id=str(event.get("event_id")),
         )
 
@@ -215,7 +231,7 @@ class Rooms:
         return isinstance(users, list) and self._user_id in users
 
     def _is_reply_to_us(self, relation: JsonObject) -> bool:
-        return _replied_to(relation) in self._sent
+        return replied_to(relation) in self._sent
 
 
 def _passes(error: nio.ErrorResponse) -> bool:
@@ -225,20 +241,6 @@ def _passes(error: nio.ErrorResponse) -> bool:
     return not lasting or error.status_code in ("M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN")
 
 
-def _relation(event: JsonObject) -> JsonObject:
-    content = event.get("content")
-    relation = content.get("m.relates_to") if isinstance(content, dict) else None
-    return relation if isinstance(relation, dict) else {}
-
-
-def _replied_to(relation: JsonObject) -> str:
-    """The event that a message replies to; empty where it replies to none."""
-    replied = relation.get("m.in_reply_to")
-    if not isinstance(replied, dict) or relation.get("is_falling_back"):
-        return ""
-    return str(replied.get("event_id", ""))
-
-
 def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
     """The name that clients show for a user of the room; empty where there is none."""
     member = room.users.get(user_id) if room is not None else None
@@ -246,19 +248,9 @@ def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
     return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
 
 
-def _inviters(invite: nio.InviteInfo, user_id: str) -> list[str]:
-    members = [event for event in invite.invite_state if isinstance(event, nio.InviteMemberEvent)]
-    return sorted({event.sender for event in members if event.state_key == user_id and event.membership == "invite"})
-
-
-def _is_entry(event: JsonObject, user_id: str) -> bool:
-    """Whether the user is invited or comes in here. A new name or picture is a "join" too, after another one."""
-    content, unsigned = event.get("content"), event.get("unsigned")
-    if event.get("type") != "m.room.member" or event.get("state_key") != user_id or not isinstance(content, dict):
-        return False
-    before = unsigned.get("prev_content") if isinstance(unsigned, dict) else None
-    was_in = isinstance(before, dict) and before.get("membership") == "join"
-    return content.get("membership") == "invite" or (content.get("membership") == "join" and not was_in)
+def _is_encrypted_file(content: JsonObject) -> bool:
+    """A file with a key of its own, in place of an address."""
+    return content.get("msgtype") in _FILES and isinstance(content.get("file"), dict) and "url" not in content
 
 
 def _is_caption(content: JsonObject) -> bool:

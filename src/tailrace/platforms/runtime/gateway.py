@@ -22,6 +22,7 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
+from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.platform_lease import PlatformLease
@@ -143,6 +144,12 @@ class HookInbox:
     async def serves(self, sender: Sender) -> bool:
         return await self._runner.serves(sender)
 
+    async def position(self) -> str:
+        return await self._runner.position()
+
+    async def keep_position(self, position: str) -> None:
+        await self._runner.keep_position(position)
+
 
 class PlatformRunner:
     """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`, for what the
@@ -161,6 +168,7 @@ class PlatformRunner:
         self._processes = app.processes
         account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
         self._lease = PlatformLease(app.journal, app.processes, account, former)
+        self._positions = KeyValues(app.journal, "platforms.positions", str)  # by account
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
@@ -233,6 +241,18 @@ class PlatformRunner:
             self._connected_at = asyncio.get_running_loop().time()
         self._degraded.pop(self.platform.name, None)
         self.deliveries.wake()
+
+    async def position(self) -> str:
+        return await self._positions.get(self._lease.account) or ""
+
+    async def keep_position(self, position: str) -> None:
+        """Where storage fails the next one is kept: updates that come twice are one run."""
+        if not self._lease.holds:
+            raise PlatformError("another process polls it now", platform=self.platform.name)
+        try:
+            await self._positions.update(self._lease.account, lambda _: position)
+        except JournalError as exc:
+            log.log(warning_level(exc), "%s: how far it was read is not kept: %s", self.platform.name, exc)
 
     # ── connection ──
 

@@ -21,6 +21,7 @@ class CollectingInbox(Changing):
         self.connections = 0
         self.closed = False
         self.strangers: set[str] = set()
+        self.kept_position = ""
 
     async def put(self, update: Update) -> None:
         if self.closed:
@@ -35,6 +36,12 @@ class CollectingInbox(Changing):
         self.connections += 1
         self.changed()
 
+    async def position(self) -> str:
+        return self.kept_position
+
+    async def keep_position(self, position: str) -> None:
+        self.kept_position = position
+
     async def wait_connected(self, times: int = 1) -> None:
         await self.until(lambda: self.connections >= times)
 
@@ -45,9 +52,10 @@ class CollectingInbox(Changing):
 
 
 @asynccontextmanager
-async def running(platform: Platform) -> AsyncIterator[CollectingInbox]:
+async def running(platform: Platform, position: str = "") -> AsyncIterator[CollectingInbox]:
     """The adapter is connected inside of the block, and closed after it."""
     inbox = CollectingInbox()
+    inbox.kept_position = position
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(platform.run(inbox))
