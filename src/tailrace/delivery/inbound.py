@@ -18,7 +18,7 @@ from tailrace.messages import Value
 
 PASTE_GAP_S = 1.5
 EVERYONE = "*"
-CommandName = Literal["new", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
+CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -76,7 +76,7 @@ def _takes(command: ChatCommand) -> bool:
             return argument in ("", "once", "session", "always")
         case "verbose" | "yolo":
             return argument.lower() in ("", "on", "off")
-        case "new" | "stop" | "status" | "help" | "start":
+        case "new" | "back" | "stop" | "status" | "help" | "start":
             return not argument
 
 

@@ -18,7 +18,7 @@ from tailrace.delivery.ledger import (
     new_delivery,
     platform_of,
 )
-from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose
 from tailrace.errors import CursorAhead, JournalError, TailraceError
@@ -93,9 +93,11 @@ class Deliveries(RunHost["_Delivery"]):
     def say(
         self, place: Place, text: str, key: str, purpose: Purpose = "notice", *, below: Collection[str] = ()
     ) -> None:
-        """A message of our own, as soon as the chat's budget allows. `below`: runs whose answers it stands below,
-        unless they take longer than `BELOW_S` to be shown."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose, below))
+        """A message of our own, as soon as the chat's budget allows; it names commands as they are typed there. `key`
+        is unique to the message: where a platform knows one that was sent, it is not sent again. `below`: runs whose
+        answers it stands below, unless they take longer than `BELOW_S` to be shown."""
+        shown = with_mark(text, self._platform.capabilities(place).command_mark)
+        task = self._group_of_messages.create_task(self._say(place, shown, f"say.{key}", purpose, below))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 

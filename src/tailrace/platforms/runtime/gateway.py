@@ -225,7 +225,7 @@ class PlatformRunner:
         await self._conversations.handle(update)
 
     async def serves(self, sender: Sender) -> bool:
-        return await self._conversations.serves(sender)
+        return await self._conversations.newcomers.serves(sender)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
@@ -271,10 +271,19 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
+            group.create_task(self._welcome_newcomers())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
+
+    async def _welcome_newcomers(self) -> None:
+        while True:
+            try:
+                await self._conversations.newcomers.welcome()
+            except JournalError as exc:
+                log.warning("%s: whether somebody was let in is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
 
     async def _see_to_other_accounts(self) -> None:
         try:
