@@ -36,6 +36,7 @@ from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
+from tailrace.app.platforms_down import PlatformsDown
 from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
@@ -120,7 +121,7 @@ class App:
         _check_allow(config)
         self.directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
-        self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
+        self.platforms_down = PlatformsDown()
         self.session_tools: dict[str, SessionTools] = {}
         remote = mcp.offered if mcp is not None else {}
         self._own_tools = ChainMap({tool.spec.name: tool for tool in tools}, remote)
@@ -187,6 +188,11 @@ class App:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
+
+    @property
+    def degraded(self) -> Mapping[str, str]:
+        """The parts that do not work now, by name, and why."""
+        return self.platforms_down.reasons
 
     @property
     def _services(self) -> tuple[AgentService, CallService, FlowService]:

@@ -581,6 +581,9 @@ async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> Non
         assert pauses[:5] == sorted(pauses[:5]), "with back-off"
         assert len(token.tries) <= 3
         assert here.app.degraded["matrix"] in ("the token is wrong", "ValueError: a bug in the adapter")
+        down: dict[str, bool] = {}
+        here.app.platforms_down.watch(down.__setitem__)
+        assert down == {"matrix": True}, "and not the one that is connected"
         await here.write("Still there?")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Here.",)
