@@ -312,7 +312,8 @@ class MessageReceived(_Update, tag="message"):
     removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
     paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what
     was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from
-    looking so.
+    looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message of its own, right
+    before or after it, since that is how clients send both.
     """
 
     text: str = ""
@@ -320,6 +321,7 @@ class MessageReceived(_Update, tag="message"):
     addressed: bool = True
     at_limit: bool = False
     message_id: str = ""
+    forwarded: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):

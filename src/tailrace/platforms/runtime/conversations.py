@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 import msgspec
 
 from tailrace.agent.service import Busy, TurnSpec, Unfetched
+from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.inbound import Pastes, RecentIds, command_in, command_meant, is_for_us, is_yes_or_no
+from tailrace.delivery.inbound import (
+    AskedAlready,
+    Pastes,
+    RecentIds,
+    command_in,
+    command_meant,
+    is_for_us,
+    is_yes_or_no,
+    joined_message,
+)
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
@@ -31,8 +42,16 @@ from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions, sessi
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
+from tailrace.ports import ENDED
 
 log = logging.getLogger("tailrace.platforms")
+
+
+class _Joined(NamedTuple):
+    """What was forwarded after a comment, and is one question with it: `update_id` is of the former."""
+
+    update_id: str
+    follows: str  # the run before that of the comment alone; empty: there is none
 
 
 class Conversations:
@@ -55,6 +74,7 @@ class Conversations:
         self._recent = RecentIds()
         self._pastes = Pastes()
         self._held = asyncio.Event()  # a paste may be incomplete
+        self._joined: dict[str, _Joined] = {}  # by the update of the comment
         self._speaker_names = names = SpeakerNames(app.journal, app.speakers, platform, settings.names)
         self._sessions = sessions = PlaceSessions(app, platform, settings, chats)
         self._runs = runs = PlaceRuns(app, platform, deliveries, sessions, names)
@@ -138,8 +158,10 @@ class Conversations:
                 place, f"There is no such command. Did you mean /{meant}? See /help.", message.update_id
             )
             return
-        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message)
+        now = asyncio.get_running_loop().time()
+        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
         if not for_us and not await self._goes_on(place):
+            self._pastes.set_aside(message, now)
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
         is_answer = not message.attachments and is_yes_or_no(message.text)
@@ -150,10 +172,24 @@ class Conversations:
             told = how if ours else await self._runs.only_the_requester(asked)
             self._deliveries.say(place, told, message.update_id)
             return
-        whole = self._pastes.add(message, asyncio.get_running_loop().time())
+        if (comment := self._pastes.comment_on(message, now)) is not None:
+            message = await self._joined_with(comment, message)
+        whole = self._pastes.add(message, now)
         self._held.set()
         if whole is not None:
             await self._start_run(whole)
+
+    async def _joined_with(self, comment: AskedAlready, message: MessageReceived) -> MessageReceived:
+        """What somebody forwards, below their comment on it. The run of the comment alone ends here, and the joined
+        question takes its place in the conversation; one that was answered already stays."""
+        run = await self._app.journal.get(comment.run_id)
+        if run.state in ENDED:
+            return message
+        await self._app.agents.stop(run.id, by=self._runs.requester(message.sender), newer=True)
+        before = await self._app.journal.runs(session=run.new.session, kind=TURN_KIND, before=run.id, limit=1)
+        joined = joined_message(comment.message, message)
+        self._joined[joined.update_id] = _Joined(message.update_id, before[0].id if before else "")
+        return joined
 
     async def _goes_on(self, place: Place) -> bool:
         """Whether the place is a thread in which we have answered before, or were told to begin anew."""
@@ -182,6 +218,7 @@ class Conversations:
         requester = self._runs.requester(received.sender)
         spoken_by = await self._speaker_names.spoken_by(session, received)
         busy = await self._busy(received, session)
+        joined = self._joined.pop(received.update_id, None)
         spec = TurnSpec(
             named_message(received),
             model=chosen.model,
@@ -194,10 +231,12 @@ class Conversations:
             promised=busy != self._settings.busy,
             unfetched=self._unfetched(received),
             shown=shown_text(received) if received.attachments else "",
+            follows=joined.follows if joined is not None else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
-        key = f"{self._platform.name}:{received.update_id}"
+        key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
+        self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)
         await self._deliveries.deliver(shown, later=later)

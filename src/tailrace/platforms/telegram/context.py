@@ -8,10 +8,8 @@ from __future__ import annotations
 import telegram
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.speakers import one_line_name
-
-MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
 
 
 def replied_message(message: telegram.Message) -> telegram.Message | None:
@@ -34,15 +32,14 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
     if is_plain(text):
         return text
     replied = replied_message(message)
-    quoted = message.quote.text if message.quote is not None else _text(replied, me) if replied is not None else ""
+    quoted = message.quote.text if message.quote is not None else _text(replied) if replied is not None else ""
     if not quoted.strip():
         return text
-    return f"[in reply to {_author(replied, me)}]\n{quotation(quoted)}\n\n{text}".rstrip()
+    return f"[in reply to {_author(replied, me)}]\n{quotation(shortened(quoted))}\n\n{text}".rstrip()
 
 
-def _text(replied: telegram.Message, me: telegram.User) -> str:
-    text = replied.text or replied.caption or ""
-    return preview_line(text, MAX_OWN) if replied.from_user == me else text
+def _text(replied: telegram.Message) -> str:
+    return replied.text or replied.caption or ""
 
 
 def _author(replied: telegram.Message | None, me: telegram.User) -> str:
