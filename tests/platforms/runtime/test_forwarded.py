@@ -70,12 +70,22 @@ async def test_a_comment_that_was_answered_already_stays_a_question_of_its_own(t
 
 @driven
 async def test_what_is_forwarded_later_is_a_question_of_its_own(tmp_path: Path) -> None:
-    async with town(tmp_path, reply("Of what?"), reply("At six.")) as here:
+    async with town(tmp_path, THINKING, reply("At six.")) as here:
         await here.write("When is that?")
         await asyncio.sleep(PASTE_GAP_S + 0.1)
         await forward(here)
         await asyncio.sleep(20)
-        assert said(here) == ["When is that?", "Of what?", LETTER]
+        assert said(here) == ["When is that?", LETTER]
+
+
+@driven
+async def test_two_messages_of_which_none_is_forwarded_are_two_questions(tmp_path: Path) -> None:
+    async with town(tmp_path, THINKING, reply("Both.")) as here:
+        await here.write("When is that?")
+        await asyncio.sleep(1)
+        await here.write("And where?")
+        await asyncio.sleep(20)
+        assert said(here) == ["When is that?", "And where?"]
 
 
 @driven
