@@ -33,10 +33,10 @@ from tailrace.app.approvals import JournalApprovals
 from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
+from tailrace.app.health import PlatformsDown
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
-from tailrace.app.platforms_down import PlatformsDown
 from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes

@@ -256,7 +256,7 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
                 ("just talking", False, GENERAL),
                 ("hey @tailrace, help", True, GENERAL),
                 ("", True, GENERAL),
-                ("and then?", True, GENERAL),
+                ("[in reply to you]\n> hello\n\nand then?", True, GENERAL),
                 ("here", True, THREAD),
                 ("/stop", True, GENERAL),
             ]
