@@ -118,7 +118,8 @@ class TurnRunner:
         lost: LostAttempt | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
-        its files, and a turn that a person stops before that has it without them. `stopped`: the turn was told to stop
+        its files, and a turn that a person stops before that has it without them; called again, it waits for the same
+        download. `stopped`: the turn was told to stop
         before it began, and its end says why. `replaced`: from this question on, these messages stand for all earlier
         ones of the session. `lost`: the attempt in which the turn's process before this one ended.
 

@@ -33,7 +33,7 @@ from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
+from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
 from tailrace.speaker_marks import SpokenBy, marked_message
 
 log = logging.getLogger("tailrace.agent")
@@ -423,8 +423,10 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost_in(claimed.entries))
+        lost = lost_in(claimed.entries)
+        async with begun_once(partial(self._completed, spec)) as completed:
+            fetch = completed if spec.unfetched is not None else None
+            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost)
 
     async def _inherited(self, point: ForkPoint) -> list[Entry]:
         try:

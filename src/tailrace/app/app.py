@@ -33,6 +33,7 @@ from tailrace.app.approvals import JournalApprovals
 from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
+from tailrace.app.health import PlatformsDown
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
@@ -120,7 +121,7 @@ class App:
         _check_allow(config)
         self.directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
-        self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
+        self.platforms_down = PlatformsDown()
         self.session_tools: dict[str, SessionTools] = {}
         self.person_names: dict[str, Callable[[str], Awaitable[str]]] = {}  # by platform: what it calls a user id
         remote = mcp.offered if mcp is not None else {}
@@ -188,6 +189,11 @@ class App:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
+
+    @property
+    def degraded(self) -> Mapping[str, str]:
+        """The parts that do not work now, by name, and why."""
+        return self.platforms_down.reasons
 
     @property
     def _services(self) -> tuple[AgentService, CallService, FlowService]:

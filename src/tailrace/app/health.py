@@ -1,9 +1,10 @@
-"""Whether the parts that every request needs are there: the store, and the bus where one is configured."""
+"""Whether the parts that every request needs are there, the store, and the bus where one is configured; and which chat
+platforms are not connected."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal
 
 from tailrace.errors import JournalError, StorageFailed
@@ -36,3 +37,32 @@ async def _failure(check: Callable[[], Awaitable[None]], timeout_s: float) -> Jo
     except JournalError as exc:
         return exc
     return None
+
+
+class PlatformsDown:
+    """The chat platforms that this process should serve and is not connected to, and why. A platform that another
+    process serves is not among them."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._tell: Callable[[str, bool], None] = lambda *_: None
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why, by the platform's name."""
+        return self._reasons
+
+    def mark(self, name: str, reason: str) -> None:
+        self._reasons[name] = reason
+        self._tell(name, True)
+
+    def clear(self, name: str) -> None:
+        """It is connected, or another process serves it."""
+        self._reasons.pop(name, None)
+        self._tell(name, False)
+
+    def watch(self, tell: Callable[[str, bool], None]) -> None:
+        """`tell` is called with each platform that is down or no longer is, those of now included."""
+        self._tell = tell
+        for name in self._reasons:
+            tell(name, True)

@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tailrace.messages import Value
 
 PASTE_GAP_S = 1.5
 EVERYONE = "*"
-CommandName = Literal["new", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
+CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -76,7 +76,7 @@ def _takes(command: ChatCommand) -> bool:
             return argument in ("", "once", "session", "always")
         case "verbose" | "yolo":
             return argument.lower() in ("", "on", "off")
-        case "new" | "stop" | "status" | "help" | "start":
+        case "new" | "back" | "stop" | "status" | "help" | "start":
             return not argument
 
 
@@ -117,27 +117,60 @@ class RecentIds:
         self._seen.pop(key, None)
 
 
+class AskedAlready(NamedTuple):
+    """A message that was taken as a question of its own, and the run of it."""
+
+    message: MessageReceived
+    run_id: str
+    until: float  # that something forwarded right after it belongs to it
+
+
 class Pastes:
     """Joins the parts of a paste that the sender's client has split (G89). A message at the size limit is held for
-    `PASTE_GAP_S`; the sender's next message in the same place within that time is appended to it."""
+    `PASTE_GAP_S`; the sender's next message in the same place within that time is appended to it.
+
+    What is forwarded with a comment comes as two messages. Where the comment is the first one it does not wait: it is
+    joined afterwards, by `comment_on`. Where it is the second and alone addresses the bot, what was forwarded has been
+    `set_aside`."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
+        self._aside: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
+        self._asked: dict[tuple[str, str], AskedAlready] = {}
 
     @property
     def due_at(self) -> float | None:
         """When the next held message is complete, if no other part arrives."""
         return min((until for _, until in self._held.values()), default=None)
 
-    def continues(self, message: MessageReceived) -> bool:
-        """Whether a part of the same paste is held. Then the message belongs to it, whoever it is addressed to: one
-        photo of an album alone has the caption that names the bot."""
-        return _of_sender(message) in self._held
+    def continues(self, message: MessageReceived, now: float) -> bool:
+        """Whether a part of the same paste is held, or the comment on it was asked right now. Then the message belongs
+        to it, whoever it is addressed to: one photo of an album alone has the caption that names the bot."""
+        key = _of_sender(message)
+        asked = self._asked.get(key)
+        return key in self._held or (message.forwarded and asked is not None and now <= asked.until)
+
+    def note_asked(self, message: MessageReceived, run_id: str, now: float) -> None:
+        """The message has become a question. A later one of the sender takes its place."""
+        self._asked = {key: one for key, one in self._asked.items() if now <= one.until}
+        self._asked[_of_sender(message)] = AskedAlready(message, run_id, now + PASTE_GAP_S)
+
+    def comment_on(self, message: MessageReceived, now: float) -> AskedAlready | None:
+        """The comment that the sender's client has sent right before what it forwards. None for any other message."""
+        asked = self._asked.pop(_of_sender(message), None)
+        return asked if asked is not None and message.forwarded and now <= asked.until else None
+
+    def set_aside(self, message: MessageReceived, now: float) -> None:
+        """Forwarded, and not to the bot: a comment that names the bot may follow."""
+        self._aside = {key: one for key, one in self._aside.items() if now <= one[1]}
+        if message.forwarded:
+            self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
 
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
         key = _of_sender(message)
-        held = self._held.pop(key, None)
+        aside = self._aside.pop(key, None)
+        held = self._held.pop(key, None) or (aside if aside is not None and now <= aside[1] else None)
         whole = joined_message(held[0], message) if held is not None else message
         if not message.at_limit:
             return whole

@@ -315,7 +315,8 @@ class MessageReceived(_Update, tag="message"):
     paste may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on
     with it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`.
     What an adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`;
-    `speakers.typed_text` keeps what was typed from looking so.
+    `speakers.typed_text` keeps what was typed from looking so. `forwarded`: all of it is somebody else's; what the
+    person says to it is a message of its own, right before or after it, since that is how clients send both.
     """
 
     text: str = ""
@@ -324,6 +325,7 @@ class MessageReceived(_Update, tag="message"):
     at_limit: bool = False
     message_id: str = ""
     to_others: bool = False
+    forwarded: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -68,6 +69,28 @@ class FlatTaskGroup(asyncio.TaskGroup):
                 raise first from None
             finally:
                 del first, exc, trace  # this frame is in its traceback
+
+
+@asynccontextmanager
+async def begun_once(
+    work: Callable[[], Coroutine[None, None, T]],
+) -> AsyncGenerator[Callable[[], Coroutine[None, None, T]], None]:
+    """Yields a function that begins the work when it is called first. A caller that is cancelled leaves the work under
+    way, and the next call waits for the same. It ends with the block."""
+    begun: asyncio.Task[T] | None = None
+
+    async def result() -> T:
+        nonlocal begun
+        if begun is None:
+            begun = asyncio.ensure_future(work())
+        return await asyncio.shield(begun)
+
+    try:
+        yield result
+    finally:
+        if begun is not None:
+            begun.cancel()
+            await asyncio.gather(begun, return_exceptions=True)
 
 
 async def run_beside(work: Coroutine[Any, Any, T], companion: Coroutine[Any, Any, None]) -> T:

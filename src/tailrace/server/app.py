@@ -91,6 +91,7 @@ def build(
         body_budget=BodyBudget(max(max_body_bytes, max_body_bytes * BODIES_AT_ONCE // workers)),
     )
     app.agents.on_running = pipeline.metrics.running.set
+    app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))
     routes = [route for module in (*MODULES, *extra) for route in module(pipeline)]
     routes += openapi.routes(routes)
     return pipeline, pipeline.application(routes, max_body_bytes=max_body_bytes)

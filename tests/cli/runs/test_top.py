@@ -150,8 +150,14 @@ def test_metrics_are_read_as_the_server_writes_them() -> None:
     metrics.viewers.inc(by=3)
     metrics.calls.inc('od"d\\', "ok", by=7)
     metrics.stalls.inc("fake")
+    for platform, down in (("telegram", 1), ("slack", 1), ("matrix", 0)):
+        metrics.platforms_down.set(down, platform)
     found = parse_metrics(metrics.text(), "here")
-    assert found == ServerMetrics("here", 3, 0, 0, {('od\\"d\\\\', "ok"): 7}, {"fake": 1})
+    assert found == ServerMetrics(
+        "here", 3, 0, 0, {('od\\"d\\\\', "ok"): 7}, {"fake": 1}, platforms_down=("slack", "telegram")
+    )
+    [line, *_] = frame_lines(TopState(server=found), width=120, height=None)
+    assert line.plain.startswith("tailrace  not connected: slack, telegram  0 running")
     assert parse_metrics("<html>", "here") is None
 
 

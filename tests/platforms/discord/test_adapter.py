@@ -259,7 +259,7 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
                 ("just talking", False, GENERAL_BY_ADA),
                 ("hey @tailrace, help", True, GENERAL_BY_ADA),
                 ("", True, GENERAL_BY_ADA),
-                ("and then?", True, GENERAL_BY_ADA),
+                ("[in reply to you]\n> hello\n\nand then?", True, GENERAL_BY_ADA),
                 ("here", True, THREAD_BY_ADA),
                 ("/stop", True, GENERAL_BY_ADA),
             ]

@@ -131,8 +131,10 @@ async def test_the_name_of_a_quoted_author_is_one_short_line() -> None:
     assert update.text == f"[in reply to Bob) Delete it {'x' * 48}…]\n> Hi.\n\nso?"
 
 
-async def test_a_reply_to_the_bot_is_not_quoted_and_a_command_stays_one() -> None:
-    assert (await heard("why?", replies_to="Water is wet.", author=42)).text == "why?"
+async def test_a_reply_to_the_bot_is_quoted_too_and_a_command_stays_one() -> None:
+    """The answer may be of an older conversation."""
+    update = await heard("why?", replies_to="Water\nis wet.", author=42)
+    assert update.text == "[in reply to you]\n> Water\n> is wet.\n\nwhy?"
     assert (await heard("<@42> /stop", replies_to="Water is dry.")).text == "/stop"
 
 
@@ -158,6 +160,9 @@ async def test_a_forwarded_message_arrives() -> None:
     reference = {"type": 1, "message_id": "90", "channel_id": "5"}
     update = await heard("", message_reference=reference, message_snapshots=[{"message": snapshot}])
     assert update.text == "[forwarded]\n> Meet at six."
+    assert (update.forwarded, update.at_limit) == (True, True), "the client sends a comment on it afterwards"
+    both = await heard("When?", message_reference=reference, message_snapshots=[{"message": snapshot}])
+    assert (both.text, both.forwarded) == ("[forwarded]\n> Meet at six.\n\nWhen?", False)
 
 
 async def test_a_typed_line_is_not_taken_for_what_the_chat_says_of_a_reply() -> None:

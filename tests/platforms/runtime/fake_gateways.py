@@ -63,6 +63,7 @@ class Town:
         update_id: str = "",
         at_limit: bool = False,
         attachments: Sequence[Attachment] = (),
+        forwarded: bool = False,
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -73,6 +74,7 @@ class Town:
                 tuple(attachments),
                 addressed,
                 at_limit,
+                forwarded=forwarded,
             )
         )
 

@@ -289,6 +289,18 @@ async def test_an_update_that_cannot_be_handled_does_not_hold_up_the_next(
         assert "Here." in here.chat.texts
 
 
+@driven
+async def test_that_a_message_could_not_be_handled_is_said_beside_the_reply_to_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Here."), capabilities=IDEMPOTENT) as here:
+        monkeypatch.setattr(here.app.agents, "submit", lambda *_, **__: 1 / 0)
+        await here.write("/new Hello?")
+        await asyncio.sleep(10)
+        told = {"A new conversation begins.", "⚠️ Something went wrong with this message."}
+        assert set(here.chat.texts) == told
+
+
 async def test_a_drain_is_said_to_the_chat_that_waits_and_to_no_other(tmp_path: Path) -> None:
     platform = MemoryPlatform(EDITING)
     stuck = Scenario(reply=reply(TEXT), pace_s=30.0)

@@ -30,10 +30,13 @@ class SlowFiles(MemoryPlatform):
         super().__init__(EDITING)
         self.files = {"i": b"\x89PNG"}
         self.may_give, self.fetching = asyncio.Event(), asyncio.Event()
+        self.fetches = self.given = 0
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        self.fetches += 1
         self.fetching.set()
         await self.may_give.wait()
+        self.given += 1
         return await super().fetch(attachment, max_bytes=max_bytes)
 
 
@@ -110,6 +113,19 @@ async def test_L147_a_newer_message_has_the_photo_that_was_on_its_way(tmp_path: 
         await asyncio.sleep(20)
         assert here.chat.texts[-1] == "It is red."
         assert asked(here, 0).index("image_url") < asked(here, 0).index("Is this red?")
+        assert (platform.fetches, platform.given) == (1, 1), "the newer message waits for the download under way"
+
+
+@driven
+async def test_L147_a_newer_message_waits_no_longer_than_the_photo_may_take(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, reply("I cannot see it."), platform=platform) as here:
+        await here.write("", attachments=[PHOTO])
+        await asyncio.sleep(attachments.FETCH_S - 10)
+        await here.write("Is this red?")
+        await asyncio.sleep(15)
+        assert here.chat.texts[-1] == "I cannot see it."
+        assert "photo.png (image/png); it could not be read" in asked(here, 0)
 
 
 @driven

@@ -40,6 +40,7 @@ from tailrace.testing.provider import Scenario, call, reply
 
 LONG = " ".join(f"word{number}" for number in range(60))
 SLOW = Scenario(reply=reply(LONG), pace_s=0.2)
+ANEW = "A new conversation begins. /back returns to the one before."
 
 
 def asked(here: Town, number: int = -1) -> list[dict[str, object]]:
@@ -133,7 +134,7 @@ async def test_only_allowed_users_are_served_and_a_new_one_can_be_let_in(tmp_pat
         await Pairing(here.app.journal).accept(code)
         await here.write("Hello!", user="99")
         await asyncio.sleep(30)
-        assert here.chat.texts[1:] == ("Welcome.",)
+        assert here.chat.texts[1:] == ("You are let in. Ask me anything; /help shows what I can do.", "Welcome.")
 
 
 @driven
@@ -205,7 +206,7 @@ async def test_status_says_what_runs_and_how_many_wait(tmp_path: Path) -> None:
     [
         ("/stop", 1, "⏹ Stopped. The question that waited is not answered either."),
         ("/stop", 2, "⏹ Stopped. The 2 questions that waited are not answered either."),
-        ("/new", 1, "A new conversation begins. The question that waited is not answered either."),
+        ("/new", 1, f"{ANEW} The question that waited is not answered either."),
     ],
 )
 async def test_questions_that_are_dropped_with_the_one_that_ran_are_told(
@@ -261,7 +262,7 @@ async def test_stop_stops_and_says_so(tmp_path: Path) -> None:
         assert here.chat.texts[-1] == "Nothing is running."
 
 
-@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", "A new conversation begins.")])
+@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", ANEW)])
 @driven
 async def test_what_there_is_of_an_answer_stands_above_the_word_that_it_was_stopped(
     tmp_path: Path, command: str, told: str
@@ -321,7 +322,7 @@ async def test_new_with_a_question_begins_with_that_question(tmp_path: Path) -> 
         await here.write("/new second")
         await asyncio.sleep(10)
         assert [message["content"] for message in asked(here)] == ["second"]
-        assert here.chat.texts == ("One.", "A new conversation begins.", "Two.")
+        assert here.chat.texts == ("One.", ANEW, "Two.")
 
 
 @driven
@@ -580,6 +581,9 @@ async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> Non
         assert pauses[:5] == sorted(pauses[:5]), "with back-off"
         assert len(token.tries) <= 3
         assert here.app.degraded["matrix"] in ("the token is wrong", "ValueError: a bug in the adapter")
+        down: dict[str, bool] = {}
+        here.app.platforms_down.watch(down.__setitem__)
+        assert down == {"matrix": True}, "and not the one that is connected"
         await here.write("Still there?")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Here.",)

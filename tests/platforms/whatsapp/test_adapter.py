@@ -490,7 +490,7 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
         for text, context in messages:
             await deliver(whatsapp, platform, inbox, whatsapp.message(ada, text, context=context))
         assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)][1:] == [
-            "[in reply to you]\n> **Rhine** and Elbe\n\nhow long?",
+            "[in reply to you]\n> **Rhine**\n> and Elbe\n\nhow long?",
             "[in reply to a message of their own]\n> which rivers?\n\nI meant lakes",
             "[in reply to an earlier message]\n\nand this?",
             "/stop",

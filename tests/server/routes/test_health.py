@@ -10,9 +10,13 @@ import pytest
 
 from postgres_server import PostgresServer
 from server.http_server import running_server
+from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import RunFinished
 from tailrace.journal.bus import BusListener, Committed
+from tailrace.server.app import build
+from tailrace.server.routes.health import IN_ANOTHER_WORKER
 from tcp_proxy import proxied
 
 CONFIG = "server:\n  keys:\n    - {name: probe, key_env: PROBE_KEY, scopes: [models]}\n"
@@ -21,11 +25,32 @@ CONFIG = "server:\n  keys:\n    - {name: probe, key_env: PROBE_KEY, scopes: [mod
 async def test_J114_readyz_names_what_is_degraded_without_its_secrets(tmp_path: Path) -> None:
     env = {"PROBE_KEY": "secret-of-probe"}
     async with running_server(tmp_path, config=CONFIG, env=env) as server:
-        server.app.degraded["telegram"] = "no answer from https://chat.example/secret-of-probe/getMe"
+        server.app.platforms_down.mark("telegram", "no answer from https://chat.example/secret-of-probe/getMe")
         status, body = await server.json("GET", "/readyz", headers={"x-api-key": "secret-of-probe"})
     assert status == 200
     assert "no answer from" in body["degraded"]["telegram"]
     assert "secret-of-probe" not in body["degraded"]["telegram"]
+
+
+async def test_a_platform_that_is_not_connected_is_named_and_the_server_stays_ready(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        server.app.platforms_down.mark("slack", "the token was refused")
+        server.metrics.platforms_down.set(1, "matrix")  # by another worker
+        status, body = await server.json("GET", "/readyz")
+        assert (status, body["status"]) == (200, "ready")
+        assert body["degraded"] == {"slack": "the token was refused", "matrix": IN_ANOTHER_WORKER}
+        assert 'tailrace_platform_down{platform="slack"} 1\n' in server.metrics.text()
+        server.app.platforms_down.clear("slack")
+        server.metrics.platforms_down.set(0, "matrix")
+        assert (await server.json("GET", "/readyz"))[1]["degraded"] == {}
+        assert 'tailrace_platform_down{platform="slack"} 0\n' in server.metrics.text()
+
+
+async def test_a_platform_that_failed_before_the_server_listened_is_in_its_metrics(tmp_path: Path) -> None:
+    async with open_app(load({"TAILRACE_HOME": str(tmp_path)}, tmp_path)) as app:
+        app.platforms_down.mark("slack", "the token was refused")
+        pipeline, _ = build(app)
+        assert pipeline.metrics.platforms_down.values == {("slack",): 1.0}
 
 
 async def test_readyz_says_that_postgresql_is_away_and_that_it_is_back(

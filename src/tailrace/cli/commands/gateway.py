@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import os
 import sys
+import time
 from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.cli.start_line import model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, RunSealed
+from tailrace.ports import Journal
 
 log = logging.getLogger("tailrace.gateway")
 
@@ -65,6 +69,8 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
             sys.stdout.write(f"{args.unpair} is no longer let in\n")
             if _allows(config, args.unpair):
                 sys.stderr.write(f"but the config serves them: platforms.{args.unpair.partition(':')[0]}.allow\n")
+            elif stopped := await _stop_runs_of(journal, args.unpair):
+                sys.stdout.write(f"stopped what ran for them: {', '.join(stopped)}\n")
         else:
             users = [_with_name(each.user, each.name) for each in await pairing.paired() if each.user.isprintable()]
             sys.stdout.write("".join(f"{user}\n" for user in users) or "nobody was let in by a code\n")
@@ -83,6 +89,25 @@ def _allows(config: Config, user: str) -> bool:
     platform, _, user_id = user.partition(":")
     settings = getattr(config.platforms, platform, None)
     return settings is not None and is_allowed(settings.allow, user_id)
+
+
+async def _stop_runs_of(journal: Journal, user: str) -> list[str]:
+    """The runs that the user asked for in chats and that had not ended, as `tailrace stop` stops them. The chat is told
+    by whoever delivers them."""
+    from tailrace.agent.session import TURN_KIND, last_words
+    from tailrace.runs.recovery import stop
+
+    owner, by = f"tailrace gateway {os.getpid()}", os.environ.get("USER", "")
+    stopped: list[str] = []
+    before: str | None = None
+    while page := await journal.runs(kind=TURN_KIND, states=("pending", "running", "parked"), before=before):
+        before = page[-1].id
+        for run in page:
+            if run.new.input.get("requester") == user:
+                with contextlib.suppress(RunSealed):  # it has ended meanwhile
+                    await stop(journal, run.id, owner, at=time.time(), by=by, last_words=last_words)
+                    stopped.append(run.id)
+    return stopped
 
 
 async def _gateway(args: argparse.Namespace, config: Config) -> None:

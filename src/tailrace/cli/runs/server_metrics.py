@@ -26,6 +26,7 @@ class ServerMetrics(msgspec.Struct, frozen=True):
     outcomes: dict[tuple[str, str], int] = {}
     stalls: dict[str, int] = {}
     of_other_home: bool = False
+    platforms_down: tuple[str, ...] = ()  # that it serves and is not connected to
 
 
 async def fetch_metrics(config: Config) -> ServerMetrics | None:
@@ -57,6 +58,7 @@ def parse_metrics(text: str, address: str) -> ServerMetrics | None:
     gauges: dict[str, int] = {}
     outcomes: dict[tuple[str, str], int] = {}
     stalls: dict[str, int] = {}
+    down: list[str] = []
     for line in text.splitlines():
         found = _SAMPLE.match(line)
         if found is None:
@@ -66,6 +68,8 @@ def parse_metrics(text: str, address: str) -> ServerMetrics | None:
             outcomes[labels.get("provider", ""), labels.get("outcome", "")] = value
         elif name == "tailrace_stalls_total":
             stalls[labels.get("provider", "")] = value
+        elif name == "tailrace_platform_down":
+            down += [labels.get("platform", "")] if value else []
         elif not labels:
             gauges[name] = value
     if "tailrace_viewers" not in gauges:
@@ -77,4 +81,5 @@ def parse_metrics(text: str, address: str) -> ServerMetrics | None:
         gauges.get("tailrace_requests_in_flight", 0),
         outcomes,
         stalls,
+        platforms_down=tuple(sorted(down)),
     )

@@ -70,6 +70,8 @@ def _summary(state: TopState, width: int) -> list[Text]:
     if state.server is not None and not state.server.of_other_home:
         viewers = state.server.viewers
         parts.append((f"{viewers} {'viewer' if viewers == 1 else 'viewers'} on {state.server.address}", "dim"))
+        if down := ", ".join(state.server.platforms_down):
+            parts.insert(0, (f"not connected: {sanitized_line(down, 100)}", "bold red"))
     line = Text().append("tailrace", "bold")
     for text, style in parts:
         line.append("  ").append(text, style=style)

@@ -45,6 +45,7 @@ _OUTCOMES: dict[Decision, str] = {
 }
 REACTIONS: dict[str, Decision] = {"✅": "once", "👍": "once", "❌": "deny", "👎": "deny"}
 ANSWER_BY_REACTION = "React with ✅ to approve once, or with ❌ to deny."  # precedes the next one
+MAX_QUOTED = 4000  # characters of a message that somebody replies to
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
 STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebody stopped who did not do so by the chat
@@ -239,6 +240,14 @@ def preview_line(text: str, limit: int) -> str:
     """The text without line ends and controls, cut at `limit` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def shortened(text: str) -> str:
+    """What a reply quotes: a long text without its middle, and how much of it is left out."""
+    if (left_out := len(text) - MAX_QUOTED) <= 0:
+        return text
+    half = MAX_QUOTED // 2
+    return f"{text[:half]}\n[… {left_out} characters are left out …]\n{text[-half:]}"
 
 
 def quotation(text: str) -> str:

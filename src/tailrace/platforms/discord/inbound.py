@@ -43,8 +43,9 @@ def parse_message(message: discord.Message, me: discord.ClientUser, known_name: 
         text=text,
         attachments=attachments,
         addressed=private or said.calls_bot or said.replies_to_bot or text.startswith("/"),
-        at_limit=len(message.content) >= MESSAGE_LIMIT,
+        at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
         message_id=str(message.id),
+        forwarded=bool(message.message_snapshots) and not message.content,
     )
 
 

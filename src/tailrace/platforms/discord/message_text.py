@@ -14,7 +14,7 @@ import discord
 
 from tailrace.delivery.cards import card_words
 from tailrace.delivery.inbound import is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
 from tailrace.delivery.port import ChatKind
 from tailrace.delivery.speakers import MAX_NAME, one_line_name, typed_text
 
@@ -49,13 +49,17 @@ class MessageText:
 
     @property
     def text_with_quotes(self) -> str:
-        """With the message of somebody else that it replies to, and those that it forwards: the model has not seen
-        them."""
+        """With the message that it replies to, and those that it forwards. The model may not have seen them: one of the
+        bot's own may be of another conversation."""
         if self._is_plain:
             return self.text
         forwarded = [_quote("forwarded", self._said(snapshot)) for snapshot in self._message.message_snapshots]
-        quotes = [*(_quote(f"in reply to {_author(other)}", self._said(other)) for other in self._quoted), *forwarded]
-        return "\n\n".join(part for part in (*quotes, self.text) if part)
+        replied = [self._quoted_reply(self._replied)] if self._replied is not None else []
+        return "\n\n".join(part for part in (*replied, *forwarded, self.text) if part)
+
+    def _quoted_reply(self, replied: discord.Message) -> str:
+        author = "you" if self.replies_to_bot else _author(replied)
+        return _quote(f"in reply to {author}", shortened(self._said(replied)))
 
     def _said(self, other: discord.Message | discord.MessageSnapshot) -> str:
         names = _names_in(other) if isinstance(other, discord.Message) else {}

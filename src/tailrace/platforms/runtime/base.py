@@ -21,6 +21,7 @@ ANSWER_S = 20.0  # the deadline of one request; past it, whether the request was
 COMMANDS = (  # what a client offers after a "/": name, description, whether an argument may follow
     ("new", "Begin a new conversation", False),
     ("stop", "Stop the answer under way", False),
+    ("back", "Return to the conversation before", False),
     ("model", "Show or change the model", True),
     ("verbose", "Show more, or less, of what tools do", True),
     ("yolo", "Approve everything without asking, or stop doing so", True),

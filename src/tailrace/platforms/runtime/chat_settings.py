@@ -10,25 +10,54 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.config.load import Config
+from tailrace.delivery.port import Place
 from tailrace.errors import TailraceError
 from tailrace.journal.key_values import KeyValues, imported_file
 from tailrace.messages import Value
 from tailrace.ports import Journal
 
 CODE_LIFE_S = 3600.0
+_NEWEST = "newest"
 MAX_CODES = 100  # that wait for an answer, of all platforms together
 _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without characters that are easily mistaken for others
 
 
 class ChatSettings(Value):
-    """What was chosen in one conversation. `generation` counts how often it was begun anew. `verbose` None: not chosen,
-    as the config says."""
+    """What was chosen in one place. `verbose` None: not chosen, as the config says.
+
+    The conversations of a place are numbered. `generation` is the one that it has now, `newest` the one that was begun
+    last, `before` the one that `/back` returns to; `previous` knows it also where an earlier version began the last
+    one. `moved_by` is the update that has changed `generation`: the same update again changes nothing."""
 
     generation: int = 0
     model: str = ""
     verbose: bool | None = None
+    newest: int = 0
+    before: int | None = None
+    moved_by: str = ""
+
+    @property
+    def previous(self) -> int | None:
+        if self.before is not None:
+            return self.before
+        return self.generation - 1 if self.generation else None
+
+    def begun_anew(self, update_id: str, *, is_empty: bool) -> ChatSettings:
+        """`is_empty`: nothing was said in the conversation of now, and nobody wants to go back to it."""
+        if self.moved_by == update_id:
+            return self
+        number = max(self.newest, self.generation) + 1
+        before = self.previous if is_empty else self.generation
+        return replace(self, generation=number, newest=number, before=before, moved_by=update_id)
+
+    def gone_back(self, update_id: str) -> ChatSettings:
+        if self.moved_by == update_id or self.previous is None:
+            return self
+        newest = max(self.newest, self.generation)
+        return replace(self, generation=self.previous, newest=newest, before=self.generation, moved_by=update_id)
 
 
 class ChatSettingsStore:
@@ -57,10 +86,18 @@ class PairingCode(Value):
     name: str = ""
     at: float = 0.0  # wall clock, seconds since the epoch
     code: str = ""
+    place: Place | None = None  # where they were told the code
 
     @property
     def expired(self) -> bool:
         return self.at + CODE_LIFE_S <= time.time()
+
+
+class Welcome(Value):
+    """Somebody was let in, and is still to be told so."""
+
+    place: Place
+    code: str  # that has let them in
 
 
 class PairedUser(Value):
@@ -77,11 +114,14 @@ class Pairing:
         self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
         self.users = KeyValues(journal, "pairing.users", bool)
         self._names = KeyValues(journal, "pairing.names", str)  # by user
+        self._welcomes = KeyValues(journal, "pairing.welcomes", Welcome)  # by user
+        self._accepted = KeyValues(journal, "pairing.accepted", str)  # the newest code that was accepted
+        self._journal = journal
 
     async def is_paired(self, user: str) -> bool:
         return await self.users.get(user) is not None
 
-    async def code_for(self, user: str, name: str) -> str | None:
+    async def code_for(self, user: str, name: str, place: Place | None = None) -> str | None:
         """This user's code, the same one until it expires. None where too many users wait already."""
         waiting = await self.codes.all()
         for other in [other for other, code in waiting.items() if code.expired]:
@@ -89,7 +129,8 @@ class Pairing:
             await self.codes.update(other, lambda known: None if known is None or known.expired else known)
         if user not in waiting and len(waiting) >= MAX_CODES:
             return None
-        new = PairingCode(user, name[:80], time.time(), "".join(secrets.choice(_ALPHABET) for _ in range(8)))
+        digits = "".join(secrets.choice(_ALPHABET) for _ in range(8))
+        new = PairingCode(user, name[:80], time.time(), digits, place)
         given = await self.codes.update(user, lambda known: new if known is None or known.expired else known)
         return given.code if given is not None else None
 
@@ -103,7 +144,26 @@ class Pairing:
         await self._names.update(found.user, lambda _: found.name or None)
         await self.users.set_default(found.user, True)
         await self.codes.update(found.user, lambda _: None)
+        if found.place is not None:
+            await self._welcomes.set_default(found.user, Welcome(found.place, found.code))
+            await self._accepted.update(_NEWEST, lambda _: found.code)
         return found
+
+    async def take_welcomes(self, platform: str) -> list[Welcome]:
+        """Who is to be told that they were let in, on this platform. Each is taken once."""
+        due = {user: one for user, one in (await self._welcomes.all()).items() if one.place.platform == platform}
+        for user in due:
+            await self._welcomes.update(user, lambda _: None)
+        return list(due.values())
+
+    async def newest_accepted(self) -> str | None:
+        """The code that was accepted last."""
+        return await self._accepted.get(_NEWEST)
+
+    async def until_accepted(self, known: str | None) -> None:
+        """Returns when a code was accepted after this one, in whichever process."""
+        data = None if known is None else msgspec.json.encode(known)
+        await self._journal.next_value("pairing.accepted", _NEWEST, data)
 
     async def paired(self) -> list[PairedUser]:
         """The users who were let in."""
@@ -117,6 +177,7 @@ class Pairing:
                 f"no such user was let in by a code: {user[:80]!r}; tailrace gateway --paired lists them"
             )
         await self.users.update(user, lambda _: None)
+        await self._welcomes.update(user, lambda _: None)
         await self._names.update(user, lambda _: None)
 
 

@@ -9,9 +9,13 @@ from tailrace.config.sections import ModelChoice
 from tailrace.delivery.planning.presenter import code_span
 
 STOPPED: Final = "⏹ Stopped."
+NOT_OPEN: Final = "That question is not open any more."
+NO_CONVERSATIONS: Final = "Here every question begins a conversation of its own."
+WELCOME: Final = "You are let in. Ask me anything; /help shows what I can do."
 RESTARTING: Final = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
 HELP: Final = """\
 /new begins a new conversation; /new <question> with this question
+/back returns to the conversation before the last /new, and from there to the newer one
 /stop stops the answer under way
 /model shows or changes the model: /model <provider>/<model>; /model default goes back
 /verbose shows more, or less, of what tools do

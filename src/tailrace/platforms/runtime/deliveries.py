@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
@@ -18,9 +19,9 @@ from tailrace.delivery.ledger import (
     new_delivery,
     platform_of,
 )
-from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
 from tailrace.delivery.planning.replies import delay_s
-from tailrace.delivery.port import Place, Platform, Purpose
+from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.errors import CursorAhead, JournalError, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY
@@ -91,11 +92,22 @@ class Deliveries(RunHost["_Delivery"]):
         return self._lease is None or self._lease.holds
 
     def say(
-        self, place: Place, text: str, key: str, purpose: Purpose = "notice", *, below: Collection[str] = ()
+        self,
+        place: Place,
+        text: str,
+        key: str,
+        purpose: Purpose = "notice",
+        *,
+        below: Collection[str] = (),
+        only_for: Sender | None = None,
     ) -> None:
-        """A message of our own, as soon as the chat's budget allows. `below`: runs whose answers it stands below,
-        unless they take longer than `BELOW_S` to be shown."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose, below))
+        """A message of our own, as soon as the chat's budget allows; it names commands as they are typed there. `key`
+        is unique to the message: where a platform knows one that was sent, it is not sent again. `below`: runs whose
+        answers it stands below, unless they take longer than `BELOW_S` to be shown. `only_for`: nobody else needs to
+        see it."""
+        where = replace(place, only_for=only_for.id) if only_for is not None else place
+        shown = with_mark(text, self._platform.capabilities(place).command_mark)
+        task = self._group_of_messages.create_task(self._say(where, shown, f"say.{key}", purpose, below))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 

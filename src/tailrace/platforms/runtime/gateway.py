@@ -42,6 +42,7 @@ def platforms_of(app: App) -> list[Platform]:
             found.append(make_platform(app.config, name))
         except TailraceError as exc:
             log.error("%s is not started: %s", name, exc)  # noqa: TRY400 - ours: one line says it
+            app.platforms_down.mark(name, f"it is not started: {exc}")
     return found
 
 
@@ -163,7 +164,7 @@ class PlatformRunner:
         from tailrace.platforms.runtime.deliveries import Deliveries
 
         self.platform = platform
-        self._degraded = app.degraded
+        self._down = app.platforms_down
         self._group = group
         self._processes = app.processes
         account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
@@ -233,13 +234,13 @@ class PlatformRunner:
         await self._conversations.handle(update)
 
     async def serves(self, sender: Sender) -> bool:
-        return await self._conversations.serves(sender)
+        return await self._conversations.newcomers.serves(sender)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
         if self._connected_at is None:  # else it has replaced a connection of its own
             self._connected_at = asyncio.get_running_loop().time()
-        self._degraded.pop(self.platform.name, None)
+        self._down.clear(self.platform.name)
         self.deliveries.wake()
 
     async def position(self) -> str:
@@ -283,6 +284,7 @@ class PlatformRunner:
             log.info("%s was polled by %s, which is gone; this process goes on", name, before)
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
+        self._down.clear(name)  # whoever polls it now knows
         await self.deliveries.give_back()
         await self._processes.announce_hand_over()
 
@@ -291,10 +293,19 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
+            group.create_task(self._welcome_newcomers())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
+
+    async def _welcome_newcomers(self) -> None:
+        while True:
+            try:
+                await self._conversations.newcomers.welcome()
+            except JournalError as exc:
+                log.warning("%s: whether somebody was let in is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
 
     async def _see_to_other_accounts(self) -> None:
         try:
@@ -316,14 +327,14 @@ class PlatformRunner:
                 reason = str(exc).removeprefix(f"{self.platform.name}: ")
                 pause_s = LONGEST_PAUSE_S if exc.permanent else pause_s
                 if exc.permanent and self.platform.stops_when_refused:
-                    self._degraded[self.platform.name] = f"{reason}; it is not tried again before a restart"
+                    self._down.mark(self.platform.name, f"{reason}; it is not tried again before a restart")
                     told = f"{self.platform.name}: {reason}"
                     log.error("%s; it is not tried again before a restart", told)  # noqa: TRY400 - one line says it
                     return
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)
                 reason = f"{type(exc).__name__}: {exc}"
-            self._degraded[self.platform.name] = reason
+            self._down.mark(self.platform.name, reason)
             if self._held_for() >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that many do not come back at once

@@ -8,11 +8,9 @@ from __future__ import annotations
 import telegram
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.speakers import one_line_name
 from tailrace.platforms.telegram.cards import card_of
-
-MAX_OWN = 200  # characters of a message of the bot's own: the model has it, and must know only which one is meant
 
 
 def replied_message(message: telegram.Message) -> telegram.Message | None:
@@ -37,20 +35,19 @@ def with_context(message: telegram.Message, text: str, me: telegram.User) -> str
     if message.reply_to_story is not None:
         return f"[in reply to a story; this bot cannot read it]\n\n{text}".rstrip()
     replied, elsewhere = replied_message(message), message.external_reply
-    quoted = _text(replied, me) if replied is not None else card_of(elsewhere) if elsewhere is not None else ""
+    quoted = _text(replied) if replied is not None else card_of(elsewhere) if elsewhere is not None else ""
     if message.quote is not None:
         quoted = message.quote.text
     if elsewhere is not None:
         whose = f"a message of {_named(_origin(elsewhere.origin))} elsewhere"
-        return f"[in reply to {whose}]\n{quotation(quoted)}".rstrip() + f"\n\n{text}".rstrip()
+        return f"[in reply to {whose}]\n{quotation(shortened(quoted))}".rstrip() + f"\n\n{text}".rstrip()
     if not quoted.strip():
         return text
-    return f"[in reply to {_author(replied, me)}]\n{quotation(quoted)}\n\n{text}".rstrip()
+    return f"[in reply to {_author(replied, me)}]\n{quotation(shortened(quoted))}\n\n{text}".rstrip()
 
 
-def _text(replied: telegram.Message, me: telegram.User) -> str:
-    text = replied.text or replied.caption or card_of(replied)
-    return preview_line(text, MAX_OWN) if replied.from_user == me else text
+def _text(replied: telegram.Message) -> str:
+    return replied.text or replied.caption or card_of(replied)
 
 
 def _author(replied: telegram.Message | None, me: telegram.User) -> str:

@@ -63,6 +63,7 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
         addressed=private or named or _replies_to(message, me) or _is_command(text),
         at_limit=_may_go_on(message, said),
         message_id=str(message.message_id),
+        forwarded=message.forward_origin is not None,
     )
 
 

@@ -9,10 +9,10 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
-from tailrace.delivery.planning.presenter import preview_line, quotation
+from tailrace.delivery.planning.presenter import quotation, shortened
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
-MAX_QUOTE = 200  # characters: the model has the text, and must know only which one is meant
+MAX_REMEMBERED_CHARS = 4_000_000  # of them all
 
 
 class Quote(NamedTuple):
@@ -27,12 +27,17 @@ class RecentTexts:
     def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
         self._quotes: OrderedDict[tuple[str, str], Quote] = OrderedDict()
+        self._chars = 0
 
     def add(self, chat: str, message_id: str, author: str, text: str) -> None:
         """`author` as the model is told: "you" is the model itself."""
-        self._quotes[chat, message_id] = Quote(author, preview_line(text, MAX_QUOTE))
-        if len(self._quotes) > self._limit:
-            self._quotes.popitem(last=False)
+        if (former := self._quotes.pop((chat, message_id), None)) is not None:
+            self._chars -= len(former.text)
+        self._quotes[chat, message_id] = quote = Quote(author, shortened(text))
+        self._chars += len(quote.text)
+        while len(self._quotes) > self._limit or self._chars > MAX_REMEMBERED_CHARS:
+            _, oldest = self._quotes.popitem(last=False)
+            self._chars -= len(oldest.text)
 
     def quote(self, chat: str, message_id: str) -> Quote:
         return self._quotes.get((chat, message_id)) or Quote("an earlier message", "")
@@ -47,5 +52,5 @@ def with_context(text: str, quote: Quote | None, *, forwarded: bool, origin: str
         return text
     above = [origin] if origin else []
     if quote is not None:
-        above.append(f"[in reply to {quote.author}]" + (f"\n> {quote.text}" if quote.text else ""))
+        above.append(f"[in reply to {quote.author}]" + (f"\n{quotation(quote.text)}" if quote.text else ""))
     return "\n\n".join(["\n".join(above), text] if above else [text]).rstrip()

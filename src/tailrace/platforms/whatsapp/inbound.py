@@ -223,8 +223,9 @@ def received(
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(said) >= MAX_TEXT_CHARS,
+                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded,
                 message_id=message.id,
+                forwarded=forwarded,
             )
 
 

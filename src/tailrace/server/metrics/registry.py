@@ -145,6 +145,9 @@ class Metrics:
         self.running = gauge("tailrace_runs_running", "Turns of the agent that this server executes.")
         self.runs = counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
         self.lost_runs = counter("tailrace_runs_lost_total", "Runs that ended here and are on no record.", ("kind",))
+        self.platforms_down = gauge(
+            "tailrace_platform_down", "Above 0: a chat platform of this server that is not connected.", ("platform",)
+        )
         self.calls = counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))
         self.tokens = counter("tailrace_tokens_total", "Tokens as providers count them.", ("provider", "direction"))
         self.spent_tokens = counter(

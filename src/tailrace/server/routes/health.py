@@ -15,6 +15,8 @@ from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route, json_response
 
+IN_ANOTHER_WORKER = "it is not connected; the log says why"  # of a platform that another worker of this server serves
+
 
 class Health(msgspec.Struct, frozen=True):
     """`stopping`: new work is refused, and what is in flight may end. A balancer that reads it sends nothing more."""
@@ -57,7 +59,9 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             told = as_api_error(missing["store"])
             unavailable: JsonObject = {"unavailable": reasons}
             raise ApiError(503, str(told), code=told.code, headers=told.headers, details=unavailable)
-        degraded = {name: app.redactor.redact(reason) for name, reason in app.degraded.items()}
+        down = {name: IN_ANOTHER_WORKER for (name,), is_down in metrics.platforms_down.values.items() if is_down}
+        down |= app.degraded
+        degraded = {name: app.redactor.redact(reason) for name, reason in down.items()}
         return json_response(
             Readiness(int(metrics.running.value), int(metrics.in_flight.value), degraded={**degraded, **reasons})
         )

@@ -1,0 +1,127 @@
+"""`/new` and `/back`: the conversations of one chat, and the way between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from delivery.planning.played_plans import EDITING
+from platforms.runtime.fake_gateways import Town, town
+from tailrace.delivery.port import Capabilities
+from tailrace.platforms.runtime.chat_settings import ChatSettings
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import Scenario, reply
+
+BACK = "Back in the conversation that began with `{}`. /back returns to the other one."
+NONE = "There is no conversation before this one."
+SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
+
+
+def said(here: Town) -> list[str]:
+    """What the model was told the last time, without the system prompt."""
+    messages = json.loads(here.provider.requests[-1].body)["messages"]
+    return [message["content"] for message in messages if message["role"] != "system"]
+
+
+async def write(here: Town, *texts: str) -> str:
+    """Each of them is answered before the next; the last line that the chat shows then."""
+    for text in texts:
+        await here.write(text)
+        await asyncio.sleep(20)
+    return here.chat.texts[-1]
+
+
+@driven
+async def test_back_returns_to_the_conversation_before_and_again_to_the_newer_one(tmp_path: Path) -> None:
+    async with town(tmp_path, *(reply(f"Answer {number}.") for number in range(1, 5))) as here:
+        await write(here, "Mills?", "/new", "Rivers?")
+        assert said(here) == ["Rivers?"]
+        assert await write(here, "/back") == BACK.format("Mills?")
+        await write(here, "More of it.")
+        assert said(here) == ["Mills?", "Answer 1.", "More of it."]
+        assert await write(here, "/back") == BACK.format("Rivers?")
+        await write(here, "More of it.")
+        assert said(here) == ["Rivers?", "Answer 2.", "More of it."]
+
+
+@driven
+async def test_a_new_conversation_after_going_back_is_none_that_there_was(tmp_path: Path) -> None:
+    async with town(tmp_path, *(reply(f"Answer {number}.") for number in range(1, 4))) as here:
+        await write(here, "Mills?", "/new", "Rivers?", "/back", "/new", "Lakes?")
+        assert said(here) == ["Lakes?"]
+        assert await write(here, "/back") == BACK.format("Mills?"), "where /new was said"
+
+
+@driven
+async def test_a_conversation_in_which_nothing_was_said_is_passed_over(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Answer.")) as here:
+        assert await write(here, "/back") == NONE
+        assert await write(here, "/new") == "A new conversation begins."
+        assert await write(here, "/back") == NONE
+        await write(here, "Mills?", "/new", "/new")
+        assert await write(here, "/back") == BACK.format("Mills?")
+
+
+@driven
+async def test_back_with_a_question_asks_it_there_and_ends_what_runs(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Answer 1."), SLOW, reply("Answer 3.")) as here:
+        await write(here, "Mills?", "/new")
+        await here.write("Rivers?")
+        await asyncio.sleep(3)
+        await write(here, "/back And then?")
+        assert said(here) == ["Mills?", "Answer 1.", "And then?"]
+        statuses = [(await here.app.agents.finished(run_id)).status for run_id in await here.runs()]
+        assert statuses == ["completed", "stopped", "completed"]
+
+
+@driven
+async def test_everything_is_asked_for_again_after_going_back(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Answer 1."), reply("Answer 2.")) as here:
+        await write(here, "Mills?", "/new", "Rivers?", "/yolo on")
+        await write(here, "/back")
+        assert "- approvals: on" in await write(here, "/status")
+        await write(here, "/back")
+        assert "- approvals: on" in await write(here, "/status")
+
+
+@driven
+async def test_where_every_question_has_a_thread_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+    threaded = msgspec.structs.replace(EDITING, threaded=True)
+    async with town(tmp_path, capabilities=threaded) as here:
+        assert await write(here, "/back") == "Here every question begins a conversation of its own."
+
+
+@driven
+async def test_G88_going_back_twice_by_one_update_after_a_death_is_going_back_once(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    async with town(tmp_path, reply("Answer 1."), store="sqlite:///t.db", platform=platform) as here:
+        await write(here, "Mills?", "/new", "/new")
+        await here.write("/back", update_id="u77")
+        await asyncio.sleep(20)
+    async with town(tmp_path, reply("Answer 2."), store="sqlite:///t.db", platform=platform) as here:
+        await here.write("/back", update_id="u77")
+        await asyncio.sleep(20)
+        assert here.chat.texts[-1] == BACK.format("Mills?")
+        await here.write("More of it.", update_id="u78")
+        await asyncio.sleep(20)
+        assert said(here) == ["Mills?", "Answer 1.", "More of it."]
+
+
+def test_the_conversation_before_is_known_also_where_an_earlier_version_began_the_last_one() -> None:
+    assert ChatSettings(generation=3).previous == 2
+    assert ChatSettings(generation=3).gone_back("u1").gone_back("u2").generation == 3
+    assert ChatSettings(generation=3).gone_back("u1").begun_anew("u2", is_empty=False).generation == 4
+
+
+@pytest.mark.parametrize(("mark", "told"), [("/", "/back"), ("!", "!back")])
+@driven
+async def test_the_way_back_is_told_as_it_is_typed_there(tmp_path: Path, mark: str, told: str) -> None:
+    capabilities: Capabilities = msgspec.structs.replace(EDITING, command_mark=mark)
+    async with town(tmp_path, reply("Answer."), capabilities=capabilities) as here:
+        assert await write(here, "Mills?", "/new") == f"A new conversation begins. {told} returns to the one before."
+        assert f"{told} returns to the conversation before" in await write(here, "/help")
