@@ -34,7 +34,7 @@ from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
-from tailrace.platforms.runtime.chat_words import RESTARTING
+from tailrace.platforms.runtime.chats.chat_words import RESTARTING
 from tailrace.platforms.runtime.chats.commands import ChatCommands
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns

@@ -13,7 +13,7 @@ from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_l
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import TailraceError
 from tailrace.platforms.runtime.chat_settings import switched
-from tailrace.platforms.runtime.chat_words import (
+from tailrace.platforms.runtime.chats.chat_words import (
     HELP,
     NO_CONVERSATIONS,
     STOPPED,

@@ -10,7 +10,7 @@ from tailrace.delivery.inbound import is_allowed
 from tailrace.delivery.planning.presenter import code_span
 from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
 from tailrace.platforms.runtime.chat_settings import Pairing
-from tailrace.platforms.runtime.chat_words import WELCOME
+from tailrace.platforms.runtime.chats.chat_words import WELCOME
 from tailrace.platforms.runtime.deliveries import Deliveries
 
 log = logging.getLogger("tailrace.platforms")

@@ -9,7 +9,7 @@ from tailrace.app import App
 from tailrace.delivery.port import Place, Platform, Sender
 from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import ApprovalAsked, Decision, Snapshot
-from tailrace.platforms.runtime.chat_words import NOT_OPEN, STOPPED
+from tailrace.platforms.runtime.chats.chat_words import NOT_OPEN, STOPPED
 from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions
 from tailrace.platforms.runtime.chats.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.platforms.runtime.deliveries import Deliveries
