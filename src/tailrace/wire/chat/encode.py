@@ -175,6 +175,14 @@ class StreamEncoder:
                 self._encode_delta(delta, out)
         return b"".join(out)
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`. Nearly every call: the text goes on."""
+        opened = self._open.get(0)
+        if opened is None or self._relays is not False or self._ended:
+            return self.encode((TextDelta(text),))
+        self._said += len(text)
+        return b"%b%b%b" % (opened[0], _encode(text), opened[1])
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         self._relays = False
         if delta.__class__ is TextDelta:  # nearly every delta: a `match` over structs costs more than all of it

@@ -146,6 +146,13 @@ class StreamEncoder:
                 self._encode_delta(delta, out)
         return b"".join(out)
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`. Nearly every call: the text that is open grows."""
+        grown = self._text
+        if grown is None or self._kind is not TextDelta or self._relays or self._closings or self._ended or not text:
+            return self.encode((TextDelta(text),))
+        return self._grown(grown, text)
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         self._relays = False
         if not self._started or self._closings:
@@ -262,17 +269,18 @@ class StreamEncoder:
         grown = self._text
         if grown is None or self._kind is not kind:
             grown = self._open_text(kind, out)
-        self._grow(grown, text, out)
+        out.append(self._grown(grown, text))
 
-    def _grow(self, grown: OpenText, text: str, out: list[bytes]) -> None:
+    def _grown(self, grown: OpenText, text: str) -> bytes:
+        """The event that adds this text to an open one."""
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
             text = without_lone_surrogates(text)
             raw = _encode(text)
         grown.pieces.append(text)
-        out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
-        self._sequence += 1
+        number, self._sequence = self._sequence, self._sequence + 1
+        return b'%b%d,"delta":%b}\n\n' % (grown.head, number, raw)
 
     def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> OpenText:
         form = FORMS[kind]
@@ -374,7 +382,7 @@ class StreamEncoder:
             if call.item["type"] == "custom_tool_call":
                 call.pieces.append(delta.arguments)  # its text is known once they are whole
             else:
-                self._grow(call, delta.arguments, out)
+                out.append(self._grown(call, delta.arguments))
 
     def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> OpenText:
         """Calls may be interleaved: each keeps its place. A complete call is closed before the next begins."""
