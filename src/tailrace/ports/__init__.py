@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import msgspec
 
@@ -249,6 +249,10 @@ class Versioned(Protocol):
     def schema_version(self) -> int: ...
 
 
+WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], object]
+"""Appends events of an attempt to the log of one run. Never blocks. Raises as `Journal.append` does."""
+
+
 class Journal(Protocol):
     """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it.
 
@@ -299,6 +303,10 @@ class Journal(Protocol):
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
         """Queues the events for this loop tick's group commit and returns the last one's seq. Never blocks.
         Viewers see them after the commit. Raises `StaleEpoch` or `RunSealed` where that is known already."""
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        """`append` under this lease, for a caller that appends token after token: the run is looked for once. Raises
+        nothing itself."""
 
     async def commit(self, lease: Lease) -> None:
         """Returns when all entries appended under this lease are as durable as the run asks for. Raises `StaleEpoch`
