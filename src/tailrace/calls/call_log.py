@@ -152,6 +152,8 @@ class CallLog(DeltaLog):
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
         events. What its next request needs of reasoning of another dialect stands where it came (K131)."""
+        if len(deltas) == 1 and (only := deltas[0]).__class__ is TextDelta and not only.choice:  # the steady state
+            return [MessageChunk(only.text)] if only.text else []
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
