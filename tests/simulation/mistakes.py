@@ -177,7 +177,7 @@ def second_end() -> Planted:
         entry = finish(self, finished)
         again = Entry(entry.seq + 1, finished, entry.attempt)
         self.seq = again.seq
-        self._pending.append(again)
+        self.pending.append(again)
         return again
 
     yield OpenLog, "finish", finish_twice

@@ -12,7 +12,6 @@ import msgspec
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
 from tailrace.journal.fold import Fold
-from tailrace.ports import Batch
 from tailrace.system.random_hex import random_hex
 
 
@@ -33,7 +32,7 @@ _TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 class OpenLog:
     """The log of one run under one epoch. An event that is refused gets no seq."""
 
-    __slots__ = ("_fold", "_pending", "_unfolded", "epoch", "queued", "refusal", "run_id", "seq")
+    __slots__ = ("_fold", "_unfolded", "epoch", "pending", "queued", "refusal", "run_id", "seq")
 
     def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
         self.run_id = run_id
@@ -43,14 +42,14 @@ class OpenLog:
         self.seq = fold.seq
         self.queued = False  # the next group commit takes what is pending
         self.refusal: JournalError | None = None  # why nothing more can be appended
-        self._pending: list[Entry] = []
+        self.pending: list[Entry] = []  # of the next commit
 
     def append(self, events: Sequence[AnyEvent], attempt: int, into: list[Entry] | None = None) -> int:
         """`into`: where the entries go instead of those that are pending."""
         if self.refusal is not None:
             raise self.refusal
         seq = self.seq
-        unfolded, kept = self._unfolded, self._pending if into is None else into
+        unfolded, kept = self._unfolded, self.pending if into is None else into
         for event in events:
             if event.__class__ in _NOT_APPENDED:
                 raise JournalError(f"run {self.run_id}: {type(event).__name__} is for `seal` and viewers alone")
@@ -90,20 +89,13 @@ class OpenLog:
             finished = msgspec.structs.replace(finished, spent=spent)
         entry = Entry(self.seq + 1, finished, self.fold.attempt)
         self.seq = entry.seq
-        self._pending.append(entry)
+        self.pending.append(entry)
         self.refusal = RunSealed(f"run {self.run_id} has ended")
         return entry
 
-    def take_pending(self) -> Batch:
-        """Hands the pending entries to a commit: they are no longer pending here."""
-        batch = Batch(self._pending)
-        self._pending.clear()
-        self.queued = False
-        return batch
-
     def take_entries(self) -> list[Entry]:
-        """The same as a plain list."""
-        entries, self._pending = self._pending, []
+        """The pending entries, which are no longer pending here."""
+        entries, self.pending = self.pending, []
         self.queued = False
         return entries
 

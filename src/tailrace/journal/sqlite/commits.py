@@ -109,7 +109,7 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
 
 
 def _insert(connection: sqlite3.Connection, appends: list[PendingAppend]) -> None:
-    rows = appends[0].rows.copy() if len(appends) == 1 else [row for part in appends for row in part.rows]
+    rows = [*appends[0].rows] if len(appends) == 1 else [row for part in appends for row in part.rows]
     if rows and insert_rows(connection, rows) != len(rows):
         for part in appends:
             row = connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)).fetchone()

@@ -71,14 +71,16 @@ class PendingAppend(msgspec.Struct, eq=False):
     log: StoredLog
     fsync: bool
     batch: Batch = NOTHING
-    rows: list[BoundRow] = []
+    rows: Sequence[BoundRow] = ()
     error: TailraceError | None = None
 
     def freeze(self, at: float) -> None:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
         only slow each other down."""
         log = self.log
-        self.batch = log.take_pending()
+        self.batch = Batch(log.pending)
+        log.pending.clear()
+        log.queued = False
         if log.gap is not None:
             self.error = log.gap
             return
@@ -178,7 +180,9 @@ class GroupCommit(ABC, Generic[Work]):
             return
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
-        self._queue(PendingAppend(log, log.fsync))
+        if self._closed or self._due is None:
+            self._make_due()
+        self._waiting.append(PendingAppend(log, log.fsync))
         log.queued = True
 
     def send_soon(self) -> None:
@@ -190,8 +194,9 @@ class GroupCommit(ABC, Generic[Work]):
             self._schedule()
 
     def _call(self, work: Work, *, fsync: bool, log: StoredLog | None = None) -> PendingCall[Work]:
+        self._make_due()
         call = PendingCall(work, self._loop.create_future(), fsync, log=log)
-        self._queue(call)
+        self._waiting.append(call)
         self.send_soon()
         return call
 
@@ -203,10 +208,10 @@ class GroupCommit(ABC, Generic[Work]):
             self.send_soon()
         self._closed = True
 
-    def _queue(self, part: PendingAppend | PendingCall[Work]) -> None:
+    def _make_due(self) -> None:
+        """Something is about to wait: its group is handed over soon, or when the one in flight is settled."""
         if self._closed:
             raise JournalError("the journal is closed")
-        self._waiting.append(part)
         if self._due is None and not self._in_flight:
             self._schedule()
 

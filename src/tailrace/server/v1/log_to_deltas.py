@@ -187,7 +187,10 @@ class LogToDeltas:
         taken, for any other batch."""
         if len(batch) != 1 or (event := batch[0].event).__class__ is not MessageChunk or self._last_message is not None:
             return ""
-        return self._add_text(event.text)
+        if self._gap or self._thoughts:
+            return self._add_text(event.text)
+        self._texts.append(event.text)
+        return event.text
 
     def _add_text(self, text: str) -> str:
         if self._gap:
