@@ -78,16 +78,17 @@ class OpenLog:
         say."""
         if self.refusal is not None:
             raise self.refusal
-        output = self.fold.output
+        fold = self.fold
+        output = fold.output
         if output != finished.output:
             at = _first_difference(finished.output, output)
             raise OutputMismatch(
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
                 f"log shows ({len(output)} characters); they differ from character {at} on"
             )
-        if spent := self.fold.spent:
+        if spent := fold.spent:
             finished = msgspec.structs.replace(finished, spent=spent)
-        entry = Entry(self.seq + 1, finished, self.fold.attempt)
+        entry = Entry(self.seq + 1, finished, fold.attempt)
         self.seq = entry.seq
         self.pending.append(entry)
         self.refusal = RunSealed(f"run {self.run_id} has ended")
