@@ -237,25 +237,6 @@ class _Writing:
         assert await journal.read(run.id, after=2, limit=1) == entries[2:3]
         assert await journal.read(run.id, after=4) == ()
 
-    async def test_a_writer_appends_until_its_lease_is_lost(self, journal: Journal) -> None:
-        run, lease = await started(journal)
-        write = journal.writer(lease)
-        write(1, [MessageChunk("a")])
-        journal.append(lease, [MessageChunk("b")])
-        write(2, [MessageChunk("c"), MessageChunk("d")])
-        await journal.commit(lease)
-        entries = (await journal.read(run.id))[1:]
-        assert texts_of(entries) == ["a", "b", "c", "d"]
-        assert [entry.attempt for entry in entries] == [1, 1, 2, 2]
-        await journal.release(lease)
-        other = await journal.claim(run.id, "other")
-        for late in (write, journal.writer(lease)):
-            with pytest.raises(StaleEpoch):
-                late(2, [MessageChunk("late")])
-        await journal.seal(other, RunFinished("completed", "abcd"))
-        with pytest.raises(RunSealed):
-            journal.writer(other)(2, [MessageChunk("late")])
-
     async def test_a_sealed_run_takes_nothing_more(self, journal: Journal) -> None:
         run, lease = await started(journal)
         finished = RunFinished("completed", "", Usage(3, 4), at=5.0)

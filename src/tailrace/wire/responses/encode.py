@@ -38,25 +38,12 @@ from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.response_fields import echoed_fields, usage_body
+from tailrace.wire.responses.response_fields import INCOMPLETE_REASONS, echoed_fields, usage_body
 from tailrace.wire.responses.text_forms import FORMS, OpenText, TextForm
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
 
 _encode = msgspec.json.Encoder().encode
-
-# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
-_INCOMPLETE_REASONS = {
-    "length": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "max_output_tokens",
-    "incomplete": "max_output_tokens",
-    "pause": "max_output_tokens",
-    "pause_turn": "max_output_tokens",
-    "filter": "content_filter",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-}
 
 
 class StreamEncoder:
@@ -186,7 +173,7 @@ class StreamEncoder:
     def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
         """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
         event (H94)."""
-        if reason := _INCOMPLETE_REASONS.get(stop or self._reason):
+        if reason := INCOMPLETE_REASONS.get(stop or self._reason):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
         return self._finish("completed", {"completed_at": None if at is None else int(at)})
 
