@@ -36,6 +36,11 @@ class AttemptText:
         else:
             runs.append((attempt, [text]))
 
+    def add_all(self, texts: list[str], attempt: int) -> None:
+        """As `add` of each; there is at least one."""
+        self.add(texts[0], attempt)
+        self._runs[-1][1].extend(texts[1:])
+
     def withdraw(self, attempt: int) -> bool:
         """Removes what this attempt wrote. False where it wrote nothing."""
         kept = [piece for piece in self.pieces() if piece[0] != attempt]

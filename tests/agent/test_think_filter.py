@@ -107,7 +107,15 @@ def test_C42_any_split_gives_the_same_halves(bits: list[str], cuts: list[int]) -
     assert pieces(text, parts) == split_thoughts(text)
 
 
-@given(bits=st.lists(st.sampled_from([*BITS, "a word", " and more\n"]), max_size=30))
+def test_a_tilde_within_a_line_is_plain() -> None:
+    filter_ = ThinkFilter()
+    filter_.feed("It is in ")
+    assert filter_.feed_plain("~/notes, ~5 of them") == "~/notes, ~5 of them"
+    assert filter_.feed_plain("~") is None, "it may be the beginning of a fence"
+    assert filter_.feed_plain("~~~\n") is None
+
+
+@given(bits=st.lists(st.sampled_from([*BITS, "a word", " and more\n", "~5", "~/notes"]), max_size=30))
 def test_a_plain_piece_is_what_any_piece_is(bits: list[str]) -> None:
     quick, usual = ThinkFilter(), ThinkFilter()
     for bit in bits:

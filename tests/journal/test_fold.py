@@ -39,12 +39,21 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.messages import SpentTokens, Usage, assistant
+from test_events import FACTS, STREAM_EVENTS
 
 
 def numbered(*events: AnyEvent | tuple[AnyEvent, int]) -> list[Entry]:
     """Entries from 1 on; `(event, attempt)` where it is not the first."""
     pairs = [event if isinstance(event, tuple) else (event, 1) for event in events]
     return [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(pairs, 1)]
+
+
+@given(events=st.lists(st.tuples(st.just(MessageChunk("a")) | STREAM_EVENTS | FACTS, st.integers(1, 2)), max_size=20))
+def test_entries_are_folded_together_as_one_by_one(events: list[tuple[AnyEvent, int]]) -> None:
+    entries, one_by_one = numbered(*events), Fold()
+    for entry in entries:
+        one_by_one.apply(entry)
+    assert fold(entries).entry() == one_by_one.entry()
 
 
 def test_a_whole_run() -> None:

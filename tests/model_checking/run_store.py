@@ -164,22 +164,22 @@ class RunStore:
         return self.write(stored, [partial(statements.renew, lease=lease, lease_until=NOW + LEASE_TICKS)])
 
     def release(self, stored: StoredRun, lease: Lease, log: StoredLog | None) -> Outcome:
-        pending = [] if log is None else [PendingAppend(log)]
+        pending = [] if log is None else [PendingAppend(log, log.fsync)]
         return self.write(stored, [*pending, partial(statements.release, lease=lease)])
 
     def park(self, stored: StoredRun, lease: Lease, log: StoredLog, kills: int) -> Outcome:
         park = partial(statements.park, lease=lease, failure=PARKED, kills=kills)
-        return self.write(stored, [PendingAppend(log), park])
+        return self.write(stored, [PendingAppend(log, log.fsync), park])
 
     def unpark(self, stored: StoredRun) -> Outcome:
         return self.write(stored, [partial(statements.unpark, run_id=self.run_id)])
 
     def append(self, stored: StoredRun, log: StoredLog) -> Outcome:
-        return self.write(stored, [PendingAppend(log)])
+        return self.write(stored, [PendingAppend(log, log.fsync)])
 
     def seal(self, stored: StoredRun, lease: Lease, log: StoredLog, last: Entry) -> Outcome:
         end = partial(statements.seal, lease=lease, entry=last, output_seqs=log.fold.output_seqs, now=NOW)
-        return self.write(stored, [PendingAppend(log), end])
+        return self.write(stored, [PendingAppend(log, log.fsync), end])
 
     # ── reads ──
 

@@ -19,7 +19,7 @@ from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.flows.engine.plan import Plan
-from tailrace.journal.live_tail import Tail, Viewer
+from tailrace.journal.live_tail import EntryViewer, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -177,7 +177,7 @@ def second_end() -> Planted:
         entry = finish(self, finished)
         again = Entry(entry.seq + 1, finished, entry.attempt)
         self.seq = again.seq
-        self._pending.append(again)
+        self.pending.append(again)
         return again
 
     yield OpenLog, "finish", finish_twice
@@ -340,7 +340,7 @@ def refused_batch() -> Planted:
             self._take(batch)
             self.cursor = batch[-1].seq
 
-    yield Viewer, "offer", offer
+    yield EntryViewer, "offer", offer
 
 
 @mistake(

@@ -34,8 +34,8 @@ CEILINGS = {
     "refused stored request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per refused request
     "refused agent request cycles": Ceiling(0.0, slack=2.0),  # objects in cycles per refused request
     "token": Ceiling(28.0, slack=0.5),  # calls per token of a raw chat stream
-    "committed": Ceiling(121.7, slack=24.3),  # calls per token of a stored response, committed
-    "agent token": Ceiling(133.7, slack=26.7),  # calls per token of an agent turn with a viewer
+    "committed": Ceiling(103.0, slack=20.6),  # calls per token of a stored response, committed
+    "agent token": Ceiling(119.2, slack=23.8),  # calls per token of an agent turn with a viewer
     "viewer": Ceiling(11.0, slack=2.4),  # calls per further viewer and token: a difference, and not steady under load
     "idle": Ceiling(224.0, slack=22.4),  # blocks held per open stream
 }

@@ -84,8 +84,10 @@ class AnswerFilter:
     def events_of(self, deltas: Sequence[AnyDelta]) -> list[AnyEvent]:
         """The events of what arrived in one go: at most one chunk of text, one of reasoning and one of each call."""
         if len(deltas) == 1 and (only := deltas[0]).__class__ is TextDelta and not only.choice:  # the steady state
-            if (plain := self._think.feed_plain(only.text)) is not None:
-                return [MessageChunk(shown)] if (shown := self._visible.feed(plain)) else []
+            if (shown := self._think.feed_plain(only.text)) is not None:
+                if self._redactor.pattern is not None:
+                    shown = self._visible.feed(shown)
+                return [MessageChunk(shown)] if shown else []
             shown, hidden = self._think.feed(only.text)
             return self._events(self._visible.feed(shown), self._hidden.feed(hidden) if hidden else "")
         text: list[str] = []

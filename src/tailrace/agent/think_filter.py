@@ -67,7 +67,7 @@ class ThinkFilter:
         for any other."""
         if self._blank_so_far or self._held or self._depth or self._code or self._in_gap:
             return None
-        if "<" in text or "`" in text or "~" in text:
+        if "<" in text or "`" in text or ("~" in text and not _is_in_line(text)):
             return None
         self._pass_line(text)
         return text

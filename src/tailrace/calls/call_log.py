@@ -67,19 +67,6 @@ class RoutedRequest(msgspec.Struct, frozen=True):
     routes: Sequence[Route] = ()
 
 
-class _RunWriter:
-    """Writes events into one run. Smaller than a function with the same two values in its closure."""
-
-    __slots__ = ("_journal", "_lease")
-
-    def __init__(self, journal: Journal, lease: Lease) -> None:
-        self._journal = journal
-        self._lease = lease
-
-    def __call__(self, attempt: int, events: Sequence[AnyEvent]) -> None:
-        self._journal.append(self._lease, events, attempt=attempt)
-
-
 class CallLog(DeltaLog):
     """Writes a call as the run of its lease. `shown`, `attempts` and `usage` are what an earlier process has logged.
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
@@ -113,8 +100,7 @@ class CallLog(DeltaLog):
         kept: KeptAnswer | None = None,
     ) -> None:
         """With `routed` each attempt names what its provider is not told."""
-        write = _RunWriter(journal, lease)
-        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        super().__init__(journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
         if usage is not None:
             self.usage = usage
         self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
@@ -166,6 +152,8 @@ class CallLog(DeltaLog):
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
         events. What its next request needs of reasoning of another dialect stands where it came (K131)."""
+        if len(deltas) == 1 and (only := deltas[0]).__class__ is TextDelta and not only.choice:  # the steady state
+            return [MessageChunk(only.text)] if only.text else []
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts

@@ -156,6 +156,22 @@ class Fold:
         else:
             self._apply(event, entry.attempt)
 
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """As `apply` of each. Chunks of one message that follow upon each other are added together."""
+        chunks: list[str] = []
+        for entry in entries:
+            event = entry.event
+            if event.__class__ is events.MessageChunk and entry.attempt == self.attempt:
+                chunks.append(event.text)
+                self.seq = entry.seq
+                continue
+            if chunks:
+                self._message().add_all(chunks, self.attempt)
+                chunks = []
+            self.apply(entry)
+        if chunks:
+            self._message().add_all(chunks, self.attempt)
+
     def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         match event:
             case events.MessageChunk(text=text):
@@ -296,6 +312,5 @@ _OF_EVERY_CALL: Final[Mapping[type[AnyEvent], Callable[[Fold, Any], None]]] = {
 
 def fold(entries: Iterable[Entry]) -> Fold:
     state = Fold()
-    for entry in entries:
-        state.apply(entry)
+    state.apply_all(entries)
     return state

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
-from tailrace.events import Entry, RunFinished
+from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.ports import Batch, LogPage
 
 WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
@@ -28,26 +28,21 @@ NOTHING = Batch()
 class Waiters:
     """Tasks that wait for the next `wake`. Costs nothing while no task waits."""
 
-    __slots__ = ("__weakref__", "_next")
+    __slots__ = ("__weakref__", "event")
 
     def __init__(self) -> None:
-        self._next: asyncio.Event | None = None
+        self.event: asyncio.Event | None = None  # set at the next `wake`; None while no task has asked for it
 
     def next_time(self) -> asyncio.Event:
         """Set at the next `wake`. Get the event before reading the state: then no change in between is missed."""
-        if self._next is None:
-            self._next = asyncio.Event()
-        return self._next
-
-    @property
-    def awaited(self) -> bool:
-        """A task has asked for the next `wake`."""
-        return self._next is not None
+        if self.event is None:
+            self.event = asyncio.Event()
+        return self.event
 
     def wake(self) -> None:
-        if self._next is not None:
-            self._next.set()
-            self._next = None
+        if self.event is not None:
+            self.event.set()
+            self.event = None
 
 
 class PacedWaiters(Waiters):
@@ -63,7 +58,7 @@ class PacedWaiters(Waiters):
         self._timer: asyncio.TimerHandle | None = None
 
     def wake_soon(self) -> None:
-        if self._next is None or self._timer is not None:
+        if self.event is None or self._timer is not None:
             return
         loop = asyncio.get_running_loop()
         if loop.time() >= self._not_before:
@@ -106,7 +101,11 @@ class LiveViewer(Protocol):
     """A viewer that has everything and is offered what is published."""
 
     def offer(self, batch: Batch, after: int) -> None:
-        """Takes the batch, which follows upon the entry `after`, or is no longer live. Never raises."""
+        """Takes the batch, which follows upon the entry `after`, or is no longer live. What it raises is the viewer's
+        own, and it is told so by `fail`."""
+
+    def fail(self, error: Exception) -> None:
+        """It has raised this error, and is no longer live."""
 
     def look_again(self) -> None:
         """Something else than a batch has come: a failure, the end, entries that storage alone has."""
@@ -156,16 +155,9 @@ class Tail(Waiters):
                 self.forget()
             else:
                 batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
-        self._add(batch)
-
-    def replace_all(self, batch: Batch) -> None:
-        """Keeps these entries alone: the ones before them were compacted."""
-        self.forget()
-        self._add(batch)
-
-    def _add(self, batch: Batch) -> None:
-        self.last_seq = batch[-1].seq
-        self.ended = batch[-1].event.__class__ is RunFinished
+        last = batch[-1]
+        self.last_seq = last.seq
+        self.ended = last.event.__class__ is RunFinished
         self.failure = None
         self._batches.append(batch)
         self._kept += len(batch)
@@ -173,11 +165,20 @@ class Tail(Waiters):
             self._shrink(self._window)
         after = batch[0].seq - 1
         for viewer in (*self._live,):
-            viewer.offer(batch, after)
+            try:
+                viewer.offer(batch, after)
+            except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
+                viewer.fail(exc)
         if self.ended:
             self.wake()
-        elif self._next is not None:
+        elif self.event is not None:
             super().wake()
+
+    def replace_all(self, batch: Batch) -> None:
+        """Keeps these entries alone: the ones before them were compacted."""
+        self.forget()
+        self.last_seq = batch[0].seq - 1
+        self.publish(batch)
 
     def _shrink(self, window: int) -> None:
         drop = 0
@@ -269,7 +270,7 @@ P = TypeVar("P", Batch, LogPage)
 class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
-    __slots__ = ("_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
+    __slots__ = ("_left", "_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
 
     def __init__(self, source: Source, run_id: str, after: int, *, snapshot: bool) -> None:
         self._source = source
@@ -277,6 +278,7 @@ class Viewer(ABC, Generic[P]):
         self._snapshot = snapshot
         self._tail: Tail | None = None
         self._take: Callable[[P], bool] | None = None  # while the viewer is live
+        self._left: Collection[type[AnyEvent]] = ()  # events that it leaves to the iteration then
         self._over: asyncio.Future[None] | None = None  # set when it no longer is
         self.cursor = after
 
@@ -304,12 +306,12 @@ class Viewer(ABC, Generic[P]):
         self.cursor = page[-1].seq
         return page
 
-    async def take_live(self, take: Callable[[P], bool]) -> None:
+    async def take_live(self, take: Callable[[P], bool], *, leave: Collection[type[AnyEvent]] = ()) -> None:
         """As `ports.LogViewer` says."""
         tail = self._tail
         if tail is None or self.cursor != tail.last_seq or tail.ended or tail.closed or tail.failure or tail.unreadable:
             return
-        self._take, self._over = take, asyncio.get_running_loop().create_future()
+        self._take, self._left, self._over = take, leave, asyncio.get_running_loop().create_future()
         tail.add_live(self)
         try:
             await self._over
@@ -317,31 +319,21 @@ class Viewer(ABC, Generic[P]):
             tail.remove_live(self)
             self._take = self._over = None
 
+    @abstractmethod
     def offer(self, batch: Batch, after: int) -> None:
         """Called by the tail."""
-        if (take := self._take) is None:
-            return
-        try:
-            if self.cursor == after and (page := self._given(batch)) is not None and take(page):
-                self.cursor = batch[-1].seq
-                return
-        except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
-            self._end_live(exc)
-        else:
-            self._end_live()
 
-    def _end_live(self, error: Exception | None = None) -> None:
+    def fail(self, error: Exception) -> None:
+        """Called by the tail."""
         self._take = None
-        if (over := self._over) is None or over.done():
-            return
-        if error is not None:
-            over.set_exception(error)
-        else:
-            over.set_result(None)
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(error)
 
     def look_again(self) -> None:
         """Called by the tail."""
-        self._end_live()
+        self._take = None
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
     async def _attach(self) -> Tail:
         """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
@@ -378,6 +370,13 @@ class EntryViewer(Viewer[Batch]):
     def _given(self, batch: Batch) -> Batch:
         return batch
 
+    def offer(self, batch: Batch, after: int) -> None:
+        last, take = batch[-1], self._take
+        if take is None or self.cursor != after or last.event.__class__ in self._left or not take(batch):
+            self.look_again()
+        else:
+            self.cursor = last.seq
+
     async def _from_storage(self) -> Batch:
         return await self._source.page(self._run_id, self.cursor)
 
@@ -390,6 +389,15 @@ class PageViewer(Viewer[LogPage]):
     def _given(self, batch: Batch) -> LogPage | None:
         fits = len(batch) == 1 or (len(batch) <= PAGE_LINES and batch.stored_bytes <= PAGE_BYTES)
         return batch.page if fits else None
+
+    def offer(self, batch: Batch, after: int) -> None:
+        last, take = batch[-1], self._take
+        if take is None or self.cursor != after or last.event.__class__ in self._left:
+            self.look_again()
+        elif (page := self._given(batch)) is not None and take(page):
+            self.cursor = last.seq
+        else:
+            self.look_again()
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

@@ -42,6 +42,7 @@ from tailrace.ports import (
     SessionPage,
     SessionRuns,
     Signal,
+    WriteEvents,
 )
 
 
@@ -165,6 +166,12 @@ class MemoryJournal:
         if not known.log.queued:
             self._queue(known)
         return seq
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        return partial(self._append_under, lease)
+
+    def _append_under(self, lease: Lease, attempt: int, events: Sequence[AnyEvent]) -> int:
+        return self.append(lease, events, attempt=attempt)
 
     async def commit(self, lease: Lease) -> None:
         if self._held(lease).log.queued:

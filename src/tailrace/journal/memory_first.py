@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from tailrace.errors import JournalError
-from tailrace.events import AnyEvent, Entry, RunFinished
+from tailrace.events import Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
@@ -145,13 +145,12 @@ class MemoryFirst:
     def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
         return PageViewer(self, run_id, after, snapshot=snapshot)
 
-    def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        journal = self._memory if lease.run_id in self._in_memory else self._storage
-        return journal.append(lease, events, attempt=attempt)  # not `_routed`: the hot path, as is the next one
+    append = _routed(Journal.append)
+    writer = _routed(Journal.writer)
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
         journal = self._memory if lease.run_id in self._in_memory else self._storage
-        journal.seal_soon(lease, finished, then)
+        journal.seal_soon(lease, finished, then)  # not `_routed`: for every request
 
     # Who asks for runs is told of their ends: what has ended is stored first.
 

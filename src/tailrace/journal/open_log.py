@@ -12,7 +12,6 @@ import msgspec
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
 from tailrace.journal.fold import Fold
-from tailrace.ports import Batch
 from tailrace.system.random_hex import random_hex
 
 
@@ -25,6 +24,7 @@ def new_run_id(at: float, *, after: str = "") -> str:
     return f"run_{microseconds:014x}{random_hex(10)}"
 
 
+MAX_UNFOLDED = 64  # entries that are folded together
 _NOT_APPENDED = frozenset({RunFinished, Snapshot})  # by class: a miss of `isinstance` costs a struct much more
 _TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 
@@ -32,63 +32,71 @@ _TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 class OpenLog:
     """The log of one run under one epoch. An event that is refused gets no seq."""
 
-    __slots__ = ("_pending", "epoch", "fold", "queued", "refusal", "run_id", "seq")
+    __slots__ = ("_fold", "_unfolded", "epoch", "pending", "queued", "refusal", "run_id", "seq")
 
     def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
         self.run_id = run_id
         self.epoch = epoch
-        self.fold = fold  # includes entries that are pending or in flight, which viewers do not see yet; not the end
+        self._fold = fold
+        self._unfolded: list[Entry] = []  # those that `_fold` lacks: a token is not folded by itself
         self.seq = fold.seq
         self.queued = False  # the next group commit takes what is pending
         self.refusal: JournalError | None = None  # why nothing more can be appended
-        self._pending: list[Entry] = []
+        self.pending: list[Entry] = []  # of the next commit
 
     def append(self, events: Sequence[AnyEvent], attempt: int, into: list[Entry] | None = None) -> int:
         """`into`: where the entries go instead of those that are pending."""
         if self.refusal is not None:
             raise self.refusal
         seq = self.seq
-        apply, keep = self.fold.apply, (self._pending if into is None else into).append
+        unfolded, kept = self._unfolded, self.pending if into is None else into
         for event in events:
             if event.__class__ in _NOT_APPENDED:
                 raise JournalError(f"run {self.run_id}: {type(event).__name__} is for `seal` and viewers alone")
             seq += 1
             entry = Entry(seq, event, attempt)
-            apply(entry)
-            keep(entry)
+            unfolded.append(entry)
+            kept.append(entry)
             self.seq = seq
+        if len(unfolded) >= MAX_UNFOLDED:
+            self._fold_all()
         return seq
+
+    @property
+    def fold(self) -> Fold:
+        """Includes entries that are pending or in flight, which viewers do not see yet; not the end."""
+        if self._unfolded:
+            self._fold_all()
+        return self._fold
+
+    def _fold_all(self) -> None:
+        self._fold.apply_all(self._unfolded)
+        self._unfolded.clear()
 
     def finish(self, finished: RunFinished) -> Entry:
         """The last entry, with what was spent. Raises `OutputMismatch` where `finished.output` is not what the entries
         say."""
         if self.refusal is not None:
             raise self.refusal
-        output = self.fold.output
+        fold = self.fold
+        output = fold.output
         if output != finished.output:
             at = _first_difference(finished.output, output)
             raise OutputMismatch(
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
                 f"log shows ({len(output)} characters); they differ from character {at} on"
             )
-        if spent := self.fold.spent:
+        if spent := fold.spent:
             finished = msgspec.structs.replace(finished, spent=spent)
-        entry = Entry(self.seq + 1, finished, self.fold.attempt)
+        entry = Entry(self.seq + 1, finished, fold.attempt)
         self.seq = entry.seq
-        self._pending.append(entry)
+        self.pending.append(entry)
         self.refusal = RunSealed(f"run {self.run_id} has ended")
         return entry
 
-    def take_pending(self) -> Batch:
-        """Hands the pending entries to a commit: they are no longer pending here."""
-        batch = Batch(self._pending)
-        self._pending.clear()
-        self.queued = False
-        return batch
-
     def take_entries(self) -> list[Entry]:
-        """The same as a plain list."""
-        entries, self._pending = self._pending, []
+        """The pending entries, which are no longer pending here."""
+        entries, self.pending = self.pending, []
         self.queued = False
         return entries
 

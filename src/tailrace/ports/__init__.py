@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import msgspec
 
@@ -234,11 +234,12 @@ class LogViewer(Protocol[Given_co]):
 
     async def __anext__(self) -> Given_co: ...
 
-    async def take_live(self, take: Callable[[Given_co], bool]) -> None:
+    async def take_live(self, take: Callable[[Given_co], bool], *, leave: Collection[type[AnyEvent]] = ()) -> None:
         """Calls `take` with what is committed from now on, in the tick of its commit: no task is woken for it. A no-op
         where there is something to iterate over first. Returns when the viewer must be iterated over again: `take`
-        returned False, which refuses what it was given and leaves it to the iteration; the run has ended; entries must
-        be read from storage. `take` must return quickly; what it raises is raised here."""
+        returned False, which refuses what it was given and leaves it to the iteration; the last of what was committed
+        is one of the events to `leave` to it; the run has ended; entries must be read from storage. `take` must return
+        quickly; what it raises is raised here."""
 
 
 @runtime_checkable
@@ -247,6 +248,10 @@ class Versioned(Protocol):
 
     @property
     def schema_version(self) -> int: ...
+
+
+WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], object]
+"""Appends events of an attempt to the log of one run. Never blocks. Raises as `Journal.append` does."""
 
 
 class Journal(Protocol):
@@ -299,6 +304,10 @@ class Journal(Protocol):
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
         """Queues the events for this loop tick's group commit and returns the last one's seq. Never blocks.
         Viewers see them after the commit. Raises `StaleEpoch` or `RunSealed` where that is known already."""
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        """`append` under this lease, for a caller that appends token after token: the run is looked for once. Raises
+        nothing itself."""
 
     async def commit(self, lease: Lease) -> None:
         """Returns when all entries appended under this lease are as durable as the run asks for. Raises `StaleEpoch`

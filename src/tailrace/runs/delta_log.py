@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import msgspec
 
@@ -28,14 +27,12 @@ from tailrace.events import (
 )
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
+from tailrace.ports import WriteEvents
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
 _NOTHING_USED = Usage()
 _EVENTS: frozenset[type[AnyDelta]] = frozenset({EventDelta, EventRunDelta})
-
-WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
-"""Appends facts of an attempt to the log. Never blocks. Raises `StaleEpoch` where the run was taken over."""
 
 
 class DeltaLog(CallListener):

@@ -52,6 +52,7 @@ class RecordedFold(Generic[F_co]):
         """`due` asks the fold what is to be done next, for the trace that goes to `log`."""
         self._journal = journal
         self._lease = lease
+        self._write = journal.writer(lease)
         self.fold = fold
         self._due = due
         self._log = log
@@ -65,7 +66,7 @@ class RecordedFold(Generic[F_co]):
 
     def add_all(self, attempt: int, events: Sequence[AnyEvent]) -> None:
         """The same, as a `DeltaLog` writes them."""
-        self._journal.append(self._lease, events, attempt=attempt)
+        self._write(attempt, events)
         for event in events:
             self.fold.apply(event, attempt)
             if self._is_traced and is_fact(event):

@@ -6,7 +6,6 @@ Owns the decision, for any journal and any kind. What a run does next is its exe
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -29,7 +28,7 @@ from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import stop_failure, stop_signal
 
 MAX_KILLS = 3
-_LOOKED_AT: frozenset[type] = frozenset({RunFinished, GatewayNotice})  # by class: `isinstance` costs every token more
+_LOOKED_AT: frozenset[type[AnyEvent]] = frozenset({RunFinished, GatewayNotice})
 _NOTICE = b"gateway_notice"  # the last entry of a run that was just parked
 
 
@@ -211,11 +210,7 @@ async def follow(
         if run.parked is not None and last.seq >= run.last_seq:
             raise _parked(run_id, run.parked)
         if take is not None:
-            await viewer.take_live(partial(_take_unless_last, take))
-
-
-def _take_unless_last(take: Callable[[Batch], bool], batch: Batch) -> bool:
-    return batch[-1].event.__class__ not in _LOOKED_AT and take(batch)
+            await viewer.take_live(take, leave=_LOOKED_AT)
 
 
 async def follow_pages(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[LogPage, None]:

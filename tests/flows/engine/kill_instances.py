@@ -31,8 +31,8 @@ from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.flows.steps.waits import Sleep
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.group_commit import StoredLog
 from tailrace.messages import JsonObject
-from tailrace.ports import Lease
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
@@ -105,8 +105,8 @@ class Mortal(SqliteJournal):
 
     dies_at = 0
 
-    def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        seq = super().append(lease, events, attempt=attempt)
+    def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
+        seq = super()._append_to(log, attempt, events)
         if 0 < self.dies_at <= seq:
             os.kill(os.getpid(), signal.SIGKILL)
         return seq

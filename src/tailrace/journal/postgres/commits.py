@@ -33,7 +33,8 @@ from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.statements import add_to_counters, entries_gone
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.sessions.session_watch import mark_of
-from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
+from tailrace.journal.stored.group_commit import GroupCommit, OnLag, PendingAppend, PendingCall, StoredLog
+from tailrace.journal.stored.rows import BoundRow
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")

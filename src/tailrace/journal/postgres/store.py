@@ -199,13 +199,11 @@ class PostgresJournal(StoredJournal):
         while await self._readers.query(statements.remove_deleted):
             pass
 
-    def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        if (full := self._commits.no_room(len(events))) is not None:
-            log = self._held(lease)
+    def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
+        if log.refusal is None and (full := self._commits.no_room(len(events))) is not None:
             log.refusal = full
             log.tail.fail(full)
-            raise full
-        return super().append(lease, events, attempt=attempt)
+        return super()._append_to(log, attempt, events)
 
     # ── reads ──
 

@@ -27,7 +27,6 @@ from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored.group_commit import (
-    BoundRow,
     GroupCommit,
     OnLag,
     PendingAppend,
@@ -35,6 +34,7 @@ from tailrace.journal.stored.group_commit import (
     StoredLog,
     fail_interrupted,
 )
+from tailrace.journal.stored.rows import BoundRow
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite abou
 
 # Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
 # an adapter, which raises and catches two errors.
-_NO_ROW: BoundRow = (-1,) * 8
+_NO_ROW: BoundRow = (-1, -1, -1, -1, -1, b"", -1.0, -1)
 
 
 @cache
@@ -109,7 +109,7 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
 
 
 def _insert(connection: sqlite3.Connection, appends: list[PendingAppend]) -> None:
-    rows = appends[0].rows.copy() if len(appends) == 1 else [row for part in appends for row in part.rows]
+    rows = [*appends[0].rows] if len(appends) == 1 else [row for part in appends for row in part.rows]
     if rows and insert_rows(connection, rows) != len(rows):
         for part in appends:
             row = connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)).fetchone()

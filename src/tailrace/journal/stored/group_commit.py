@@ -14,17 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import NOTHING, Tail, Waiters
 from tailrace.journal.open_log import OpenLog
-from tailrace.journal.stored.rows import rows_of, without_outputs
-from tailrace.ports import Lease
+from tailrace.journal.stored.rows import EVENTS, BoundRow, bound_rows, without_outputs
+from tailrace.ports import Batch, Lease
 
 MIN_INTERVAL_S = 0.002  # between two groups of entries that nobody waits for; the first after a pause goes at once
 OnLag: TypeAlias = Callable[[float], None]
-BoundRow: TypeAlias = tuple[int | float | bytes | None, ...]  # run, the fields of a `TimedRow`, epoch
 
 
 class StoredLog(OpenLog):
@@ -64,23 +65,22 @@ class StoredLog(OpenLog):
         self.signalled.wake()
 
 
-class PendingAppend:
-    """The pending entries of one log, as one part of a group."""
+class PendingAppend(msgspec.Struct, eq=False):
+    """The pending entries of one log, as one part of a group. `fsync`: as the log has it."""
 
-    __slots__ = ("batch", "error", "fsync", "log", "rows")
-
-    def __init__(self, log: StoredLog) -> None:
-        self.log = log
-        self.fsync = log.fsync
-        self.batch = NOTHING
-        self.rows: list[BoundRow] = []
-        self.error: TailraceError | None = None
+    log: StoredLog
+    fsync: bool
+    batch: Batch = NOTHING
+    rows: Sequence[BoundRow] = ()
+    error: TailraceError | None = None
 
     def freeze(self, at: float) -> None:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
         only slow each other down."""
         log = self.log
-        self.batch = log.take_pending()
+        self.batch = Batch(log.pending)
+        log.pending.clear()
+        log.queued = False
         if log.gap is not None:
             self.error = log.gap
             return
@@ -89,14 +89,12 @@ class PendingAppend:
         if repeats:  # a sequence's output: it stands in the entries of its steps
             entries = [*entries[:-1], without_outputs(entries[-1])]
         try:
-            rows = rows_of(entries)
+            self.rows = rows = bound_rows(entries, log.num, log.epoch, at)
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
             return
-        num, epoch = log.num, log.epoch
-        self.rows = [(num, *row, at, epoch) for row in rows]
         if not repeats:
-            self.batch.stored = rows[0].events if len(rows) == 1 else b"".join([row.events for row in rows])
+            self.batch.stored = rows[0][EVENTS] if len(rows) == 1 else b"".join([row[EVENTS] for row in rows])
 
     def settle(self) -> None:
         if self.error is not None:
@@ -106,9 +104,11 @@ class PendingAppend:
             if isinstance(self.error, StorageFailed):
                 self.log.tail.fail(self.error)  # the run waits: its viewers are told why
         elif self.batch:
-            self.log.written_seq = self.batch[-1].seq
-            self.log.tail.publish(self.batch)
-            self.log.progress.wake()
+            log = self.log
+            log.written_seq = self.batch[-1].seq
+            log.tail.publish(self.batch)
+            if log.progress.event is not None:
+                log.progress.wake()
 
     def stale(self, epoch: int | None, owner: str) -> StaleEpoch | None:
         """Why storage refused the entries, where its newest claim is this one; None stands for no such run."""
@@ -176,11 +176,14 @@ class GroupCommit(ABC, Generic[Work]):
 
     def append(self, log: StoredLog) -> None:
         """Adds the log to the next group. The group takes what is pending when it is handed over."""
-        if not log.queued:
-            if self._waiting_since is None:
-                self._waiting_since = self._loop.time()
-            self._queue(PendingAppend(log))
-            log.queued = True
+        if log.queued:
+            return
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
+        if self._closed or self._due is None:
+            self._make_due()
+        self._waiting.append(PendingAppend(log, log.fsync))
+        log.queued = True
 
     def send_soon(self) -> None:
         """A caller waits for what is queued: it is handed over in this tick of the loop, or after the group in flight,
@@ -191,8 +194,9 @@ class GroupCommit(ABC, Generic[Work]):
             self._schedule()
 
     def _call(self, work: Work, *, fsync: bool, log: StoredLog | None = None) -> PendingCall[Work]:
+        self._make_due()
         call = PendingCall(work, self._loop.create_future(), fsync, log=log)
-        self._queue(call)
+        self._waiting.append(call)
         self.send_soon()
         return call
 
@@ -204,10 +208,10 @@ class GroupCommit(ABC, Generic[Work]):
             self.send_soon()
         self._closed = True
 
-    def _queue(self, part: PendingAppend | PendingCall[Work]) -> None:
+    def _make_due(self) -> None:
+        """Something is about to wait: its group is handed over soon, or when the one in flight is settled."""
         if self._closed:
             raise JournalError("the journal is closed")
-        self._waiting.append(part)
         if self._due is None and not self._in_flight:
             self._schedule()
 

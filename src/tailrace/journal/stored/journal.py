@@ -11,6 +11,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,7 +26,7 @@ from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.kept_writes import KeptWrites
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
-from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
+from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal, WriteEvents
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
@@ -261,6 +262,15 @@ class StoredJournal(Database):
         log = self._logs.get(lease.run_id)
         if log is None or log.epoch != lease.epoch:
             log = self._held(lease)
+        return self._append_to(log, attempt, events)
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        log = self._logs.get(lease.run_id)
+        if log is None or log.epoch != lease.epoch:
+            return lambda attempt, events: self.append(lease, events, attempt=attempt)  # which says why not
+        return partial(self._append_to, log)  # a log that is no longer held refuses what it is given
+
+    def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
         seq = log.append(events, attempt)
         if not log.queued:
             self._group_commit.append(log)

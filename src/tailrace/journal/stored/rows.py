@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 import msgspec
@@ -54,6 +54,11 @@ class TimedRow(NamedTuple):
     at: float | None
 
 
+BoundRow: TypeAlias = tuple[int, int, int, int, int, bytes, float | None, int]
+"""As a statement takes it: the number of a run, the fields of a `TimedRow`, an epoch."""
+EVENTS: Final = 5  # the place of the events in a `BoundRow`
+
+
 class RunRow(NamedTuple):
     """A run as it is stored. `outcome` is the last entry of an ended run, or why a run is parked."""
 
@@ -89,15 +94,21 @@ def no_such_run(run_id: str) -> RunNotFound:
 
 def rows_of(entries: Sequence[Entry]) -> Sequence[Row]:
     """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
-    if len(entries) == 1:  # nearly every group of a paced stream: the same, without grouping
-        (entry,) = entries
-        events = _ENCODER.encode_lines([entry.event])  # a list: of a tuple, msgspec 0.22 never frees the iterator
-        return (Row(entry.seq, entry.seq, entry.attempt, crc32(events), events),)
     attempts = {entry.attempt for entry in entries}
-    if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # the same of one attempt
+    if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # nearly all of them: the same, without grouping
+        # A list: of a tuple, msgspec 0.22 never frees the iterator.
         events = _ENCODER.encode_lines([entry.event for entry in entries])
         return (Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events),)
     return [*_rows_by_attempt(entries)]
+
+
+def bound_rows(entries: Sequence[Entry], num: int, epoch: int, at: float) -> list[BoundRow]:
+    """The rows of entries that the run `num` was given under this epoch, as a statement takes them."""
+    if len(entries) == 1:  # as `rows_of`, without a row in between
+        (entry,) = entries
+        events, seq = _ENCODER.encode_lines([entry.event]), entry.seq
+        return [(num, seq, seq, entry.attempt, crc32(events), events, at, epoch)]
+    return [(num, *row, at, epoch) for row in rows_of(entries)]
 
 
 def _rows_by_attempt(entries: Sequence[Entry]) -> Iterator[Row]:

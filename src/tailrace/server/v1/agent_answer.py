@@ -12,7 +12,7 @@ import time
 import msgspec
 from aiohttp import web
 
-from tailrace.events import AttemptStarted, MessageChunk, ToolCallChunk
+from tailrace.events import AttemptStarted, ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
@@ -84,8 +84,8 @@ class _AgentAnswer:
         def take(batch: Batch) -> bool:
             if not batch.stored or not stream.takes(len(batch.stored)):
                 return False
-            if not at_once and len(batch) == 1 and batch[0].event.__class__ is MessageChunk:  # nearly every batch
-                stream.send(encoder.encode(log_to_deltas.take_entry(batch[0])))
+            if not at_once and (text := log_to_deltas.chunk_text(batch)):  # nearly every batch
+                stream.send(encoder.encode_text(text))
             else:
                 stream.send(encoded(batch))
             return True

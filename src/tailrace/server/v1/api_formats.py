@@ -27,6 +27,9 @@ class Encoder(Protocol):
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes: ...
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`: for the bulk of a stream."""
+
     def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes: ...
 
     def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None: ...

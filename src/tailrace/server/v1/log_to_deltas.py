@@ -6,7 +6,7 @@ connection and after a restart. A resumed stream therefore numbers its events as
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -152,14 +152,14 @@ class LogToDeltas:
             return []
         event = entry.event
         if event.__class__ is MessageChunk:  # nearly every entry: a `match` over structs costs more than all of it
-            return [self._text_delta(event.text)]
+            return [TextDelta(self._add_text(event.text))]
         match event:
             case MessageChunk(text):
-                return [self._text_delta(text)]
+                return [TextDelta(self._add_text(text))]
             case ReasoningChunk(text):
                 return [self._reasoning_delta(text)] if self._reasoning else []
             case Commentary(text):
-                delta = self._text_delta(text)
+                delta = TextDelta(self._add_text(text))
                 self._gap = True
                 return [delta]
             case MessageStop(final):
@@ -176,20 +176,30 @@ class LogToDeltas:
             case RunFinished() as finished:
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
-                return [*([self._text_delta(held)] if held else []), UsageDelta(finished.usage)]
+                return [*([TextDelta(self._add_text(held))] if held else []), UsageDelta(finished.usage)]
             case _ if isinstance(event, _NoDelta):
                 return []
             case _:
                 assert_never(event)
 
-    def _text_delta(self, text: str) -> TextDelta:
+    def chunk_text(self, batch: Sequence[Entry]) -> str:
+        """As `take_entry`, for a batch that is one chunk of text: what it adds to the answer. Empty, with nothing
+        taken, for any other batch."""
+        if len(batch) != 1 or (event := batch[0].event).__class__ is not MessageChunk or self._last_message is not None:
+            return ""
+        if self._gap or self._thoughts:
+            return self._add_text(event.text)
+        self._texts.append(event.text)
+        return event.text
+
+    def _add_text(self, text: str) -> str:
         if self._gap:
             text, self._gap = GAP + text, False
         if self._thoughts and self._in_order and text:
             self._parts += self._thought()
             self._thoughts, self._thought_gap = [], False
         self._texts.append(text)
-        return TextDelta(text)
+        return text
 
     def _relayed(self, relayed: ProviderEvents | ProviderAnswer) -> list[AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""

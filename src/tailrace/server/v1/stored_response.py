@@ -6,7 +6,7 @@ stream can be resumed at any number, on any connection, by any process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -106,8 +106,10 @@ class StoredResponse:
         """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
         self._log_to_deltas.raise_failure()
 
-    def events(self, entries: Iterable[Entry]) -> bytes:
+    def events(self, entries: Sequence[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
+        if self.has_output and not self._skip and (text := self._log_to_deltas.chunk_text(entries)):
+            return self._encoder.encode_text(text)
         out: list[bytes] = []
         if not self._began and self.origin.background:  # others begin with their provider's own first event
             self._began = True
@@ -152,7 +154,7 @@ def _says_nothing(delta: AnyDelta) -> bool:
 
 async def response_body(journal: Journal, run: Run) -> JsonObject:
     """The response in its current state."""
-    entries: Iterable[Entry] = await journal.read(run.id)
+    entries: Sequence[Entry] = await journal.read(run.id)
     if run.first_seq > 1:  # compacted: only the recorded messages have its texts
         entries = [part for entry in await journal.facts(run.id) for part in _with_texts(entry)]
     response = StoredResponse(run)

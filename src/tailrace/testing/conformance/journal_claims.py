@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailrace.events import RunFailure
+import pytest
+
+from tailrace.errors import RunSealed, StaleEpoch
+from tailrace.events import MessageChunk, RunFailure, RunFinished
 from tailrace.ports import CRASH_LOOP, Journal, NewRun
 from tailrace.testing.conformance.wall_clock import WallClock
 
@@ -46,3 +49,23 @@ class ClaimsConformance:
         await journal.release(leases[2])
         assert (await journal.get(run.id)).kills == 0
         await journal.claim(run.id, "4")
+
+    async def test_a_writer_appends_until_its_lease_is_lost(self, journal: Journal) -> None:
+        run, lease = await journal.start(NewRun("agent"), "me")
+        assert lease is not None
+        write = journal.writer(lease)
+        write(1, [MessageChunk("a")])
+        journal.append(lease, [MessageChunk("b")])
+        write(2, [MessageChunk("c"), MessageChunk("d")])
+        await journal.commit(lease)
+        entries = (await journal.read(run.id))[1:]
+        assert [entry.event for entry in entries] == [MessageChunk(text) for text in "abcd"]
+        assert [entry.attempt for entry in entries] == [1, 1, 2, 2]
+        await journal.release(lease)
+        other = await journal.claim(run.id, "other")
+        for late in (write, journal.writer(lease)):
+            with pytest.raises(StaleEpoch):
+                late(2, [MessageChunk("late")])
+        await journal.seal(other, RunFinished("completed", "abcd"))
+        with pytest.raises(RunSealed):
+            journal.writer(other)(2, [MessageChunk("late")])

@@ -137,6 +137,10 @@ class StreamEncoder:
                 self._encode_delta(delta, out)
         return b"".join(out)
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`."""
+        return self.encode((TextDelta(text),))
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         self._relays = False
         match delta:

@@ -27,7 +27,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
+from tailrace.wire.chat.encode_body import FOREIGN_REASONS, LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.error_bodies import openai_error_body
@@ -37,19 +37,6 @@ from tailrace.wire.reasoning_seal import named_field
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
-# The finish reasons of other dialects in this one; a reason that is not here is kept.
-_REASON_OF = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "completed": "stop",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "incomplete": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
@@ -175,6 +162,14 @@ class StreamEncoder:
                 self._encode_delta(delta, out)
         return b"".join(out)
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`. Nearly every call: the text goes on."""
+        opened = self._open.get(0)
+        if opened is None or self._relays is not False or self._ended:
+            return self.encode((TextDelta(text),))
+        self._said += len(text)
+        return b"%b%b%b" % (opened[0], _encode(text), opened[1])
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         self._relays = False
         if delta.__class__ is TextDelta:  # nearly every delta: a `match` over structs costs more than all of it
@@ -201,7 +196,7 @@ class StreamEncoder:
             case TextDelta() | EventDelta() | EventRunDelta():
                 pass  # taken already
             case FinishDelta(reason=reason, choice=choice):
-                self._reasons[choice] = _REASON_OF.get(reason, reason)
+                self._reasons[choice] = FOREIGN_REASONS.get(reason, reason)
             case UsageDelta(usage=usage, body=body):
                 own = body if self._source == "chat" else {}
                 self._usage = own or usage_body(usage, self._source)

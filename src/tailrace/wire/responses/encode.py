@@ -38,25 +38,12 @@ from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.response_fields import echoed_fields, usage_body
+from tailrace.wire.responses.response_fields import INCOMPLETE_REASONS, echoed_fields, usage_body
 from tailrace.wire.responses.text_forms import FORMS, OpenText, TextForm
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
 
 _encode = msgspec.json.Encoder().encode
-
-# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
-_INCOMPLETE_REASONS = {
-    "length": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "max_output_tokens",
-    "incomplete": "max_output_tokens",
-    "pause": "max_output_tokens",
-    "pause_turn": "max_output_tokens",
-    "filter": "content_filter",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-}
 
 
 class StreamEncoder:
@@ -146,6 +133,13 @@ class StreamEncoder:
                 self._encode_delta(delta, out)
         return b"".join(out)
 
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`. Nearly every call: the text that is open grows."""
+        grown = self._text
+        if grown is None or self._kind is not TextDelta or self._relays or self._closings or self._ended or not text:
+            return self.encode((TextDelta(text),))
+        return self._grown(grown, text)
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         self._relays = False
         if not self._started or self._closings:
@@ -179,7 +173,7 @@ class StreamEncoder:
     def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
         """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
         event (H94)."""
-        if reason := _INCOMPLETE_REASONS.get(stop or self._reason):
+        if reason := INCOMPLETE_REASONS.get(stop or self._reason):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
         return self._finish("completed", {"completed_at": None if at is None else int(at)})
 
@@ -262,17 +256,18 @@ class StreamEncoder:
         grown = self._text
         if grown is None or self._kind is not kind:
             grown = self._open_text(kind, out)
-        self._grow(grown, text, out)
+        out.append(self._grown(grown, text))
 
-    def _grow(self, grown: OpenText, text: str, out: list[bytes]) -> None:
+    def _grown(self, grown: OpenText, text: str) -> bytes:
+        """The event that adds this text to an open one."""
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
             text = without_lone_surrogates(text)
             raw = _encode(text)
         grown.pieces.append(text)
-        out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
-        self._sequence += 1
+        number, self._sequence = self._sequence, self._sequence + 1
+        return b'%b%d,"delta":%b}\n\n' % (grown.head, number, raw)
 
     def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> OpenText:
         form = FORMS[kind]
@@ -374,7 +369,7 @@ class StreamEncoder:
             if call.item["type"] == "custom_tool_call":
                 call.pieces.append(delta.arguments)  # its text is known once they are whole
             else:
-                self._grow(call, delta.arguments, out)
+                out.append(self._grown(call, delta.arguments))
 
     def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> OpenText:
         """Calls may be interleaved: each keeps its place. A complete call is closed before the next begins."""

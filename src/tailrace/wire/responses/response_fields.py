@@ -1,8 +1,22 @@
-"""The fields of a response beside its output: those that it repeats of its request, and its usage."""
+"""The fields of a response beside its output: those that it repeats of its request, its usage, and why it is
+incomplete."""
 
 from __future__ import annotations
 
 from tailrace.messages import Dialect, JsonObject, Usage
+
+# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
+INCOMPLETE_REASONS = {
+    "length": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "model_context_window_exceeded": "max_output_tokens",
+    "incomplete": "max_output_tokens",
+    "pause": "max_output_tokens",
+    "pause_turn": "max_output_tokens",
+    "filter": "content_filter",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
 
 # What a request means that leaves the field out. A response has every one of them.
 _ECHOED: JsonObject = {

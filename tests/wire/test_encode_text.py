@@ -1,0 +1,45 @@
+"""A text alone, as the bulk of a stream is encoded: in every dialect the same as its delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.messages import AnyDelta, ErrorDelta, FinishDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from tailrace.server.v1.api_formats import Encoder
+from tailrace.wire import anthropic, chat, responses
+
+NEW_ENCODERS: list[Callable[[], Encoder]] = [
+    lambda: chat.StreamEncoder(id="chatcmpl-1", model="m", created=7, include_usage=True),
+    lambda: responses.StreamEncoder(id="resp_1", model="m", created_at=7, source="chat"),
+    lambda: anthropic.StreamEncoder(id="msg_1", model="m", source="chat"),
+]
+TEXTS = st.sampled_from(["Hel", "lo", " wörld", '"', ""]).map(TextDelta)
+OTHERS: st.SearchStrategy[AnyDelta] = st.sampled_from(
+    [
+        TextDelta("another", 1),
+        ReasoningDelta("hm"),
+        RefusalDelta("no"),
+        ToolCallDelta(0, "call_1", "look", "{}"),
+        FinishDelta("stop"),
+        ErrorDelta("retryable", "cut"),
+    ]
+)
+
+
+@pytest.mark.parametrize("new", NEW_ENCODERS, ids=["chat", "responses", "anthropic"])
+@given(deltas=st.lists(TEXTS | TEXTS | OTHERS, max_size=12), again=st.integers(0, 12))
+def test_a_text_is_encoded_as_its_delta(new: Callable[[], Encoder], deltas: list[AnyDelta], again: int) -> None:
+    quick, usual = new(), new()
+    for place, delta in enumerate(deltas):
+        if place == again:
+            quick.new_attempt("other", "responses")
+            usual.new_attempt("other", "responses")
+        if isinstance(delta, TextDelta) and not delta.choice:
+            assert quick.encode_text(delta.text) == usual.encode([delta])
+        else:
+            assert quick.encode([delta]) == usual.encode([delta])
+    assert quick.close(at=8.0) == usual.close(at=8.0)
