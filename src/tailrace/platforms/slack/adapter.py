@@ -73,6 +73,7 @@ SCOPES = (  # as in the manifest of docs/platforms/slack.md
     *("app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write"),
     *("groups:history", "im:history", "mpim:history", "users:read"),
 )
+VITAL = frozenset({"app_mentions:read", "chat:write", "im:history"})  # without these it hears or says nothing
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 LAST_WRITE_S = 2.0  # for a request that outlives its task
 FIND_S = 1.0  # Slack wants a command confirmed within three seconds
@@ -449,6 +450,9 @@ class SlackPlatform(BasePlatform):
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, token) from exc
+        if not VITAL.isdisjoint(missing):
+            lacks = f"the app lacks the scopes {', '.join(missing)}: add them, and install it again"
+            raise PlatformError(f"{lacks}; so it cannot hear or answer people", platform=self.name, permanent=True)
         without = f", without the scopes {', '.join(missing)}: add them, and install the app again" if missing else ""
         return f"{answer.get('user')} in {answer.get('team')}{without}"
 
