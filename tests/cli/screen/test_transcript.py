@@ -354,6 +354,28 @@ def test_the_model_is_not_said_to_think_while_somebody_is_asked(requester: str) 
     assert any("thinking 48 s" in line for line in drawn.moving)
 
 
+def test_an_answer_that_stands_still_is_not_said_to_be_thought_about() -> None:
+    drawn = Drawn()
+    drawn.transcript.waiting()
+    drawn.see(MessageChunk("Here is"))
+    drawn.clock.now += QUIET_S
+    drawn.draw()
+    assert drawn.moving == ["", "● Here is"]
+    drawn.clock.now += 3
+    drawn.draw()
+    assert drawn.moving[-1][4:] == "no new text for 3 s"
+    drawn.see(MessageChunk(" more."))
+    assert drawn.moving == ["", "● Here is more."]
+
+
+def test_a_run_without_an_answer_has_no_count_of_tokens() -> None:
+    drawn = Drawn()
+    drawn.transcript.tools.verbose = True
+    drawn.transcript.waiting()
+    drawn.see(done())
+    assert not any("tokens" in line for line in drawn.settled)
+
+
 def test_questions_of_tools_side_by_side_are_asked_one_after_the_other() -> None:
     asked = [ApprovalAsked(f"apr_{name}", "launch", f"launch {name}", "digest") for name in "abcd"]
     drawn = Drawn().see(*asked)

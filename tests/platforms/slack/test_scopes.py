@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import SCOPES, SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import running
@@ -25,6 +26,17 @@ async def test_scopes_that_the_app_lacks_are_named_by_doctor_and_in_the_log(capl
         async with running(platform):
             await slack.until(lambda: slack.connections)
         assert [f"slack: the app lacks {lacks} it again"] == [one for one in caplog.messages if "lacks" in one]
+
+
+@driven
+@pytest.mark.parametrize("vital", ["app_mentions:read", "chat:write", "im:history"])
+async def test_an_app_that_can_hear_or_say_nothing_is_no_success_of_doctors(vital: str) -> None:
+    async with FakeSlack() as slack:
+        slack.scopes = ",".join(scope for scope in SCOPES if scope != vital)
+        platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url)
+        with pytest.raises(PlatformError, match=f"the app lacks the scopes {vital}: add them"):
+            await platform.check()
+        await platform.close()
 
 
 @driven

@@ -209,7 +209,12 @@ class Transcript:
         if now - self._since < QUIET_S and not self._progress.status:
             return ""
         said = self._status or self._progress.status
-        return f"thinking{seconds} · {said}" if said else f"thinking{seconds}"
+        quiet_s = now - self._since
+        if self._message is None:
+            what = f"thinking{seconds}"
+        else:  # the answer has begun
+            what = f"no new text for {quiet_s:.0f} s" if quiet_s >= 1 else ""
+        return " · ".join(filter(None, (what, said)))
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -427,8 +432,8 @@ class Transcript:
                 self._settle_apart(NoticeLine(f"✗ {failure.what}", "bold red"), *_advice(failure.advice))
             case _:
                 pass
-        if self.tools.verbose:
-            usage = finished.usage
+        usage = finished.usage
+        if self.tools.verbose and (usage.input_tokens or usage.output_tokens):
             self._settle_apart(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
         self._settle_held()
 

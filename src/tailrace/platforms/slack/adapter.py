@@ -27,16 +27,14 @@ from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
-from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope, shown_question
+from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.slash_commands import (
     STRANGER,
     ResponseUrls,
-    reason_of,
-    remember,
     why_not_here,
-    why_not_taken,
 )
+from tailrace.platforms.slack.slash_questions import SlashQuestions
 from tailrace.platforms.slack.socket import OneSocket
 from tailrace.platforms.slack.surroundings import ReadThread, Surroundings, may_be_answered
 from tailrace.platforms.slack.thread_reader import PAGE, read_thread
@@ -73,8 +71,8 @@ SCOPES = (  # as in the manifest of docs/platforms/slack.md
     *("app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write"),
     *("groups:history", "im:history", "mpim:history", "users:read"),
 )
+VITAL = frozenset({"app_mentions:read", "chat:write", "im:history"})  # without these it hears or says nothing
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
-LAST_WRITE_S = 2.0  # for a request that outlives its task
 FIND_S = 1.0  # Slack wants a command confirmed within three seconds
 _RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
@@ -104,7 +102,7 @@ class SlackPlatform(BasePlatform):
         self._user_names = UserNames()
         self._limits = WorkspaceLimits()
         self._surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
-        self._taken_questions: dict[str, str] = {}  # by update, which may come again: the message that shows it
+        self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -344,7 +342,7 @@ class SlackPlatform(BasePlatform):
         if envelope.type == "slash_commands" and update is not None and not await inbox.serves(update.sender):
             await self._answer_stranger(update.place)
         if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
-            await self._take_question(update, inbox)
+            await self._questions.take(update, inbox)
         elif isinstance(update, port.MessageReceived) and may_be_answered(update) and await inbox.serves(update.sender):
             if me.began_thread_of(envelope.payload.get("event") or {}):
                 self._surroundings.join(update.place)
@@ -357,53 +355,6 @@ class SlackPlatform(BasePlatform):
         who is not served, which looks like a command that is out of order. In private they get a code."""
         if place.kind != "private":
             await self._tell_in_private(place, STRANGER)
-
-    async def _take_question(self, question: port.MessageReceived, inbox: port.Inbox) -> None:
-        """A question that was asked by a slash command, which Slack shows to nobody: it is shown, and has a thread and
-        a conversation of its own as any other. Where it cannot be shown it is not taken: without a thread it would be
-        part of one conversation with everybody's questions in that channel.
-
-        It comes again where it was not confirmed, perhaps to another process: then it is shown already."""
-        key = question.update_id
-        found, name = await asyncio.gather(self._find(question.place, key), self._name_of(question.sender.id))
-        shown_before = self._taken_questions.get(key) or found
-        ts = shown_before or await self._show(question, name or question.sender.name)
-        if not ts:
-            return
-        place = msgspec.structs.replace(question.place, thread=ts)
-        try:
-            sender = port.Sender(question.sender.id, name)  # as of a message: the login name is not what people know
-            await inbox.put(msgspec.structs.replace(question, place=place, sender=sender, message_id=ts))
-        except PlatformError:  # it was certainly not taken: of any other failure the next try finds it shown
-            if not shown_before:  # else it may have been taken before, and be answered below
-                await self._take_back(place, ts)
-            raise
-        remember(self._taken_questions, key, ts)
-
-    async def _take_back(self, place: port.Place, ts: str) -> None:
-        """Deletes a question that was not taken. The process may be about to end, and cancel this: the request is made
-        all the same."""
-        deleting = asyncio.ensure_future(self.perform(place, port.Delete(ts)))
-        try:
-            await asyncio.wait([deleting])
-        finally:
-            await asyncio.wait([deleting], timeout=LAST_WRITE_S)
-            deleting.cancel()
-
-    async def _show(self, question: port.MessageReceived, name: str) -> str:
-        """The message that shows the question; empty where there is none, of which the person was told."""
-        place, shown = question.place, port.Send(question.update_id, shown_question(question, name), markup=False)
-        match await self.perform(place, shown):
-            case port.Sent(message_id=ts):
-                return ts
-            case port.Gone(what="chat"):  # logged and told already
-                return ""
-            case port.Unknown() if ts := await self._find(place, shown.key):
-                return ts
-            case reply:
-                log.warning("slack: a question could not be shown in %s: %s", place.chat, reason_of(reply))
-                await self._tell_in_private(place, why_not_taken(reply))
-                return ""
 
     async def _find(self, place: port.Place, key: str) -> str:
         """Our message with this key among the newest ones there; empty where none is found soon."""
@@ -449,6 +400,9 @@ class SlackPlatform(BasePlatform):
             await self._client().apps_connections_open(app_token=self._app_token)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc, token) from exc
+        if not VITAL.isdisjoint(missing):
+            lacks = f"the app lacks the scopes {', '.join(missing)}: add them, and install it again"
+            raise PlatformError(f"{lacks}; so it cannot hear or answer people", platform=self.name, permanent=True)
         without = f", without the scopes {', '.join(missing)}: add them, and install the app again" if missing else ""
         return f"{answer.get('user')} in {answer.get('team')}{without}"
 
