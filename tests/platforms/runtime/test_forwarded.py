@@ -11,7 +11,7 @@ import pytest
 from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.inbound import PASTE_GAP_S
 from tailrace.testing.clock import driven
-from tailrace.testing.provider import Scenario, reply
+from tailrace.testing.provider import Scenario, call, reply
 
 THINKING = Scenario(reply=reply("Of what?"), headers_after_s=30.0)
 LETTER = "[forwarded from Ben]\n> Meet at six."
@@ -66,6 +66,47 @@ async def test_a_comment_that_was_answered_already_stays_a_question_of_its_own(t
         await forward(here)
         await asyncio.sleep(20)
         assert said(here) == ["When is that?", "Of what?", LETTER]
+
+
+@driven
+async def test_a_comment_that_a_tool_has_acted_on_stays_in_the_conversation(tmp_path: Path) -> None:
+    acts = reply(call("write_file", {"path": "log.txt", "content": "one line"}))
+    async with town(tmp_path, acts, THINKING, reply("Noted."), more="") as here:
+        await here.write("Append a line, and note this:")
+        await here.provider.request(1)
+        await forward(here)
+        await asyncio.sleep(20)
+        asked = json.loads(here.provider.requests[-1].body)["messages"]
+        assert [message["role"] for message in asked if message["role"] != "system"] == [
+            *("user", "assistant", "tool", "user")
+        ], "what was done is known, and not done again"
+        assert asked[-1]["content"] == LETTER
+
+
+@pytest.mark.parametrize("more", ["", ", busy: queue"])
+@driven
+async def test_what_somebody_else_asked_in_between_stays_in_the_conversation(tmp_path: Path, more: str) -> None:
+    script = (THINKING, reply("Paris."), reply("At six."), reply("Yes."))
+    async with town(tmp_path, *script, more=more) as here:
+        await here.write("When is that?", kind="group")
+        await asyncio.sleep(0.3)
+        await here.write("Capital of France?", kind="group", user="2")
+        await asyncio.sleep(0.3)
+        await here.write(LETTER, kind="group", at_limit=True, forwarded=True)
+        await asyncio.sleep(60)
+        assert any("Capital of France?" in text for text in said(here))
+
+
+@driven
+async def test_one_more_that_is_forwarded_does_not_repeat_the_comment(tmp_path: Path) -> None:
+    async with town(tmp_path, THINKING, THINKING, reply("At six.")) as here:
+        await here.write("When is that?")
+        await asyncio.sleep(0.3)
+        await here.write(LETTER, forwarded=True)
+        await asyncio.sleep(1)
+        await here.write("[forwarded from Ben]\n> At Anna's.", forwarded=True)
+        await asyncio.sleep(20)
+        assert sum("When is that?" in text for text in said(here)) == 1
 
 
 @driven

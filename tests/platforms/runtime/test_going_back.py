@@ -112,6 +112,21 @@ async def test_G88_going_back_twice_by_one_update_after_a_death_is_going_back_on
         assert said(here) == ["Mills?", "Answer 1.", "More of it."]
 
 
+@driven
+async def test_G88_a_new_conversation_whose_question_comes_again_after_a_death_is_answered(
+    tmp_path: Path,
+) -> None:
+    platform = MemoryPlatform(EDITING)
+    async with town(tmp_path, Scenario(headers_after_s=600.0), store="sqlite:///t.db", platform=platform) as here:
+        await here.write("/new What now?", update_id="u77")
+        await asyncio.sleep(5)
+    async with town(tmp_path, reply("This."), reply("This."), store="sqlite:///t.db", platform=platform) as here:
+        await here.write("/new What now?", update_id="u77")
+        await asyncio.sleep(60)
+        assert here.chat.texts[-1] == "This."
+        assert here.chat.texts.count("A new conversation begins.") == 1
+
+
 def test_the_conversation_before_is_known_also_where_an_earlier_version_began_the_last_one() -> None:
     assert ChatSettings(generation=3).previous == 2
     assert ChatSettings(generation=3).gone_back("u1").gone_back("u2").generation == 3

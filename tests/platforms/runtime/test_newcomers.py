@@ -17,11 +17,10 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.platforms.runtime.chat_settings import Pairing
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
-from tailrace.testing.provider import Scenario, reply
 
 WELCOME = "You are let in. Ask me anything; /help shows what I can do."
 STORE = "sqlite:///t.db"
-SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(600))), pace_s=0.05)
+ENDLESS = "long+stall@30%"  # it stands still until its client leaves
 
 
 class WatchedChat(MemoryPlatform):
@@ -101,7 +100,7 @@ async def test_who_is_let_out_again_before_a_gateway_runs_is_told_nothing(tmp_pa
 
 
 async def test_what_runs_for_a_person_who_is_let_out_is_stopped_and_told_so(tmp_path: Path) -> None:
-    async with town(tmp_path, SLOW, SLOW, store=STORE, platform=WatchedChat()) as here:
+    async with town(tmp_path, ENDLESS, ENDLESS, store=STORE, platform=WatchedChat()) as here:
         await here.write("Hello?", user="99")
         await shown(here, "--pair")
         await Pairing(here.app.journal).accept(code_in(here))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -54,7 +55,7 @@ UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repea
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
-_COMMAND = re.compile(r"(?<!\S)/(?=[a-z])")
+_COMMAND = re.compile(rf"(?<!\S)/(?=(?:{'|'.join(get_args(CommandName))})\b)")
 
 
 def restart_notice() -> GatewayNotice:

@@ -7,6 +7,7 @@ order of the updates and the way from a message to its run; `chats` has the rest
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ from tailrace.platforms.runtime.speaker_names import SpeakerNames
 from tailrace.ports import ENDED
 
 log = logging.getLogger("tailrace.platforms")
+ENDS_S = 5.0  # for a run that is stopped and has said nothing
 
 
 class _Joined(NamedTuple):
@@ -144,8 +146,6 @@ class Conversations:
         for message in self._pastes.take_all():
             await self._start_run_logged(message)
 
-    # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _message(self, message: MessageReceived) -> None:
         place = message.place
         command = command_in(message.text) if not message.attachments else None
@@ -181,14 +181,23 @@ class Conversations:
 
     async def _joined_with(self, comment: AskedAlready, message: MessageReceived) -> MessageReceived:
         """What somebody forwards, below their comment on it. The run of the comment alone ends here, and the joined
-        question takes its place in the conversation; one that was answered already stays."""
+        question takes its place in the conversation. A run that has said or done something stays in it, and so does one
+        after which somebody else has asked: then what is forwarded is a message of its own."""
         run = await self._app.journal.get(comment.run_id)
-        if run.state in ENDED:
+        newest, *before = await self._app.journal.runs(session=run.new.session, kind=TURN_KIND, limit=2)
+        if run.state in ENDED or newest.id != run.id or await self._runs.has_begun(run):
             return message
         await self._app.agents.stop(run.id, by=self._runs.requester(message.sender), newer=True)
-        before = await self._app.journal.runs(session=run.new.session, kind=TURN_KIND, before=run.id, limit=1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDS_S):
+                await self._app.agents.finished(run.id)
+        if await self._runs.has_begun(run):  # meanwhile
+            return message
+        follows = run.new.input.get("follows")  # of one that took the place of another itself
+        if follows is None:
+            follows = before[0].id if before else ""
         joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = _Joined(message.update_id, before[0].id if before else "")
+        self._joined[joined.update_id] = _Joined(message.update_id, str(follows))
         return joined
 
     async def _goes_on(self, place: Place) -> bool:

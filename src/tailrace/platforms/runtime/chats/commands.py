@@ -103,6 +103,9 @@ class ChatCommands:
 
     async def _begin(self, message: MessageReceived, question: str) -> None:
         place, key = message.place, message.update_id
+        if question and await self._sessions.was_moved_by(place, key):  # what runs there now answers it
+            await self._ask(replace(message, text=question))
+            return
         stopped = await self._runs.stop(place, message.sender)
         can_go_back = await self._sessions.begin(place, key)
         back = " /back returns to the one before." if can_go_back else ""
@@ -112,6 +115,9 @@ class ChatCommands:
 
     async def _go_back(self, message: MessageReceived, question: str) -> None:
         place, key = message.place, message.update_id
+        if question and await self._sessions.was_moved_by(place, key):
+            await self._ask(replace(message, text=question))
+            return
         before = await self._sessions.conversation_before(place, key)
         if before is None:
             self._deliveries.say(place, "There is no conversation before this one.", key, only_for=message.sender)

@@ -47,6 +47,11 @@ class PlaceRuns:
         others = dict.fromkeys(requester_of_turn(run) for run in running)
         return [await self._names.called(one) for one in others if one != self.requester(sender)]
 
+    async def has_begun(self, run: Run) -> bool:
+        """Whether the run has said or done anything."""
+        state = (await self._app.journal.snapshot(run.id)).event
+        return isinstance(state, Snapshot) and any((state.messages, state.tools, state.approvals))
+
     async def stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
         """The runs that there were to stop. With the `key` of a command each thread is told, where it is about all."""
         running = await self.running(place, sender)

@@ -45,6 +45,10 @@ class PlaceSessions:
         now = await self._chats.update(place.key, lambda known: known.begun_anew(update_id, is_empty=is_empty))
         return now.previous is not None and await self._turns(place, now.previous) is not None
 
+    async def was_moved_by(self, place: Place, update_id: str) -> bool:
+        """Whether this update has begun the conversation, or led back to it: it comes again."""
+        return (await self._chats.of(place.key)).moved_by == update_id
+
     async def conversation_before(self, place: Place, update_id: str) -> SessionRuns | None:
         """The conversation that `go_back` leads to; None where there is none, or nothing is left of it."""
         chosen = await self._chats.of(place.key)
