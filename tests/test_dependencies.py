@@ -32,7 +32,7 @@ def test_each_dependency_has_a_reason_and_its_extra() -> None:
 def test_each_pin_has_its_hashes_and_no_index_is_named(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8")
     pins = re.findall(r"(?m)^[a-z0-9][^\n]*==[^\n]*(?:\n    [^\n]+)*", text)
-    assert len(pins) > 20
+    assert len(pins) == len(re.findall("==", re.sub(r"(?m)^#.*| ;.*", "", text))) >= 1
     for pin in pins:
         assert "--hash=sha256:" in pin, pin.splitlines()[0]
     assert "://" not in re.sub(r"(?m)^#.*", "", text)
