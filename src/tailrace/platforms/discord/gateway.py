@@ -85,7 +85,7 @@ class GatewayClient(discord.Client):
     def known_name(self, message: discord.Message, kind: str, number: int) -> str:
         """What a channel ("#"), a role ("@&") or a person ("@") is called that the message names by its number; empty
         where that is not known. In a server the names are those of that server alone, in a direct message those of all
-        servers: which of them the person is in, Discord does not tell. Of a channel that not all of its server see, the
+        servers: which of them the person is in is not asked. Of a channel that not all of its server see, the
         name is not for everybody who knows its number."""
         private = is_private(message)
         guilds = self.guilds if private else filter(None, (message.guild,))
