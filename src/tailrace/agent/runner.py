@@ -119,9 +119,9 @@ class TurnRunner:
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that a person stops before that has it without them; called again, it waits for the same
-        download. `stopped`: the turn was told to stop
-        before it began, and its end says why. `replaced`: from this question on, these messages stand for all earlier
-        ones of the session. `lost`: the attempt in which the turn's process before this one ended.
+        download. `stopped`: the turn was told to stop before it began, and its end says why. `replaced`: from this
+        question on, these messages stand for all earlier ones of the session. `lost`: the attempt in which the turn's
+        process before this one ended.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""

@@ -82,7 +82,7 @@ async def begun_once(
     async def result() -> T:
         nonlocal begun
         if begun is None:
-            begun = asyncio.ensure_future(work())
+            begun = asyncio.ensure_future(work())  # in no task group: what it raises is for its callers, not the block
         return await asyncio.shield(begun)
 
     try:

@@ -9,12 +9,19 @@ import tty
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import pytest
+
 from tailrace.agent.service import TurnSpec
-from tailrace.app import open_app
+from tailrace.app import App, open_app
 from tailrace.cli.chat.oneshot import OneShot
+from tailrace.cli.chat.options import ToolDisplay
 from tailrace.config.load import load
+from tailrace.events import GatewayNotice, MessageChunk, MessageStop, RunFinished
 from tailrace.messages import user
+from tailrace.ports import NewRun
 from tailrace.testing.provider import FaultyProvider, call, reply
+
+END = "\x04"  # after all that is shown
 
 
 async def test_a_tool_that_ended_before_the_text_began_is_told_above_it(tmp_path: Path) -> None:
@@ -40,6 +47,19 @@ async def test_a_notice_in_the_middle_of_a_line_has_its_own(tmp_path: Path) -> N
     assert rest == "And so on."
 
 
+@pytest.mark.parametrize(("tools", "shown"), [("lines", "It is done.\n"), ("verbose", "It is \n    … half\ndone.\n")])
+async def test_what_is_not_shown_breaks_no_line(tmp_path: Path, tools: ToolDisplay, shown: str) -> None:
+    """The progress of a tool is shown with the details of tools alone."""
+    progress = GatewayNotice("tool_progress", "half", {"tool_name": "draw"})
+    async with open_app(load({}, tmp_path)) as app:
+        run, lease = await app.journal.start(NewRun("agent"), "me")
+        assert lease is not None
+        said = (MessageChunk("It is "), progress, MessageChunk("done."), MessageStop(final=True))
+        app.journal.append(lease, said)
+        await app.journal.seal(lease, RunFinished("completed", "It is done."))
+        assert await _watched(app, run.id, tools) == shown
+
+
 async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
     """What a run looks like whose whole log is there when it is looked at, as on a busy machine."""
     provider = {"dialect": "chat", "base_url": server.openai_url, "backoff_s": 0.001, "idle_timeout_s": 2}
@@ -48,9 +68,19 @@ async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
     async with open_app(load({}, home)) as app:
         run = await app.agents.submit(TurnSpec(user("Go."), reachable=False))
         await app.agents.finished(run.id)
-        reader, writer = pty.openpty()
-        tty.setraw(writer)
-        with os.fdopen(reader, "rb", buffering=0) as shown, os.fdopen(writer, "w", encoding="utf-8") as screen:
-            with redirect_stdout(screen), redirect_stderr(screen):
-                await OneShot(app, streamed=True, as_json=False).watch(run.id)
-            return shown.read(100_000).decode()
+        return await _watched(app, run.id)
+
+
+async def _watched(app: App, run_id: str, tools: ToolDisplay = "lines") -> str:
+    """What is on a terminal when the run has been watched there."""
+    reader, writer = pty.openpty()
+    tty.setraw(writer)
+    with os.fdopen(reader, "rb", buffering=0) as shown, os.fdopen(writer, "w", encoding="utf-8") as screen:
+        with redirect_stdout(screen), redirect_stderr(screen):
+            await OneShot(app, streamed=True, as_json=False, tools=tools).watch(run_id)
+        screen.write(END)
+        screen.flush()
+        text = b""
+        while not text.endswith(END.encode()):  # a terminal hands out what it has, piece by piece
+            text += shown.read(100_000)
+        return text.decode().removesuffix(END)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,7 @@ def test_what_both_read_alike_stays_as_it_is() -> None:
         ),
         pytest.param("2*3*4 = 2**3*3 and *so* **1**st", r"2\*3\*4 = 2\*\*3\*3 and *so* **1**st", id="products"),
         pytest.param(r"\(a*b*c\), $$x_1 \, x_2$$", r"\\(a\*b\*c\\), $$x\_1 \\, x\_2$$", id="math"),
+        pytest.param(r"\(a \(b*c\) \[", r"\(a \\(b\*c\\) \[", id="math-that-begins-twice"),
         pytest.param("see ![pic](https://e.org/p.png)!", "see pic (https://e.org/p.png)!", id="an-image"),
         pytest.param('![](https://e.org/p_(1).png "T")', "https://e.org/p_(1).png", id="an-image-without-words"),
         pytest.param("![pic](data:image/png;base64,AA)", "pic", id="an-image-without-an-address"),
@@ -46,6 +49,30 @@ def test_what_both_read_alike_stays_as_it_is() -> None:
 )
 def test_what_discord_reads_otherwise_is_shown_as_it_was_meant(text: str, shown: str) -> None:
     assert discord_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("before", "unit"),
+    [
+        pytest.param("", r"\( ", id="math"),
+        pytest.param("", r"\[ ", id="math-of-its-own"),
+        pytest.param("![](", " ", id="an-image"),
+        pytest.param("![](a", "(b)", id="an-address-with-brackets"),
+        pytest.param("||", " ", id="blanks"),
+        pytest.param("", " ", id="no-task"),
+    ],
+)
+def test_what_never_ends_is_read_in_linear_time(before: str, unit: str) -> None:
+    """Counted in processor time: a regular expression is one call."""
+
+    def cost(count: int) -> float:
+        text = f"{before}{unit * count}||"
+        began = time.process_time()
+        discord_text(text)
+        return time.process_time() - began
+
+    few = min(cost(5_000) for _ in range(3))
+    assert cost(20_000) < 12 * few + 0.5
 
 
 @given(text=st.text(alphabet="`|~>ab \n![]()-x", max_size=60))

@@ -86,6 +86,26 @@ async def test_in_a_direct_message_names_are_those_of_the_servers(text: str, sai
     assert await heard_in_private(text) == said
 
 
+@pytest.mark.parametrize(
+    ("in_private", "said"), [(False, "see a channel, ask a role"), (True, "see #elsewhere, ask @judges")]
+)
+async def test_in_a_server_the_names_of_another_one_are_not_told(in_private: bool, said: str) -> None:
+    role: dict[str, Any] = {"id": "9101", "name": "judges", "color": 0, "hoist": False, "position": 1, "flags": 0}
+    role |= {"permissions": str(1 << 10), "managed": False, "mentionable": True}
+    channel = {"id": "9102", "type": 0, "name": "elsewhere", "position": 0, "permission_overwrites": []}
+    other: dict[str, Any] = {"id": "9100", "name": "Other", "owner_id": "1", "members": [], "member_count": 1}
+    other |= {"roles": [role, role | {"id": "9100", "name": "@everyone"}], "channels": [channel], "threads": []}
+    async with FakeDiscord() as discord:
+        where = discord.direct(70, ADA) if in_private else discord.channel(5)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        async with running(platform) as inbox:
+            await discord.dispatch("GUILD_CREATE", other)
+            await discord.write(where, "see <#9102>, ask <@&9101>", user=ADA)
+            [update] = await inbox.wait_for(1)
+    assert isinstance(update, MessageReceived)
+    assert update.text == said
+
+
 async def test_a_quotation_has_names_too() -> None:
     update = await heard("<@42> who is it?", replies_to=f"Ask <@&{BOT_ROLE_ID}> in <#{RANDOM}>.")
     assert update.text == "[in reply to user8]\n> Ask @tailrace in #random.\n\nwho is it?"

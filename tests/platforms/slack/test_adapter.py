@@ -344,9 +344,28 @@ def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: s
     assert update.text == text
 
 
-@pytest.mark.parametrize(
-    "fault", [None, json_fault(404, {"ok": False, "error": "expired_url"}), silence(accepted=False)]
-)
+@pytest.mark.parametrize("fault", [silence(), silence(accepted=False), cut(), bad_gateway()])
+@pytest.mark.parametrize("where", ["response_url", "chat.postEphemeral"])
+@driven
+async def test_G80_what_is_for_one_person_alone_and_may_have_been_shown_is_not_sent_again(
+    where: str, fault: Fault
+) -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "help", user="U9")
+        [update] = await inbox.wait_for(1)
+        if where == "chat.postEphemeral":
+            slack.fail("response_url", json_fault(404, {"ok": False, "error": "expired_url"}))
+        slack.fail(where, fault)
+        to_one = replace(update.place, only_for="U9")
+        assert isinstance(await platform.perform(to_one, Send("k", "Nothing is running.")), Unknown)
+        assert len(slack.called("chat.postEphemeral")) == (where == "chat.postEphemeral")
+        assert isinstance(await platform.perform(to_one, LookUp("k", "Nothing is running.")), Unknown)
+        in_thread = replace(to_one, thread="1.1")
+        assert not isinstance(await platform.perform(in_thread, LookUp("k", "Nothing is running.")), Unknown)
+
+
+@pytest.mark.parametrize("fault", [None, json_fault(404, {"ok": False, "error": "expired_url"})])
 @driven
 async def test_what_is_for_one_person_alone_is_sent_at_the_commands_address_or_as_their_message(
     fault: Fault | None,
@@ -376,6 +395,23 @@ async def test_G88_a_command_that_comes_again_shows_its_question_once() -> None:
         assert first == again
         [shown] = general.answers
         assert (shown.text, first.place.thread) == ("U9: why?", shown.ts)
+
+
+@driven
+async def test_a_stop_that_waits_for_the_persons_own_thread_is_confirmed_soon_and_comes_after_it() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        above = await slack.write(general, "down again", user="U8")
+        slack.fail("conversations.replies", silence())
+        await slack.write(general, "<@U0BOT> why?", user="U9", thread=above)
+        await slack.command(general, "/tailrace", "stop", user="U9")
+        began = asyncio.get_running_loop().time()
+        await slack.until(lambda: len(slack.acknowledged) == 2)
+        assert asyncio.get_running_loop().time() - began < 3
+        *_, last = await inbox.wait_for(4)  # a mention comes twice
+        assert isinstance(last, MessageReceived)
+        assert last.text == "/stop"
+        await slack.until(lambda: len(slack.acknowledged) == 4)
 
 
 class EndingInbox(CollectingInbox):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from tailrace.delivery.port import MessageReceived, Place, Sender
-from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.platforms.slack.envelope_order import LATE_S, OrderedTasks, order_keys
+from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Changing
 
 
-def message(chat: str, thread: str, user: str) -> MessageReceived:
-    return MessageReceived("u", Place("slack", chat, thread, "group"), Sender(user), "hello")
+def message(chat: str, thread: str, user: str, text: str = "hello") -> MessageReceived:
+    return MessageReceived("u", Place("slack", chat, thread, "group"), Sender(user), text)
+
+
+def pressed(thread: str) -> ButtonPressed:
+    return ButtonPressed("u", Place("slack", "C1", thread, "group"), Sender("U7"), "a:once")
 
 
 async def test_a_task_waits_for_all_with_a_key_in_common_and_for_no_other() -> None:
@@ -39,11 +44,39 @@ async def test_a_task_waits_for_all_with_a_key_in_common_and_for_no_other() -> N
 
 
 def test_one_thread_and_one_person_in_a_channel_keep_their_order() -> None:
-    def waits(later: MessageReceived) -> bool:
+    def waits(later: Update) -> bool:
         return not set(order_keys(message("C1", "1.1", "U7"))).isdisjoint(order_keys(later))
 
     assert waits(message("C1", "1.1", "U8"))
-    assert waits(message("C1", "", "U7")), "/tailrace stop"
+    assert waits(message("C1", "", "U7", "/stop"))
+    assert waits(message("C1", "", "U7")), "a question by slash command"
+    assert waits(pressed("1.1"))
+    assert not waits(pressed("2.2"))
     assert not waits(message("C1", "2.2", "U8"))
     assert not waits(message("C2", "2.2", "U7"))
     assert order_keys(None) == ()
+
+
+def test_no_command_waits_for_somebody_elses_question_by_slash_command() -> None:
+    question = set(order_keys(message("C1", "", "U7")))
+    assert question.isdisjoint(order_keys(message("C1", "", "U8", "/stop")))
+    assert not question.isdisjoint(order_keys(message("C1", "", "U7", "/stop")))
+
+
+@driven
+async def test_a_task_that_waits_for_long_says_so_once() -> None:
+    said = list[str]()
+
+    async def say(word: str) -> None:
+        said.append(word)
+
+    async def work(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = OrderedTasks(group)
+        tasks.start("a", partial(work, LATE_S + 1))
+        tasks.start("b", partial(work, LATE_S - 1))
+        for keys in ("a", "b", "c"):
+            tasks.start(keys, partial(say, f"begun {keys}"), when_late=partial(say, f"late {keys}"))
+    assert said == ["begun c", "begun b", "late a", "begun a"]

@@ -12,7 +12,7 @@ from telegram.constants import MessageType
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.platforms.telegram.adapter import TelegramPlatform
-from tailrace.platforms.telegram.cards import SERVICE, UNKNOWN, UNREAD
+from tailrace.platforms.telegram.cards import SERVICE, UNKNOWN, UNREAD, card_of, is_service
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.telegram import FakeTelegram
@@ -96,6 +96,25 @@ async def test_what_a_chat_says_of_itself_is_no_question() -> None:
         fake.write(ada, "hello")
         await inbox.wait_for(1)
         assert texts(inbox) == ["hello"]
+
+
+def test_a_release_of_the_library_that_does_not_know_a_kind_yet_reads_the_others() -> None:
+    """It keeps the fields that it does not know."""
+
+    def heard(**fields: Any) -> telegram.Message:
+        described = {"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, **fields}
+        message = telegram.Message.de_json(described, None)
+        for kind in ("checklist", "gift_upgrade_sent", "giveaway"):
+            object.__delattr__(message, kind)  # as if the class had no such field
+        return message
+
+    assert card_of(heard(location=POINT)) == "[location: 47.37, 8.54]"
+    assert card_of(heard(hologram={"id": 1})) == ""
+    assert is_service(heard(new_chat_title="Boats"))
+    assert not is_service(heard(hologram={"id": 1}))
+    newer = heard()
+    object.__setattr__(newer, "api_kwargs", {"gift_upgrade_sent": {"gift": {}}})
+    assert is_service(newer)
 
 
 @pytest.mark.parametrize(("emoji", "words"), [("👍", "👍"), (None, "[sticker]")])

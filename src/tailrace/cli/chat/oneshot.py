@@ -253,8 +253,7 @@ class OneShot:
             case ToolCallFinished():
                 self._tell_tool(event)
             case GatewayNotice():
-                await self._end_line()
-                self._tell_notice(event)
+                await self._tell_notice(event)
             case ReasoningChunk(text):
                 if self._reasoning and not self._as_json:
                     sys.stderr.write(sanitized(text))
@@ -285,11 +284,15 @@ class OneShot:
         if self._streamed and self._out.is_terminal and not self._as_json:
             await self._out.write(self._text.end_line().encode())
 
-    def _tell_notice(self, notice: GatewayNotice) -> None:
+    async def _tell_notice(self, notice: GatewayNotice) -> None:
+        if lines := self._notice_lines(notice):
+            await self._end_line()
+            print_lines(lines)
+
+    def _notice_lines(self, notice: GatewayNotice) -> list[str]:
         if notice.kind != "tool_progress":
-            print_status(sanitized_line(notice.text))
-        elif self._display == "verbose":
-            print_details(progress_lines(notice.text))
+            return [sanitized_line(notice.text)]
+        return details(progress_lines(notice.text)) if self._display == "verbose" else []
 
     def _tell_tool(self, ended: ToolCallFinished) -> None:
         begun = self._tools.pop(ended.index, None)
@@ -300,7 +303,7 @@ class OneShot:
         name = sanitized_line(ended.tool_name, 60)
         print_status(f"{'✓' if ended.ok else '✗'} {name}  {preview}  {ended.duration:.1f}s")
         if self._display == "verbose":
-            print_details([*argument_lines(begun.args if begun else None), *self._output])
+            print_lines(details([*argument_lines(begun.args if begun else None), *self._output]))
 
     def _finish(self, finished: RunFinished) -> None:
         """One line: what went wrong, if anything did, and what the run cost."""
@@ -347,10 +350,14 @@ def _told_at_their_ends(batch: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
             begin = end
 
 
-def print_details(lines: Sequence[str]) -> None:
-    """Below the line of a tool."""
+def details(lines: Sequence[str]) -> list[str]:
+    """As they stand below the line of a tool."""
+    return [f"    {line}" for line in lines]
+
+
+def print_lines(lines: Sequence[str]) -> None:
     for line in lines:
-        print_status(f"    {line}")
+        print_status(line)
 
 
 def print_status(line: str) -> None:

@@ -12,17 +12,20 @@ from tailrace.delivery.text.markup import BOXES, discord_literal, discord_markdo
 from tailrace.delivery.text.parser import FENCE, fence_after, is_link
 
 _TICKS = re.compile(r"(`+)")
-# What Discord takes for marks: a spoiler, stars between digits, and whatever there is in math.
+# What Discord takes for marks: a spoiler, stars between digits, and whatever there is in math. Math has no other
+# beginning of its kind in it: a line of nothing but beginnings is read once.
 _NO_MARK = re.compile(
-    r"(?P<address>https?://[^\s<]+)|(?P<math>\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$)|(?<!\\)\|{2,}|(?<=\d)\*{1,2}(?=\d)"
+    r"(?P<address>https?://[^\s<]+)|(?P<math>\\\((?:(?!\\\().)+?\\\)|\\\[(?:(?!\\\[).)+?\\\]|\$\$.+?\$\$)"
+    r"|(?<!\\)\|{2,}|(?<=\d)\*{1,2}(?=\d)"
 )
 _NEEDS_WORK = re.compile(r"\|\||```|!\[|\d\*{1,2}\d|\\[(\[]|\$\$")
 _NESTED_QUOTE = re.compile(r" {0,3}>(?: ?>)+ ?")
-_TASK = re.compile(r"(?P<item>[ \t]*(?:> ?)?[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[(?P<done>[ xX])\](?=[ \t]|$)")
-# An image, perhaps within a link. Its address may have brackets in it, in pairs.
+_TASK = re.compile(r"(?P<item>[ \t]*+(?:> ?)?+[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]+)\[(?P<done>[ xX])\](?=[ \t]|$)")
+# An image, perhaps within a link. Its address may have brackets in it, in pairs. No part gives back what it took, since
+# none begins with what the one before it takes: blanks are read once.
 _IMAGE = re.compile(
     r"(?P<link>\[)?(?<!\\)!\[(?P<words>[^\[\]]*)\]"
-    r"\([ \t]*<?(?P<url>[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?(?:[ \t]+(?:\"[^\"]*\"|'[^']*'))?[ \t]*\)"
+    r"\([ \t]*+<?(?P<url>[^\s()<>]*+(?:\([^\s()<>]*+\)[^\s()<>]*+)*+)>?(?:[ \t]++(?:\"[^\"]*\"|'[^']*'))?+[ \t]*+\)"
     r"(?P<linked>\]\()?"
 )
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+\-.#]+")

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -177,7 +178,8 @@ class DiscordPlatform(BasePlatform):
                 inbox.connected()
             case discord.Message():
                 me = client.user
-                if me is not None and (message := parse_message(event, me, client.known_name)) is not None:
+                known_name = partial(client.known_name, event)
+                if me is not None and (message := parse_message(event, me, known_name)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)

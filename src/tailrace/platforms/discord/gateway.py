@@ -19,11 +19,11 @@ import yarl
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 
+from tailrace.platforms.discord.message_text import is_private
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection
 
 log = logging.getLogger("tailrace.platforms.discord")
 
-_IN_SERVER = (discord.abc.GuildChannel, discord.Thread)
 CONNECT_S = 60.0  # for a connection and the server's greeting
 
 
@@ -82,15 +82,16 @@ class GatewayClient(discord.Client):
             case _:
                 pass  # members, presence, edits: no concern of ours
 
-    def known_name(self, kind: str, number: int) -> str:
-        """What a channel ("#"), a role ("@&") or a person ("@") of any server is called; empty where that is not known.
-        Of a channel that not all of its server see, the name is not for everybody who knows its number."""
-        if kind == "#":
-            channel = self.get_channel(number)
-            return channel.name if isinstance(channel, _IN_SERVER) and _is_public(channel) else ""
-        if kind == "@&":
-            return next((role.name for guild in self.guilds if (role := guild.get_role(number)) is not None), "")
-        user = self.get_user(number)
+    def known_name(self, message: discord.Message, kind: str, number: int) -> str:
+        """What a channel ("#"), a role ("@&") or a person ("@") is called that the message names by its number; empty
+        where that is not known. In a server the names are those of that server alone, in a direct message those of all
+        servers: which of them the person is in is not asked. Of a channel that not all of its server see, the
+        name is not for everybody who knows its number."""
+        private = is_private(message)
+        guilds = self.guilds if private else filter(None, (message.guild,))
+        if name := next(filter(None, (_name_in(guild, kind, number) for guild in guilds)), ""):
+            return name
+        user = self.get_user(number) if private and kind == "@" else None
         return user.display_name if user is not None else ""
 
     async def listen(self, session: GatewaySession) -> None:
@@ -123,6 +124,19 @@ class GatewayClient(discord.Client):
             resume=session.session_id is not None,
         )
         return self.ws
+
+
+def _name_in(guild: discord.Guild, kind: str, number: int) -> str:
+    match kind:
+        case "#":
+            channel = guild.get_channel_or_thread(number)
+            return channel.name if channel is not None and _is_public(channel) else ""
+        case "@&":
+            role = guild.get_role(number)
+            return role.name if role is not None else ""
+        case _:
+            member = guild.get_member(number)
+            return member.display_name if member is not None else ""
 
 
 def _is_public(channel: discord.abc.GuildChannel | discord.Thread) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import discord
 
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
-from tailrace.platforms.discord.message_text import KnownName, MessageText
+from tailrace.platforms.discord.message_text import KnownName, MessageText, is_private
 from tailrace.platforms.discord.private_word import USER
 
 MESSAGE_LIMIT = 2000
@@ -24,8 +24,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser, known_name: 
         return None
     if message.type not in (discord.MessageType.default, discord.MessageType.reply):
         return None
-    # A server that is not known (yet) has no `guild`.
-    private = message.guild is None and getattr(message.channel, "guild_id", None) is None
+    private = is_private(message)
     said = MessageText(message, me, "private" if private else "group", known_name)
     attachments = tuple(
         Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)

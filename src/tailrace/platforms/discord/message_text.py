@@ -102,6 +102,11 @@ class MessageText:
         return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
 
 
+def is_private(message: discord.Message) -> bool:
+    """A server that is not known (yet) has no `guild`."""
+    return message.guild is None and getattr(message.channel, "guild_id", None) is None
+
+
 def _names_in(message: discord.Message) -> Mapping[str, str]:
     """What clients show for each person, role and channel that the message mentions. A mention in code is none."""
     people = {f"@{user.id}": f"@{one_line_name(user.display_name)}" for user in message.mentions}

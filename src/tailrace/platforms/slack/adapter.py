@@ -26,7 +26,7 @@ from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.platforms.slack.blocks import key_of, message_body, metadata, stream_body
-from tailrace.platforms.slack.envelope_order import OrderedTasks, order_keys
+from tailrace.platforms.slack.envelope_order import OrderedTasks, is_answered_soon, order_keys
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.slash_commands import (
@@ -132,7 +132,7 @@ class SlackPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
-            case port.Send() if place.only_for and place.kind == "group" and not place.thread:
+            case port.Send() if _is_ephemeral(place):
                 return await self._send_privately(place, action)
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
@@ -153,6 +153,8 @@ class SlackPlatform(BasePlatform):
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
             case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
+            case port.LookUp() if _is_ephemeral(place):
+                return port.Unknown("Slack keeps no ephemeral message")
             case port.LookUp():
                 return await self._look_up(place, action.key)
             case port.Typing() if place.thread:
@@ -182,10 +184,13 @@ class SlackPlatform(BasePlatform):
 
     async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
         """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
-        in every channel, else as a message in this one."""
+        in every channel, else as a message in this one. Where it may have been shown it is not sent again."""
         body = message_body(action)
-        if await self._answer_command(place, body):
+        told = await self._answer_command(place, body)
+        if isinstance(told, port.Sent):
             return port.Sent(action.key)  # Slack tells no id, and it is never edited
+        if isinstance(told, port.Unknown):
+            return told
         answer = await self._call("chat.postEphemeral", channel=place.chat, user=place.only_for, **body)
         return port.Sent(str(answer.get("message_ts") or action.key))
 
@@ -193,13 +198,18 @@ class SlackPlatform(BasePlatform):
         """Tells the person whose slash command is answered there."""
         await self._answer_command(place, {"text": text})
 
-    async def _answer_command(self, place: port.Place, body: dict[str, Any]) -> bool:
-        """Whether Slack has taken it."""
-        if url := self._response_urls.take(place):
-            with contextlib.suppress(*NO_ANSWER):
-                async with self._session().post(url, json={"response_type": "ephemeral"} | body) as answer:
-                    return answer.ok
-        return False
+    async def _answer_command(self, place: port.Place, body: dict[str, Any]) -> port.AnyReply:
+        """`Failed` where Slack has certainly not taken it, as where no command is open there."""
+        url = self._response_urls.take(place)
+        if not url:
+            return port.Failed("no command is open there")
+        try:
+            async with self._session().post(url, json={"response_type": "ephemeral"} | body) as answer:
+                if answer.status >= 500:
+                    return port.Unknown(f"HTTP {answer.status}")
+                return port.Sent("") if answer.ok else port.Failed(f"HTTP {answer.status}")
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
 
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""
@@ -314,7 +324,9 @@ class SlackPlatform(BasePlatform):
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
                 update = parse_envelope(envelope.type, envelope.payload, me)
-                taking.start(order_keys(update), partial(self._take_and_confirm, socket, envelope, update, inbox, me))
+                take = partial(self._take_and_confirm, socket, envelope, update, inbox, me)
+                late = partial(self._confirm, socket, envelope) if is_answered_soon(envelope.type, update) else None
+                taking.start(order_keys(update), take, when_late=late)
             if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
                 raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
@@ -331,6 +343,9 @@ class SlackPlatform(BasePlatform):
     ) -> None:
         """An envelope is confirmed once it is in good hands. One that cannot be confirmed comes again."""
         await self._take_envelope(envelope, update, inbox, me)
+        await self._confirm(socket, envelope)
+
+    async def _confirm(self, socket: OneSocket, envelope: SocketModeRequest) -> None:
         with contextlib.suppress(*NO_ANSWER):
             await socket.confirm(envelope)
 
@@ -429,6 +444,11 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
+
+
+def _is_ephemeral(place: port.Place) -> bool:
+    """Whether what is sent there is shown to one person alone. In a thread there are no slash commands."""
+    return bool(place.only_for) and place.kind == "group" and not place.thread
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

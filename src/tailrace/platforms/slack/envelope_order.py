@@ -1,7 +1,8 @@
 """Which of Slack's envelopes wait for each other.
 
 Some take seconds: a thread is read first, or a question is shown. Buttons and `/stop` of other people must not wait for
-them. Knows nothing of Slack but what an update is.
+them. One's own `/tailrace stop` waits for them, or it would come before the question that it is to stop: where that
+takes longer than Slack waits for a confirmation, it is confirmed first. Makes no request itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from tailrace.delivery.port import Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Update
+from tailrace.platforms.slack.inbound import is_bare_question
+
+LATE_S = 2.0  # Slack tells the person after 3 s that the app did not respond
+Work = Callable[[], Awaitable[None]]
 
 
 class OrderedTasks:
@@ -22,9 +27,10 @@ class OrderedTasks:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def start(self, keys: Collection[str], work: Callable[[], Awaitable[None]]) -> None:
+    def start(self, keys: Collection[str], work: Work, *, when_late: Work | None = None) -> None:
+        """`when_late` is called once where the work has not begun within `LATE_S`."""
         earlier = {self._newest[key] for key in keys if key in self._newest}
-        task = self._group.create_task(_after(earlier, work))
+        task = self._group.create_task(_after(earlier, work, when_late))
         self._newest.update(dict.fromkeys(keys, task))
         task.add_done_callback(self._forget)
 
@@ -32,15 +38,32 @@ class OrderedTasks:
         self._newest = {key: task for key, task in self._newest.items() if task is not ended}
 
 
-async def _after(earlier: Collection[asyncio.Task[None]], work: Callable[[], Awaitable[None]]) -> None:
+async def _after(earlier: Collection[asyncio.Task[None]], work: Work, when_late: Work | None) -> None:
     if earlier:
-        await asyncio.wait(earlier)
+        _, open_ = await asyncio.wait(earlier, timeout=LATE_S if when_late is not None else None)
+        if open_ and when_late is not None:
+            await when_late()
+            await asyncio.wait(open_)
     await work()
 
 
 def order_keys(update: Update | None) -> tuple[str, ...]:
     """What happens in one thread keeps its order, and what one person does in one channel: a long paste is cut into
-    messages, each with a thread of its own, and `/tailrace stop` is about all of that person's."""
+    messages, each with a thread of its own, and `/tailrace stop` is about all of that person's. A button is about its
+    own thread alone. A question by slash command is about none: it will have one of its own."""
     if update is None:
         return ()
-    return update.place.key, f"{update.place.chat} {update.sender.id}"
+    of_person = f"{update.place.chat} {update.sender.id}"
+    if isinstance(update, ButtonPressed):
+        return (update.place.key,)
+    if isinstance(update, MessageReceived) and is_bare_question(update):
+        return (of_person,)
+    return update.place.key, of_person
+
+
+def is_answered_soon(envelope_type: str, update: Update | None) -> bool:
+    """Whether Slack tells the person who waits that the app did not respond, and little is lost with the envelope: a
+    button, or a slash command that is no question."""
+    if envelope_type == "slash_commands":
+        return isinstance(update, MessageReceived) and not is_bare_question(update)
+    return isinstance(update, ButtonPressed)

@@ -45,6 +45,7 @@ class OneSocket(SocketModeClient):
     def __init__(self, app_token: str, web: AsyncWebClient) -> None:
         super().__init__(app_token, web_client=web, ping_interval=PING_S)
         self._waiting: asyncio.Queue[SocketModeRequest | None] = asyncio.Queue()
+        self._unconfirmed: set[str] = set()
         self.is_replaced = False  # Slack asks for another connection: it does every few hours
         self._opened_at = 0.0
         self.socket_mode_request_listeners.append(self._keep)
@@ -68,7 +69,10 @@ class OneSocket(SocketModeClient):
         return await self._waiting.get()
 
     async def confirm(self, envelope: SocketModeRequest) -> None:
-        """Slack delivers again what is not confirmed. Raises what aiohttp raises."""
+        """Once; a second time is a no-op. Slack delivers again what is not confirmed. Raises what aiohttp raises."""
+        if envelope.envelope_id not in self._unconfirmed:
+            return
+        self._unconfirmed.discard(envelope.envelope_id)
         await self.send_socket_mode_response(SocketModeResponse(envelope.envelope_id))
 
     async def finish(self) -> None:
@@ -83,4 +87,5 @@ class OneSocket(SocketModeClient):
         self._waiting.put_nowait(None)
 
     async def _keep(self, _: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        self._unconfirmed.add(request.envelope_id)
         self._waiting.put_nowait(request)

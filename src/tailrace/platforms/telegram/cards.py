@@ -7,7 +7,7 @@ which nobody wrote. Pure: no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import telegram
 
@@ -49,7 +49,7 @@ def card_of(message: telegram.Message | telegram.ExternalReplyInfo) -> str:
 
 
 def is_service(message: telegram.Message) -> bool:
-    return any(message[kind] for kind in SERVICE)
+    return any(_content(message, kind) or message.api_kwargs.get(kind) for kind in SERVICE)
 
 
 def _cards(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _cards(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[s
         yield card_words("contact", name, contact.phone_number)
     if (poll := message.poll) is not None:
         yield card_words("poll", poll.question, *(option.text for option in poll.options))
-    if (checklist := message.checklist) is not None:
+    if (checklist := _content(message, "checklist")) is not None:
         tasks = (f"{BOXES[task.completion_date is not None]} {task.text}" for task in checklist.tasks)
         yield card_words("checklist", checklist.title, *tasks)
     if (dice := message.dice) is not None:
@@ -74,8 +74,14 @@ def _cards(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[s
     if (invoice := message.invoice) is not None:
         yield card_words("invoice", invoice.title, invoice.description)
     for kind, words in UNREAD.items():
-        if message[kind] is not None:
+        if _content(message, kind) is not None:
             yield f"[{words}; this bot cannot read it]"
+
+
+def _content(message: telegram.Message | telegram.ExternalReplyInfo, kind: str) -> Any:
+    """None where the installed release of the library is older than this kind: it has the fields that it does not know
+    in `api_kwargs`, unread."""
+    return getattr(message, kind, None)
 
 
 def _point(location: telegram.Location) -> str:
