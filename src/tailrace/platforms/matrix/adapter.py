@@ -286,9 +286,10 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to sync", answer)
 
     async def _keep_position(self, inbox: port.Inbox, answer: nio.SyncResponse) -> None:
-        """Where nothing has happened the one before it does as well, and nothing is written."""
-        if answer.rooms.invite or any(room.timeline.events for room in answer.rooms.join.values()):
-            await inbox.keep_position(answer.next_batch)
+        """Where nothing has happened the one before it does as well, and nothing is written. One that storage has
+        refused is not ours: the stored one would be taken for that of another process."""
+        has_news = answer.rooms.invite or any(room.timeline.events for room in answer.rooms.join.values())
+        if has_news and await inbox.keep_position(answer.next_batch):
             self._kept_position = answer.next_batch
 
     async def _fill_gaps(self, rooms: Rooms, answer: nio.SyncResponse) -> None:
