@@ -240,8 +240,9 @@ class MatrixPlatform(BasePlatform):
             rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
-            late = await self._find_position(inbox, invitations)
+            await self._find_position(inbox, invitations)
             inbox.connected()
+            first = True
             while True:
                 answer = await self._sync(self._since, poll_s=POLL_S)
                 await self._complete(rooms, answer, inbox)
@@ -249,32 +250,31 @@ class MatrixPlatform(BasePlatform):
                 await invitations.follow_replacements(answer, inbox.serves)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                for update in rooms.updates(answer, late=late):
+                for update in rooms.updates(answer, first=first, late=self._late):
                     await inbox.put(update)
-                late, self._since = False, answer.next_batch
+                first = self._late = False
+                self._since = answer.next_batch
                 await self._keep_position(inbox, answer)
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
 
-    async def _find_position(self, inbox: port.Inbox, invitations: Invitations) -> bool:
-        """Where the next sync begins, and whether it tells what happened while no process was there."""
+    async def _find_position(self, inbox: port.Inbox, invitations: Invitations) -> None:
+        """Where the next sync begins. It stays late until it was put whole, in whichever connection."""
         kept = await inbox.position()
         if not self._since:
             first = await self._sync("", poll_s=0)
             await invitations.follow(first, inbox.serves)
             self._since = first.next_batch
-        if not kept:  # so that the next process misses nothing that is written from now on
-            await inbox.keep_position(self._since)
+        # So that the next process misses nothing that is written from now on.
+        if not kept and await inbox.keep_position(self._since):
             self._kept_position = self._since
         if kept in ("", self._kept_position):
-            return False
-        late = await self._is_known(kept)  # a process before this one, or beside it, has read so far
-        if late:
-            self._since = kept
+            return
+        if await self._is_known(kept):  # a process before this one, or beside it, has read so far
+            self._since, self._late = kept, True
         else:
             log.warning("matrix: what was written since the last connection cannot be read")
         self._kept_position = kept
-        return late
 
     async def _is_known(self, position: str) -> bool:
         """Whether the homeserver has such a position. One that was set back to an old state would answer to a later one

@@ -10,6 +10,7 @@ from typing import Any
 
 import nio
 
+from tailrace.delivery.inbound import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
@@ -18,6 +19,7 @@ from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slas
 from tailrace.platforms.matrix.event_fields import (
     EVENT_ID,
     age_s,
+    before_joining,
     content_of,
     is_entry,
     relation_of,
@@ -41,7 +43,8 @@ _ASKED_FOR = [
     *("m.room.message", "m.room.encrypted", "m.reaction"),
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
-LATE_S = 86_400.0  # what is older is not answered any more after a restart; Telegram keeps messages as long
+LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
+LATE_COMMANDS = ("new", "stop")  # carried out though nobody was there: they allow nothing and answer no question
 MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
@@ -178,15 +181,25 @@ class Rooms:
         log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
         return missed
 
-    def updates(self, answer: nio.SyncResponse, *, late: bool = False) -> Iterator[Update]:
-        """`late`: the sync tells what happened while no process was there."""
+    def updates(self, answer: nio.SyncResponse, *, first: bool = False, late: bool = False) -> Iterator[Update]:
+        """`first`: the sync begins a connection, and may tell of days. `late`: it tells what happened while no process
+        was there. What was written in a room before the bot came in is both."""
+        early = self._before_joining(answer)
         for room_id, event in self._events(answer):
             self._note_redaction(event)
             if update := self._update(room_id, event):
-                if late and age_s(event) > LATE_S:
+                is_early = update.update_id in early
+                if (first or is_early) and age_s(event) > LATE_S:
                     log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
+                elif (late or is_early) and _is_for_its_time(update):
+                    log.warning("matrix: a command in %s came while nobody was there: it is not carried out", room_id)
                 else:
                     yield update
+
+    def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
+        """The events of rooms from before the bot came in."""
+        rooms = [[event.source for event in room.timeline.events] for room in answer.rooms.join.values()]
+        return {str(event.get("event_id")) for events in rooms for event in before_joining(events, self._user_id)}
 
     def _note_redaction(self, event: JsonObject) -> None:
         content: Any = event.get("content")
@@ -256,6 +269,15 @@ class Rooms:
 
     def _is_reply_to_us(self, relation: JsonObject) -> bool:
         return replied_to(relation) in self._sent
+
+
+def _is_for_its_time(update: Update) -> bool:
+    """Whether it is a command that somebody meant for the moment in which they typed it. A question for approval that
+    `!approve` would answer now may be another one; a reaction names its question."""
+    if not isinstance(update, MessageReceived) or update.attachments:
+        return False
+    command = command_in(update.text)
+    return command is not None and command.name not in LATE_COMMANDS
 
 
 def _passes(error: nio.ErrorResponse) -> bool:
