@@ -360,8 +360,9 @@ class Inbox(Protocol):
         """Up to where this account's updates were put, by this process or another one; empty where that is not known.
         For an adapter whose platform gives out again what came after a position."""
 
-    async def keep_position(self, position: str) -> None:
-        """All updates up to here were put. The next process begins there."""
+    async def keep_position(self, position: str) -> bool:
+        """All updates up to here were put. The next process begins there. Returns whether it is kept: where storage
+        fails, `position` still gives the one before it."""
 
 
 # ── webhooks ─────────────────────────────────────────────────────────────────────

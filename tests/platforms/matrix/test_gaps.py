@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.errors import PlatformError
-from tailrace.platforms.matrix.adapter import MAX_GAP_FAILURES, MatrixPlatform
-from tailrace.platforms.matrix.inbound import MAX_PAGES, REMEMBERED, remember_event
+from tailrace.platforms.matrix.adapter import MAX_AUTHOR_FAILURES, MAX_GAP_FAILURES, MatrixPlatform
+from tailrace.platforms.matrix.inbound import MAX_ASKED, MAX_PAGES, REMEMBERED, remember_event
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 
 BOT, ADA, BOB = "@bot:localhost", "@ada:localhost", "@bob:localhost"
@@ -49,6 +49,7 @@ class Silent:
         self.senders: dict[str, str] = {}  # by event
         self.found: dict[str, dict[str, Any]] = {}  # what events are, where that matters
         self.syncs: list[str] = []
+        self.before: list[dict[str, Any]] = []  # events of the first sync
         self.again: list[dict[str, Any]] = []  # events of another sync
         self.cuts = False  # the connection, in place of an event
         self.until = "then"  # what the first sync ends with
@@ -71,7 +72,7 @@ class Silent:
         self.syncs.append(request.query.get("since", ""))
         since = self.syncs[-1]
         if since == "":
-            return web.json_response({"next_batch": self.until})
+            return self._news(self.before, self.until)
         if self.unknown.get(since) == "refused":
             return web.json_response({"errcode": "M_UNKNOWN", "error": "Invalid stream token"}, status=400)
         if since in self.unknown:
@@ -81,6 +82,9 @@ class Silent:
         if self.syncs[-1] == "later" or (self.syncs[-1] == "now" and not self.again):
             await asyncio.Event().wait()
         events, until = (self.events, "now") if self.syncs[-1] == "then" else (self.again, "later")
+        return self._news(events, until)
+
+    def _news(self, events: list[dict[str, Any]], until: str) -> web.Response:
         timeline = {"events": events, "limited": self.limited, "prev_batch": "p0"}
         summary = {"m.heroes": [], "m.joined_member_count": self.joined, "m.invited_member_count": 0}
         room = {
@@ -255,21 +259,49 @@ async def test_what_is_no_event_id_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize("refusal", [LIMITED, BROKEN, PROXY])
-async def test_what_cannot_be_asked_for_now_is_asked_again_and_ends_no_connection(refusal: tuple[int, Any]) -> None:
+async def test_whose_a_message_is_that_cannot_be_asked_for_now_is_asked_by_the_next_connection(
+    refusal: tuple[int, Any],
+) -> None:
     async with silent() as (homeserver, platform):
-        talk(homeserver, reply("r1", "$ours"))
-        homeserver.again = [reply("r2", "$ours")]
-        homeserver.refusals = [refusal]
+        talk(homeserver, reply("r1", "$bobs"), reply("r2", "$ours"))
+        homeserver.refusals = [(404, {"errcode": "M_NOT_FOUND", "error": "no such event"}), refusal]
+        early = CollectingInbox()
+        with pytest.raises(PlatformError, match="is for us could not be asked") as failed:
+            await platform.run(early)
+        assert not failed.value.permanent
+        assert early.updates == []
         assert await addressed(platform, 2) == [False, True]
-        assert homeserver.asked == ["$ours", "$ours"]
+        assert homeserver.asked == ["$bobs", "$ours", "$ours"], "what is known is not asked again"
 
 
-async def test_a_homeserver_that_does_not_say_whose_a_message_is_ends_no_connection() -> None:
+async def test_a_homeserver_that_never_says_whose_a_message_is_does_not_keep_the_others_unheard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with silent() as (homeserver, platform):
-        talk(homeserver, reply("r1", "$ours"), message("m", "just talking"))
+        talk(homeserver, reply("r1", "$ours"), reply("r2", "$bobs"), message("m", "just talking"))
         homeserver.cuts = True
-        assert await addressed(platform, 2) == [False, False]
-        assert homeserver.syncs[:2] == ["", "then"]
+        for _ in range(MAX_AUTHOR_FAILURES):
+            with pytest.raises(PlatformError, match="is for us could not be asked"):
+                await platform.run(CollectingInbox())
+        assert await addressed(platform, 3) == [False, False, False]
+        assert set(homeserver.asked) == {"$ours"}, "the others might wait as long"
+    assert f"whether a reply or a reaction in {ROOM} is for us could not be asked" in caplog.text
+
+
+async def test_what_people_who_are_not_served_reply_to_is_not_asked_for() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, reply("r1", "$ours") | {"sender": BOB}, reply("r2", "$bobs"))
+        async with running(platform, strangers=[BOB]) as inbox:
+            await inbox.wait_for(2)
+        assert homeserver.asked == ["$bobs"]
+
+
+async def test_of_many_messages_that_people_reply_to_the_newest_are_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, *[reply(f"r{number}", f"${number}") for number in range(MAX_ASKED + 2)])
+        await addressed(platform, MAX_ASKED + 2)
+        assert homeserver.asked == [f"${number}" for number in range(2, MAX_ASKED + 2)]
+    assert "whether the oldest 2 are ours is not asked" in caplog.text
 
 
 def test_of_many_events_the_newest_are_remembered() -> None:

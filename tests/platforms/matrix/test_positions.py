@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from platforms.matrix.test_gaps import LIMITED, Silent, message, silent, texts
+from platforms.matrix.test_gaps import ADA, BOT, BROKEN, LIMITED, Silent, message, silent, talk, texts
+from platforms.matrix.test_reactions import reaction
+from tailrace.delivery.port import ButtonPressed
 from tailrace.errors import PlatformError
 from tailrace.platforms.matrix.inbound import LATE_S
+from tailrace.platforms.matrix.reactions import ASKS
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+
+OLD = {"unsigned": {"age": int(LATE_S * 1000) * 3}}
 
 
 def written(homeserver: Silent, *events: dict[str, Any]) -> None:
@@ -29,9 +35,14 @@ async def test_a_new_process_goes_on_where_the_one_before_it_ended() -> None:
 
 async def test_the_first_start_begins_now_and_keeps_that_for_the_next() -> None:
     async with silent() as (homeserver, platform):
+        written(homeserver)
+        homeserver.before = [message("m", "!yolo on"), message("n", "before the first start")]
+        homeserver.again = [message("o", "hello")]
         homeserver.until = "now"
         async with running(platform) as inbox:
             assert inbox.kept_position == "now"
+            await inbox.wait_for(1)
+        assert texts(inbox) == ["hello"]
 
 
 async def test_after_a_restart_what_is_older_than_a_day_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,3 +98,83 @@ async def test_a_process_whose_place_another_one_had_taken_does_not_hear_again_w
         async with running(platform, position="now") as inbox:
             await inbox.wait_for(1)
         assert texts(inbox) == ["and now?"]
+
+
+@pytest.mark.parametrize("failure", ["of the homeserver", "of the inbox"])
+async def test_what_was_late_still_is_after_a_connection_that_failed(failure: str) -> None:
+    """A `!yolo on` of three days ago was carried out by the second connection."""
+    async with silent() as (homeserver, platform):
+        homeserver.until = "today"
+        missed = [message("q", "question"), message("y", "!yolo on"), message("o", "long ago") | OLD]
+        homeserver.pages = {"p0": {"chunk": missed, "end": "then"}}
+        early = CollectingInbox()
+        early.kept_position, early.closed = "then", failure == "of the inbox"
+        homeserver.refusals = [] if early.closed else [BROKEN]
+        with pytest.raises(PlatformError):
+            await platform.run(early)
+        async with running(platform, position="then") as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == ["question", "newest"]
+
+
+async def test_a_connection_that_begins_after_days_answers_nothing_that_is_older_than_a_day() -> None:
+    """The process was there, and the network was not."""
+    async with silent() as (homeserver, platform):
+        homeserver.sync_refusals = {"then": [BROKEN]}
+        written(homeserver, message("o", "!yolo on") | OLD, message("n", "!verbose on"))
+        with pytest.raises(PlatformError):
+            await platform.run(CollectingInbox())
+        async with running(platform, position="then") as inbox:
+            await inbox.wait_for(1)
+        assert texts(inbox) == ["/verbose on"]
+
+
+async def test_J110_of_what_came_while_nobody_was_there_commands_that_allow_or_answer_something_are_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    commands = ["!yolo on", "!approve", "!approve always", "!deny", "!model x", "!verbose on", "!back", "!status"]
+    counts = ["!stop", "!new", "!new what now?", "and then?"]
+    async with silent() as (homeserver, platform):
+        homeserver.until = "today"
+        late = [message(f"m{number}", text) for number, text in enumerate([*commands, *counts])]
+        talk(homeserver, *late, reaction("r", "$ours", "✅"), joined=2)
+        homeserver.found = {"$ours": message("x", "May I?", **{ASKS: "apr_1"})}
+        homeserver.again = [message("now", "!yolo on")]
+        async with running(platform, position="then") as inbox:
+            await inbox.wait_for(len(counts) + 2)
+        assert texts(inbox) == ["/stop", "/new", "/new what now?", "and then?", "/yolo on"]
+        assert [update.value for update in inbox.updates if isinstance(update, ButtonPressed)] == ["apr_1:once"]
+    assert caplog.text.count("came while nobody was there: it is not carried out") == len(commands)
+
+
+def member(name: str, membership: str) -> dict[str, Any]:
+    content = {"membership": membership}
+    return message(name, "") | {"type": "m.room.member", "state_key": BOT, "sender": ADA, "content": content}
+
+
+async def test_what_was_written_in_a_room_before_the_bot_came_in_is_as_late_as_what_came_before_a_start() -> None:
+    """The invitation of days ago is followed by the first sync; the next one tells what was written after it."""
+    async with silent() as (homeserver, platform):
+        invited = [message("h", "history"), member("i", "invite"), message("o", "long ago") | OLD]
+        invited += [message("y", "!yolo on"), message("q", "come in"), member("j", "join"), message("v", "!verbose on")]
+        written(homeserver, message("first", "one"))
+        homeserver.again = invited
+        async with running(platform) as inbox:
+            await inbox.wait_for(3)
+        assert texts(inbox) == ["one", "come in", "/verbose on"]
+
+
+async def test_a_position_that_storage_has_refused_is_not_taken_for_that_of_another_process() -> None:
+    async with silent() as (homeserver, platform):
+        written(homeserver, message("m", "!new"))
+        inbox = CollectingInbox()
+        inbox.kept_position, inbox.forgets = "then", True
+        homeserver.again = [message("n", "and now?")]
+        for times in (1, 2):
+            run = asyncio.ensure_future(platform.run(inbox))
+            await inbox.wait_connected(times)
+            await inbox.wait_for(2)
+            run.cancel()
+            await asyncio.wait([run])
+        assert inbox.kept_position == "then"
+        assert homeserver.syncs.count("then") == 2, "whether it is known, and what came after it"

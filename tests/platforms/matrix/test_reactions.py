@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from platforms.matrix.test_gaps import ADA, BOB, BOT, ROOM, message, silent, talk
+from platforms.matrix.test_gaps import ADA, BOB, BOT, BROKEN, ROOM, message, silent, talk
 from tailrace.delivery.port import Button, ButtonPressed, Place, Sender
+from tailrace.errors import PlatformError
 from tailrace.platforms.matrix.reactions import ASKS, MAX_QUESTIONS, Questions, Reaction, reaction_in
-from tailrace.testing.platforms.collecting_inbox import running
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 
 
 def relation(event_id: object, key: object, kind: str = "m.annotation") -> dict[str, Any]:
@@ -94,3 +95,24 @@ async def test_J110_a_question_of_an_earlier_process_is_asked_for_and_answered_w
     assert heard == [ButtonPressed(f"${name}", place, Sender(ADA), "apr_1:once", "$ours") for name in ("r1", "r3")]
     assert homeserver.asked == ["$bobs", "$ours", "$closed"]
     assert homeserver.senders["$bobs"] == BOB
+
+
+async def test_J110_a_reaction_whose_question_cannot_be_asked_for_now_is_heard_by_the_next_connection() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, reaction("r", "$ours", "✅"))
+        homeserver.found = {"$ours": message("x", "May I?", **{ASKS: "apr_1"})}
+        homeserver.refusals = [BROKEN]
+        with pytest.raises(PlatformError, match="is for us could not be asked"):
+            await platform.run(CollectingInbox())
+        async with running(platform) as inbox:
+            [heard] = await inbox.wait_for(1)
+    assert heard == ButtonPressed("$r", Place("matrix", ROOM, "", "group"), Sender(ADA), "apr_1:once", "$ours")
+
+
+async def test_J110_what_people_who_are_not_served_react_to_is_not_asked_for() -> None:
+    async with silent() as (homeserver, platform):
+        strange = [reaction(f"r{number}", f"${number}", "✅", BOB) for number in range(9)]
+        talk(homeserver, *strange, message("m", "!stop"))
+        async with running(platform, strangers=[BOB]) as inbox:
+            await inbox.wait_for(1)
+        assert homeserver.asked == []

@@ -111,11 +111,23 @@ async def test_L170_how_far_a_platform_was_read_is_known_to_all_and_kept_by_the_
         assert holding.inbox is not None
         assert other.inbox is not None
         assert await holding.inbox.position() == ""
-        await holding.inbox.keep_position("s1")
+        assert await holding.inbox.keep_position("s1")
         assert await other.inbox.position() == "s1"
         with pytest.raises(PlatformError, match="another process polls it now"):
             await other.inbox.keep_position("s0")
         assert await holding.inbox.position() == "s1"
+
+
+async def test_a_position_that_storage_does_not_take_is_said_not_to_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path) as (app, holding, _, _):
+        assert holding.inbox is not None
+        assert await holding.inbox.keep_position("s1")
+        [(account, stored)] = (await app.journal.list_values("platforms.positions")).items()
+        assert await app.journal.swap_value("platforms.positions", account, stored, b"7")
+        assert not await holding.inbox.keep_position("s2")
+    assert "how far it was read is not kept" in caplog.text
 
 
 async def test_L170_an_approval_is_answered_through_a_process_that_does_not_deliver_the_run(tmp_path: Path) -> None:

@@ -275,8 +275,9 @@ class _PairingInbox:
     async def position(self) -> str:
         return ""
 
-    async def keep_position(self, position: str) -> None:
+    async def keep_position(self, _position: str) -> bool:
         """The gateway begins with what comes after its own start."""
+        return False
 
 
 async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:

@@ -47,6 +47,7 @@ CAPABILITIES = port.Capabilities(
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 MAX_GAP_FAILURES = 10  # some minutes, with the pauses of the gateway
+MAX_AUTHOR_FAILURES = 3  # some seconds: it is about one reply, and nobody is heard meanwhile
 _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
@@ -82,9 +83,11 @@ class MatrixPlatform(BasePlatform):
         self._login_refusal = ""  # why no login is tried again before the next `run`
         self._since = ""  # up to where the homeserver's news were taken
         self._kept_position = ""  # up to where the inbox knows that they were
-        self._gap_failures = 0  # in a row, to read what was written since then
+        self._late = False  # whether the next sync tells what happened while no process was there
+        self._read_failures = 0  # in a row, to read what belongs to a sync
         self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
+        self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
         self._questions = Questions()
         self._notices = RoomNotices(self._client)
         if token:
@@ -234,45 +237,44 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(self._client, user_id, self._sent, self._questions, self._notices)
+            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
-            late = await self._find_position(inbox, invitations)
+            await self._find_position(inbox, invitations)
             inbox.connected()
+            first = True
             while True:
                 answer = await self._sync(self._since, poll_s=POLL_S)
-                await self._fill_gaps(rooms, answer)
-                await rooms.note_authors(answer)
+                await self._complete(rooms, answer, inbox)
                 await invitations.follow(answer, inbox.serves)
                 await invitations.follow_replacements(answer, inbox.serves)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                for update in rooms.updates(answer, late=late):
+                for update in rooms.updates(answer, first=first, late=self._late):
                     await inbox.put(update)
-                late, self._since = False, answer.next_batch
+                first = self._late = False
+                self._since = answer.next_batch
                 await self._keep_position(inbox, answer)
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
 
-    async def _find_position(self, inbox: port.Inbox, invitations: Invitations) -> bool:
-        """Where the next sync begins, and whether it tells what happened while no process was there."""
+    async def _find_position(self, inbox: port.Inbox, invitations: Invitations) -> None:
+        """Where the next sync begins. It stays late until it was put whole, in whichever connection."""
         kept = await inbox.position()
         if not self._since:
             first = await self._sync("", poll_s=0)
             await invitations.follow(first, inbox.serves)
             self._since = first.next_batch
-        if not kept:  # so that the next process misses nothing that is written from now on
-            await inbox.keep_position(self._since)
+        # So that the next process misses nothing that is written from now on.
+        if not kept and await inbox.keep_position(self._since):
             self._kept_position = self._since
         if kept in ("", self._kept_position):
-            return False
-        late = await self._is_known(kept)  # a process before this one, or beside it, has read so far
-        if late:
-            self._since = kept
+            return
+        if await self._is_known(kept):  # a process before this one, or beside it, has read so far
+            self._since, self._late = kept, True
         else:
             log.warning("matrix: what was written since the last connection cannot be read")
         self._kept_position = kept
-        return late
 
     async def _is_known(self, position: str) -> bool:
         """Whether the homeserver has such a position. One that was set back to an old state would answer to a later one
@@ -286,20 +288,23 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to sync", answer)
 
     async def _keep_position(self, inbox: port.Inbox, answer: nio.SyncResponse) -> None:
-        """Where nothing has happened the one before it does as well, and nothing is written."""
-        if answer.rooms.invite or any(room.timeline.events for room in answer.rooms.join.values()):
-            await inbox.keep_position(answer.next_batch)
+        """Where nothing has happened the one before it does as well, and nothing is written. One that storage has
+        refused is not ours: the stored one would be taken for that of another process."""
+        has_news = answer.rooms.invite or any(room.timeline.events for room in answer.rooms.join.values())
+        if has_news and await inbox.keep_position(answer.next_batch):
             self._kept_position = answer.next_batch
 
-    async def _fill_gaps(self, rooms: Rooms, answer: nio.SyncResponse) -> None:
-        """The next connection begins where this one did, and tries again. Not for ever: one room that the homeserver
-        cannot read would keep all others unheard."""
+    async def _complete(self, rooms: Rooms, answer: nio.SyncResponse, inbox: port.Inbox) -> None:
+        """Reads what the sync does not have. The next connection begins where this one did, and tries again. Not for
+        ever: one room that the homeserver cannot read would keep all others unheard."""
+        failures = self._read_failures
         try:
-            await rooms.fill_gaps(answer, self._since, give_up=self._gap_failures >= MAX_GAP_FAILURES)
+            await rooms.fill_gaps(answer, self._since, give_up=failures >= MAX_GAP_FAILURES)
+            await rooms.note_authors(answer, inbox.serves, give_up=failures >= MAX_AUTHOR_FAILURES)
         except PlatformError:
-            self._gap_failures += 1
+            self._read_failures += 1
             raise
-        self._gap_failures = 0
+        self._read_failures = 0
 
     async def _sync(self, since: str, *, poll_s: float) -> nio.SyncResponse:
         answer = await self._ask_sync(since, poll_s=poll_s)

@@ -58,6 +58,12 @@ def since_invitation(events: list[JsonObject], user_id: str) -> list[JsonObject]
     return events[events.index((invitations or steps)[-1]) + 1 :]
 
 
+def before_joining(events: list[JsonObject], user_id: str) -> list[JsonObject]:
+    """Those from before the user came into the room; none where that is not among them."""
+    entries = [event for event in events if is_entry(event, user_id) and event["content"]["membership"] == "join"]
+    return events[: events.index(entries[-1])] if entries else []
+
+
 def is_entry(event: JsonObject, user_id: str) -> bool:
     """Whether the user is invited or comes in here. A new name or picture is a "join" too, after another one."""
     content, unsigned = event.get("content"), event.get("unsigned")

@@ -10,6 +10,7 @@ from typing import Any
 
 import nio
 
+from tailrace.delivery.inbound import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
@@ -18,6 +19,7 @@ from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slas
 from tailrace.platforms.matrix.event_fields import (
     EVENT_ID,
     age_s,
+    before_joining,
     content_of,
     is_entry,
     relation_of,
@@ -25,6 +27,7 @@ from tailrace.platforms.matrix.event_fields import (
     since_invitation,
     thread_of,
 )
+from tailrace.platforms.matrix.invitations import Serves
 from tailrace.platforms.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
 from tailrace.platforms.matrix.reactions import Questions, reaction_in
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER
@@ -40,7 +43,9 @@ _ASKED_FOR = [
     *("m.room.message", "m.room.encrypted", "m.reaction"),
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
-LATE_S = 86_400.0  # what is older is not answered any more after a restart; Telegram keeps messages as long
+LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
+LATE_COMMANDS = ("new", "stop")  # carried out though nobody was there: they allow nothing and answer no question
+MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
 
@@ -59,16 +64,18 @@ class Rooms:
         client: nio.AsyncClient,
         user_id: str,
         sent: OrderedDict[str, bool],
+        of_others: OrderedDict[str, bool],
         questions: Questions,
         notices: RoomNotices,
     ) -> None:
-        """`sent` are events of ours, and whether they are still there; what is redacted is noted in it."""
+        """`sent` are events of ours, and whether they are still there; what is redacted is noted in it. `of_others` are
+        rooms and events in them that are known not to be ours."""
         self._client = client
         self._user_id = user_id
         self._sent = sent
+        self._of_others = of_others
         self._questions = questions
         self._notices = notices
-        self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
         """Whoever writes in an encrypted room, or sends us an encrypted file, is told once that it cannot be read."""
@@ -86,20 +93,40 @@ class Rooms:
             for event in since_invitation([event.source for event in room.timeline.events], self._user_id):
                 yield room_id, event
 
-    async def note_authors(self, answer: nio.SyncResponse) -> None:
+    async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
         """Asks whose message somebody replies or reacts to, where it is none of those that this process has sent: an
-        answer from before a restart is ours too. What is for us anyway needs no such question, and no error ends the
-        connection."""
+        answer from before a restart is ours too. What is for us anyway, or from somebody who is not served, needs no
+        such question. Of many the newest `MAX_ASKED` are asked for. Raises `PlatformError` as `fill_gaps` does."""
+        undecided = await self._all_undecided(answer, serves)
+        if len(undecided) > MAX_ASKED:
+            log.warning(
+                "matrix: too many messages were replied or reacted to: whether the oldest %d are ours is not asked",
+                len(undecided) - MAX_ASKED,
+            )
+        for room_id, event_id in undecided[-MAX_ASKED:]:
+            try:
+                await self._note_author(room_id, event_id)
+            except (PlatformError, *NO_ANSWER) as exc:
+                why = str(exc) or type(exc).__name__
+                reason = f"whether a reply or a reaction in {room_id} is for us could not be asked: {why}"
+                if not give_up:
+                    raise PlatformError(reason, platform="matrix") from exc
+                log.warning("matrix: %s", reason)
+                return  # each of the others might wait as long
+
+    async def _all_undecided(self, answer: nio.SyncResponse, serves: Serves) -> list[tuple[str, str]]:
+        """Rooms and messages, each once."""
+        served, undecided = dict[str, bool](), dict[tuple[str, str], None]()
         for room_id, event in self._events(answer):
             meant = self._undecided(room_id, event)
             if not meant or f"{room_id} {meant}" in self._of_others:
                 continue
-            try:
-                await self._note_author(room_id, meant)
-            except (PlatformError, *NO_ANSWER) as exc:
-                why = str(exc) or type(exc).__name__
-                log.warning("matrix: whether a reply in %s is for us could not be asked: %s", room_id, why)
-                return  # each of the others might wait as long
+            sender = self._sender(room_id, event)
+            if sender.id not in served:
+                served[sender.id] = await serves(sender)
+            if served[sender.id]:
+                undecided[room_id, meant] = None
+        return list(undecided)
 
     def _undecided(self, room_id: str, event: JsonObject) -> str:
         """The message on whose author it depends whether the event is for us; empty where that is known."""
@@ -154,15 +181,25 @@ class Rooms:
         log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
         return missed
 
-    def updates(self, answer: nio.SyncResponse, *, late: bool = False) -> Iterator[Update]:
-        """`late`: the sync tells what happened while no process was there."""
+    def updates(self, answer: nio.SyncResponse, *, first: bool = False, late: bool = False) -> Iterator[Update]:
+        """`first`: the sync begins a connection, and may tell of days. `late`: it tells what happened while no process
+        was there. What was written in a room before the bot came in is both."""
+        early = self._before_joining(answer)
         for room_id, event in self._events(answer):
             self._note_redaction(event)
             if update := self._update(room_id, event):
-                if late and age_s(event) > LATE_S:
+                is_early = update.update_id in early
+                if (first or is_early) and age_s(event) > LATE_S:
                     log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
+                elif (late or is_early) and _is_for_its_time(update):
+                    log.warning("matrix: a command in %s came while nobody was there: it is not carried out", room_id)
                 else:
                     yield update
+
+    def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
+        """The events of rooms from before the bot came in."""
+        rooms = [[event.source for event in room.timeline.events] for room in answer.rooms.join.values()]
+        return {str(event.get("event_id")) for events in rooms for event in before_joining(events, self._user_id)}
 
     def _note_redaction(self, event: JsonObject) -> None:
         content: Any = event.get("content")
@@ -232,6 +269,15 @@ class Rooms:
 
     def _is_reply_to_us(self, relation: JsonObject) -> bool:
         return replied_to(relation) in self._sent
+
+
+def _is_for_its_time(update: Update) -> bool:
+    """Whether it is a command that somebody meant for the moment in which they typed it. A question for approval that
+    `!approve` would answer now may be another one; a reaction names its question."""
+    if not isinstance(update, MessageReceived) or update.attachments:
+        return False
+    command = command_in(update.text)
+    return command is not None and command.name not in LATE_COMMANDS
 
 
 def _passes(error: nio.ErrorResponse) -> bool:

@@ -148,8 +148,8 @@ class HookInbox:
     async def position(self) -> str:
         return await self._runner.position()
 
-    async def keep_position(self, position: str) -> None:
-        await self._runner.keep_position(position)
+    async def keep_position(self, position: str) -> bool:
+        return await self._runner.keep_position(position)
 
 
 class PlatformRunner:
@@ -246,7 +246,7 @@ class PlatformRunner:
     async def position(self) -> str:
         return await self._positions.get(self._lease.account) or ""
 
-    async def keep_position(self, position: str) -> None:
+    async def keep_position(self, position: str) -> bool:
         """Where storage fails the next one is kept: updates that come twice are one run."""
         if not self._lease.holds:
             raise PlatformError("another process polls it now", platform=self.platform.name)
@@ -254,6 +254,8 @@ class PlatformRunner:
             await self._positions.update(self._lease.account, lambda _: position)
         except JournalError as exc:
             log.log(warning_level(exc), "%s: how far it was read is not kept: %s", self.platform.name, exc)
+            return False
+        return True
 
     # ── connection ──
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from tailrace.delivery.port import Platform, Sender, Update
@@ -13,7 +13,7 @@ from tailrace.testing.platforms.loopback import Changing
 
 class CollectingInbox(Changing):
     """Refuses everything while `closed`, as an inbox does in a process that may no longer poll. Serves everybody but
-    `strangers`, by their ids."""
+    `strangers`, by their ids. Keeps no position where it `forgets`, as while storage fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,6 +22,7 @@ class CollectingInbox(Changing):
         self.closed = False
         self.strangers: set[str] = set()
         self.kept_position = ""
+        self.forgets = False
 
     async def put(self, update: Update) -> None:
         if self.closed:
@@ -39,8 +40,10 @@ class CollectingInbox(Changing):
     async def position(self) -> str:
         return self.kept_position
 
-    async def keep_position(self, position: str) -> None:
-        self.kept_position = position
+    async def keep_position(self, position: str) -> bool:
+        if not self.forgets:
+            self.kept_position = position
+        return not self.forgets
 
     async def wait_connected(self, times: int = 1) -> None:
         await self.until(lambda: self.connections >= times)
@@ -52,10 +55,12 @@ class CollectingInbox(Changing):
 
 
 @asynccontextmanager
-async def running(platform: Platform, position: str = "") -> AsyncIterator[CollectingInbox]:
+async def running(
+    platform: Platform, position: str = "", *, strangers: Collection[str] = ()
+) -> AsyncIterator[CollectingInbox]:
     """The adapter is connected inside of the block, and closed after it."""
     inbox = CollectingInbox()
-    inbox.kept_position = position
+    inbox.kept_position, inbox.strangers = position, set(strangers)
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(platform.run(inbox))
