@@ -67,6 +67,7 @@ clients: .clients/.installed ## the agents and SDKs that the tests of /v1 run: C
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-newest $(VENV)-synapse $(VENV)-homeassistant .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "error: no Python from 3.11 on is on the PATH; install one, or: make PYTHON=/path/to/python …"; exit 1; }

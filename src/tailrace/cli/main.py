@@ -36,6 +36,7 @@ ELSEWHERE = {
     "install": "add",
     "start": "serve",
     "status": "runs",
+    "last": "show last",
 }
 # A closed pipe, a full disk, a quota, a limit of size.
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

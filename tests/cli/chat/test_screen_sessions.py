@@ -31,6 +31,8 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("no command /frobnicate; /help lists them")
         terminal.enter("/modle faulty/blocks")
         await terminal.until("no command /modle; did you mean /model?")
+        terminal.enter("/back")
+        await terminal.until("no command /back; /resume goes back to a session")
         terminal.enter("/yol")
         await terminal.until("no command /yol; /help lists them")
         terminal.enter("/model anthropic")

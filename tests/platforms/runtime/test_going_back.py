@@ -17,7 +17,8 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, reply
 
-BACK = "Back in the conversation that began with `{}`. /back returns to the other one."
+BACK_ALONE = "Back in the conversation that began with `{}`"
+BACK = f"{BACK_ALONE}\n/back returns to the other one."
 NONE = "There is no conversation before this one."
 SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
 
@@ -64,7 +65,7 @@ async def test_a_conversation_in_which_nothing_was_said_is_passed_over(tmp_path:
         assert await write(here, "/new") == "A new conversation begins."
         assert await write(here, "/back") == NONE
         await write(here, "Mills?", "/new", "/new")
-        assert await write(here, "/back") == BACK.format("Mills?")
+        assert await write(here, "/back") == BACK_ALONE.format("Mills?")
 
 
 @driven
@@ -106,7 +107,7 @@ async def test_G88_going_back_twice_by_one_update_after_a_death_is_going_back_on
     async with town(tmp_path, reply("Answer 2."), store="sqlite:///t.db", platform=platform) as here:
         await here.write("/back", update_id="u77")
         await asyncio.sleep(20)
-        assert here.chat.texts[-1] == BACK.format("Mills?")
+        assert here.chat.texts[-1] == BACK_ALONE.format("Mills?")
         await here.write("More of it.", update_id="u78")
         await asyncio.sleep(20)
         assert said(here) == ["Mills?", "Answer 1.", "More of it."]

@@ -304,7 +304,8 @@ class TelegramPlatform(BasePlatform):
             reason = f"{self._server} does not answer as a Bot API server does: {status_of(error)}"
             return PlatformError(reason, platform=self.name)
         if isinstance(error, InvalidToken):
-            return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
+            reason = f"the token was refused ({error.message}): /token at @BotFather shows the one that counts"
+            return PlatformError(reason, platform=self.name, permanent=True)
         reply = reply_to(error)
         reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
         return PlatformError(reason.replace("no connection", f"no connection to {self._server}", 1), platform=self.name)

@@ -258,8 +258,8 @@ class RequestPipeline:
     def _record_request(
         self, request: web.Request, route: Route | None, response: web.StreamResponse | None, duration_s: float
     ) -> None:
-        """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx; that of a
-        viewer is how most of its streams end, and is logged for those who look for it."""
+        """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx. What is no
+        news is logged for those who look for it."""
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
@@ -267,7 +267,7 @@ class RequestPipeline:
             values = request_values(request)
             identity: Identity | None = values.get(IDENTITY)
             key = identity.name if identity is not None else "-"
-            level = logging.DEBUG if response is None and route is not None and _is_viewed(route) else logging.INFO
+            level = logging.DEBUG if route is not None and _is_no_news(route, response) else logging.INFO
             self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key, level=level)
 
     def _admit(self, request: web.Request, route: Route | None) -> Identity | None:
@@ -362,9 +362,11 @@ def _has_head(route: Route) -> bool:
     return route.method == "GET" and not route.streams
 
 
-def _is_viewed(route: Route) -> bool:
-    """Whether it shows what happens elsewhere: no work is lost when its client leaves."""
-    return route.method == "GET" and route.streams
+def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
+    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files."""
+    if response is None:
+        return route.method == "GET" and route.streams
+    return route.path.startswith("/web/") and response.status < 400
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:

@@ -20,6 +20,7 @@ from tailrace.errors import TailraceError
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
+ELSEWHERE: Final = {"/back": "/resume goes back to a session"}  # as it is called in chats
 
 
 _TOOL_DISPLAYS: Final[dict[ToolDisplay, str]] = {
@@ -56,7 +57,7 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
         else:
             harmless = [name for name in SLASH_COMMANDS if name != "/yolo"]  # nobody types that by a hint
             close = get_close_matches(word, harmless, n=1, cutoff=0.7)
-            hint = f"did you mean {close[0]}?" if close else "/help lists them"
+            hint = ELSEWHERE.get(word) or (f"did you mean {close[0]}?" if close else "/help lists them")
             surface.notify(f"no command {word}; {hint}")
     except TailraceError as exc:
         surface.notify(f"error: {exc}")
@@ -105,9 +106,10 @@ async def _use_model(call: SlashCall) -> None:
 
 async def _new(call: SlashCall) -> None:
     await call.surface.interrupt()
+    before = call.conversation.session
     call.conversation.switch(session=new_session())
     await call.conversation.count_spending()
-    call.surface.notify(f"new session {call.conversation.session}")
+    call.surface.notify(f"new session {call.conversation.session}; /resume {before} goes back to the one before")
 
 
 async def _sessions(call: SlashCall) -> None:

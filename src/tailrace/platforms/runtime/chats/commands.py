@@ -123,10 +123,11 @@ class ChatCommands:
             self._deliveries.say(place, "There is no conversation before this one.", key, only_for=message.sender)
             return
         stopped = await self._runs.stop(place, message.sender)
-        await self._sessions.go_back(place, key)
+        leaves_something = await self._sessions.go_back(place, key)
         began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
-        told = f"Back in the conversation that began with {began}. /back returns to the other one."
-        self._deliveries.say(place, told + unanswered(stopped), key, below=stopped)
+        other = "/back returns to the other one." if leaves_something else ""
+        lines = [f"Back in the conversation that began with {began}", (other + unanswered(stopped)).strip()]
+        self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
 

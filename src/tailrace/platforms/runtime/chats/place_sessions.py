@@ -55,10 +55,12 @@ class PlaceSessions:
         wanted = chosen.generation if chosen.moved_by == update_id else chosen.previous
         return None if wanted is None else await self._turns(place, wanted)
 
-    async def go_back(self, place: Place, update_id: str) -> None:
-        """The place has the conversation before the last new one again; the next time that one."""
+    async def go_back(self, place: Place, update_id: str) -> bool:
+        """The place has the conversation before the last new one again; the next time that one. Whether anything was
+        said in that one."""
         self._yolo.discard(await self.session_of(place))
-        await self._chats.update(place.key, lambda known: known.gone_back(update_id))
+        now = await self._chats.update(place.key, lambda known: known.gone_back(update_id))
+        return now.before is not None and await self._turns(place, now.before) is not None
 
     async def _turns(self, place: Place, generation: int) -> SessionRuns | None:
         return await self._app.journal.session(session_name(place, generation), TURN_KIND)

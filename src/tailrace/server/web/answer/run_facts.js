@@ -18,7 +18,7 @@ export class RunFacts {
   show() {
     this.shown = true;
     const { id, model, usage, duration_s: duration, cost_usd: cost } = this.known;
-    const input = (usage?.input_tokens ?? 0) + (usage?.cache_read_tokens ?? 0) + (usage?.cache_write_tokens ?? 0);
+    const input = usage?.input_tokens ?? 0; // as the provider counts them, and `tailrace runs` shows them
     const words = [
       model,
       (input || usage?.output_tokens) && `${count(input)} in, ${count(usage?.output_tokens ?? 0)} out`,
