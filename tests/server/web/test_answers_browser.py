@@ -81,6 +81,15 @@ async def test_a_call_is_seen_while_it_is_written(devtools: str, tmp_path: Path)
     assert tab.complaints == []
 
 
+async def test_what_came_from_a_cache_is_counted_once(devtools: str, tmp_path: Path) -> None:
+    usage = '{"input_tokens": 36, "cache_read_tokens": 35, "output_tokens": 70}'
+    async with page(devtools, tmp_path) as (_, _, tab):
+        shown = f"""import("/web/answer/run_facts.js").then(({{ RunFacts }}) => {{
+            const facts = new RunFacts(); facts.know({{ usage: {usage} }}); facts.show(); return facts.node.textContent;
+        }})"""
+        assert await tab.value(shown) == "36 in, 70 out"
+
+
 async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: str, tmp_path: Path) -> None:
     text = f"Look:\n\n{CODE}\n{WIDE}"
     async with page(devtools, tmp_path, reply(think("Hmm."), say(text)), reply("Other.")) as (_, _, tab):
