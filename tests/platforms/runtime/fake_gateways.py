@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -50,6 +51,12 @@ class Town:
     @property
     def chat(self) -> ChatView:
         return self.platform.chat("42")
+
+    @property
+    def said(self) -> list[str]:
+        """What the model was told the last time, without the system prompt."""
+        messages = json.loads(self.provider.requests[-1].body)["messages"]
+        return [message["content"] for message in messages if message["role"] != "system"]
 
     async def write(
         self,

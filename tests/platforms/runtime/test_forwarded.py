@@ -21,12 +21,6 @@ async def forward(here: Town, text: str = LETTER) -> None:
     await here.write(text, at_limit=True, forwarded=True)
 
 
-def said(here: Town) -> list[str]:
-    """What the model was told the last time, without the system prompt."""
-    messages = json.loads(here.provider.requests[-1].body)["messages"]
-    return [message["content"] for message in messages if message["role"] != "system"]
-
-
 @pytest.mark.parametrize("more", ["", ", busy: queue"])
 @driven
 async def test_a_comment_and_what_is_forwarded_after_it_are_one_question(tmp_path: Path, more: str) -> None:
@@ -40,11 +34,11 @@ async def test_a_comment_and_what_is_forwarded_after_it_are_one_question(tmp_pat
         await forward(here, "[forwarded from Ben]\n> At Anna's.")
         await asyncio.sleep(20)
         joined = f"When is that?\n{LETTER}\n[forwarded from Ben]\n> At Anna's."
-        assert said(here) == ["Hi.", "Hello.", joined]
+        assert here.said == ["Hi.", "Hello.", joined]
         assert here.chat.texts == ("Hello.", "At six."), "nothing of an answer to the comment alone"
         await here.write("Sure?")
         await asyncio.sleep(20)
-        assert said(here) == ["Hi.", "Hello.", joined, "At six.", "Sure?"]
+        assert here.said == ["Hi.", "Hello.", joined, "At six.", "Sure?"]
 
 
 @driven
@@ -54,7 +48,7 @@ async def test_a_first_comment_has_nothing_before_it(tmp_path: Path) -> None:
         await asyncio.sleep(1)
         await forward(here)
         await asyncio.sleep(20)
-        assert said(here) == [f"When is that?\n{LETTER}"]
+        assert here.said == [f"When is that?\n{LETTER}"]
 
 
 @driven
@@ -65,7 +59,7 @@ async def test_a_comment_that_was_answered_already_stays_a_question_of_its_own(t
         await here.app.agents.finished(run_id)
         await forward(here)
         await asyncio.sleep(20)
-        assert said(here) == ["When is that?", "Of what?", LETTER]
+        assert here.said == ["When is that?", "Of what?", LETTER]
 
 
 @driven
@@ -94,7 +88,7 @@ async def test_what_somebody_else_asked_in_between_stays_in_the_conversation(tmp
         await asyncio.sleep(0.3)
         await here.write(LETTER, kind="group", at_limit=True, forwarded=True)
         await asyncio.sleep(60)
-        assert any("Capital of France?" in text for text in said(here))
+        assert any("Capital of France?" in text for text in here.said)
 
 
 @driven
@@ -106,7 +100,7 @@ async def test_one_more_that_is_forwarded_does_not_repeat_the_comment(tmp_path: 
         await asyncio.sleep(1)
         await here.write("[forwarded from Ben]\n> At Anna's.", forwarded=True)
         await asyncio.sleep(20)
-        assert sum("When is that?" in text for text in said(here)) == 1
+        assert sum("When is that?" in text for text in here.said) == 1
 
 
 @driven
@@ -116,7 +110,7 @@ async def test_what_is_forwarded_later_is_a_question_of_its_own(tmp_path: Path) 
         await asyncio.sleep(PASTE_GAP_S + 0.1)
         await forward(here)
         await asyncio.sleep(20)
-        assert said(here) == ["When is that?", LETTER]
+        assert here.said == ["When is that?", LETTER]
 
 
 @driven
@@ -126,7 +120,7 @@ async def test_two_messages_of_which_none_is_forwarded_are_two_questions(tmp_pat
         await asyncio.sleep(1)
         await here.write("And where?")
         await asyncio.sleep(20)
-        assert said(here) == ["When is that?", "And where?"]
+        assert here.said == ["When is that?", "And where?"]
 
 
 @driven
@@ -136,7 +130,7 @@ async def test_a_comment_after_what_is_forwarded_is_one_question_with_it(tmp_pat
         await asyncio.sleep(0.3)
         await here.write("When is that?")
         await asyncio.sleep(20)
-        assert said(here) == [f"{LETTER}\nWhen is that?"]
+        assert here.said == [f"{LETTER}\nWhen is that?"]
         assert len(await here.runs()) == 1
 
 
@@ -153,7 +147,7 @@ async def test_in_a_group_the_comment_alone_names_the_bot(tmp_path: Path, commen
             await here.write("Hm.", kind="group", addressed=False, user="2")
             await here.write("When is that?", kind="group")
         await asyncio.sleep(20)
-        assert said(here) == [f"When is that?\n{LETTER}" if comment_first else f"{LETTER}\nWhen is that?"]
+        assert here.said == [f"When is that?\n{LETTER}" if comment_first else f"{LETTER}\nWhen is that?"]
 
 
 @driven
@@ -164,4 +158,4 @@ async def test_what_is_forwarded_in_a_group_is_not_heard_without_a_comment_to_th
         assert await here.runs() == []
         await here.write("When is that?", kind="group")
         await asyncio.sleep(20)
-        assert said(here) == ["When is that?"]
+        assert here.said == ["When is that?"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import msgspec
@@ -23,12 +22,6 @@ NONE = "There is no conversation before this one."
 SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
 
 
-def said(here: Town) -> list[str]:
-    """What the model was told the last time, without the system prompt."""
-    messages = json.loads(here.provider.requests[-1].body)["messages"]
-    return [message["content"] for message in messages if message["role"] != "system"]
-
-
 async def write(here: Town, *texts: str) -> str:
     """Each of them is answered before the next; the last line that the chat shows then."""
     for text in texts:
@@ -41,20 +34,20 @@ async def write(here: Town, *texts: str) -> str:
 async def test_back_returns_to_the_conversation_before_and_again_to_the_newer_one(tmp_path: Path) -> None:
     async with town(tmp_path, *(reply(f"Answer {number}.") for number in range(1, 5))) as here:
         await write(here, "Mills?", "/new", "Rivers?")
-        assert said(here) == ["Rivers?"]
+        assert here.said == ["Rivers?"]
         assert await write(here, "/back") == BACK.format("Mills?")
         await write(here, "More of it.")
-        assert said(here) == ["Mills?", "Answer 1.", "More of it."]
+        assert here.said == ["Mills?", "Answer 1.", "More of it."]
         assert await write(here, "/back") == BACK.format("Rivers?")
         await write(here, "More of it.")
-        assert said(here) == ["Rivers?", "Answer 2.", "More of it."]
+        assert here.said == ["Rivers?", "Answer 2.", "More of it."]
 
 
 @driven
 async def test_a_new_conversation_after_going_back_is_none_that_there_was(tmp_path: Path) -> None:
     async with town(tmp_path, *(reply(f"Answer {number}.") for number in range(1, 4))) as here:
         await write(here, "Mills?", "/new", "Rivers?", "/back", "/new", "Lakes?")
-        assert said(here) == ["Lakes?"]
+        assert here.said == ["Lakes?"]
         assert await write(here, "/back") == BACK.format("Mills?"), "where /new was said"
 
 
@@ -75,7 +68,7 @@ async def test_back_with_a_question_asks_it_there_and_ends_what_runs(tmp_path: P
         await here.write("Rivers?")
         await asyncio.sleep(3)
         await write(here, "/back And then?")
-        assert said(here) == ["Mills?", "Answer 1.", "And then?"]
+        assert here.said == ["Mills?", "Answer 1.", "And then?"]
         statuses = [(await here.app.agents.finished(run_id)).status for run_id in await here.runs()]
         assert statuses == ["completed", "stopped", "completed"]
 
@@ -110,7 +103,7 @@ async def test_G88_going_back_twice_by_one_update_after_a_death_is_going_back_on
         assert here.chat.texts[-1] == BACK_ALONE.format("Mills?")
         await here.write("More of it.", update_id="u78")
         await asyncio.sleep(20)
-        assert said(here) == ["Mills?", "Answer 1.", "More of it."]
+        assert here.said == ["Mills?", "Answer 1.", "More of it."]
 
 
 @driven
