@@ -90,15 +90,21 @@ async def test_a_stored_call_goes_on_from_its_text(tmp_path: Path) -> None:
     assert (end.status, end.output) == ("completed", WHOLE)
 
 
-async def test_a_step_waits_for_the_end_of_the_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "tailrace")
+async def test_a_step_waits_for_the_end_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = asyncio.Event()
     params = {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": "Tell me."}]}
     async with opened(tmp_path, "ok+cut@50%") as app:
         await app.hand_over()
+        leave = app.flows.leave
+
+        def noted(run_id: str, why: str) -> bool:
+            left.set()
+            return leave(run_id, why)
+
+        monkeypatch.setattr(app.flows, "leave", noted)
         run = await app.flows.start(sequence({"type": "step", "id": "say", "handler": "llm_call", "params": params}))
         async with asyncio.timeout(30):
-            while "is left to the next process" not in caplog.text:
-                await asyncio.sleep(0)
+            await left.wait()
         assert run.id in app.flows.running
     end = await end_of(tmp_path, run.id)
     assert end.status == "completed"

@@ -183,8 +183,8 @@ class App:
             self.caller.after_failure = self._leave_failing
 
     async def _leave_failing(self, error: ProviderError) -> None:
-        """A machine that is switched off ends its model server with this process: the run that was cut goes on after the
-        next start, instead of being ended by a server that is gone."""
+        """A machine that is switched off ends its model server with this process: what was cut goes on after the next
+        start, instead of being ended by a server that is gone."""
         run_id = CURRENT_RUN.get()
         if not isinstance(error, Permanent) and any(
             service.leave(run_id, f"was cut ({error})") for service in self._services
