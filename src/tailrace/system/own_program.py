@@ -49,8 +49,8 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _short(path: Path, directory: Path) -> str:
-    """Relative to the directory where it lies below it, which from the root would save nothing but a slash. A shell does
-    not find what lies in a directory by the bare name."""
+    """Relative to the directory where it lies below it; not from the root, where that would save a slash alone. A shell
+    does not find what lies in a directory by the bare name."""
     if directory == Path("/") or not path.is_relative_to(directory):
         return shlex.quote(str(path))
     below = path.relative_to(directory)
