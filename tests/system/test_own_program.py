@@ -31,7 +31,7 @@ def test_the_command_that_goes_on_is_one_that_works_here(
         ".venv/bin/python -m tailrace"
     )
     assert own_command("-c", str(script.parent / "python"), tmp_path) == ".venv/bin/python -m tailrace"
-    assert own_command(str(script), "", Path("/")) == str(script)[1:]
+    assert own_command(str(script), "", Path("/")) == str(script)
     assert own_command("./tailrace", "", script.parent) == "./tailrace"
     monkeypatch.setenv("PATH", str(script.parent))
     assert own_command(str(script), "", Path("/")) == "tailrace"

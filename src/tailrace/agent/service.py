@@ -40,6 +40,7 @@ log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
 _NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
 RETRIES_LOOKED_AT = 50
+_WAITS = "waits for a person"
 
 
 class Unfetched(Value):
@@ -347,7 +348,7 @@ class AgentService(RunHost["_TurnExecution"]):
         process goes on with the run. Runs that are in this process's memory alone stay."""
         self.leaves_questions = True
         for run_id in sorted(self._waiting):
-            self._leave_to_person(run_id)
+            self.leave(run_id, _WAITS)
 
     def _note_waiting(self, run_id: str, waits: bool) -> None:
         if not waits:
@@ -355,19 +356,21 @@ class AgentService(RunHost["_TurnExecution"]):
             return
         self._waiting.add(run_id)
         if self.leaves_questions:
-            self._leave_to_person(run_id)
+            self.leave(run_id, _WAITS)
 
-    def _leave_to_person(self, run_id: str) -> None:
-        asking = self._hosted[run_id]
-        if asking.run.new.durability == "memory" or asking.stopping is not None:
-            return
-        log.info("run %s waits for a person, and is left to the next process", run_id)
-        session = asking.run.new.session
-        behind = self.tasks_of(session) if session else {run_id: asking.task}
-        for each, task in behind.items():
-            if each >= run_id and each not in self._left:
+    def leave(self, run_id: str, why: str) -> bool:
+        """As every host does, with the runs of its session that wait for it: they would go on with it here."""
+        if run_id in self._left:
+            return True
+        if not super().leave(run_id, why):
+            return False
+        self._left.add(run_id)
+        session = self._hosted[run_id].run.new.session
+        for each, task in self.tasks_of(session).items() if session else ():
+            if each > run_id and each not in self._left:
                 self._left.add(each)
                 task.cancel()
+        return True
 
     def current(self, session: str) -> str | None:
         """The run that has the session's turn in this process."""

@@ -43,7 +43,7 @@ from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
 from tailrace.config.load import STORE_PASSWORD, Config
 from tailrace.config.sections import AgentSettings, ModelChoice
-from tailrace.errors import ConfigError, JournalError
+from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
@@ -53,6 +53,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.presets import PRESETS
+from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
@@ -171,13 +172,24 @@ class App:
     async def hand_over(self) -> None:
         """Gives the runs that are executed here to the other processes at once, where there is one; for a process that
         is about to end. Without another one they have the time that the caller leaves them, but for those that only
-        wait for a person: where the store keeps them, the next process goes on with these."""
+        wait for a person, and those whose provider fails: where the store keeps them, the next process goes on with
+        these."""
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
             await self._give_back(lasting=True)
         elif self.config.store_is_kept:
             self.agents.leave_questions()
+            self.caller.after_failure = self._leave_failing
+
+    async def _leave_failing(self, error: ProviderError) -> None:
+        """A machine that is switched off ends its model server with this process: what was cut goes on after the next
+        start, instead of being ended by a server that is gone."""
+        run_id = CURRENT_RUN.get()
+        if not isinstance(error, Permanent) and any(
+            service.leave(run_id, f"was cut ({error})") for service in self._services
+        ):
+            await asyncio.Event().wait()  # until it is cancelled with the run
 
     async def give_back(self) -> None:
         """Gives every run back."""

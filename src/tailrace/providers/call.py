@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -83,6 +83,8 @@ class Caller:
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
+        # Awaited after each attempt that failed, before what follows it; it may keep the call until that is cancelled.
+        self.after_failure: Callable[[ProviderError], Awaitable[None]] | None = None
 
     def complete(
         self,
@@ -140,6 +142,7 @@ class Caller:
         if not routes:
             raise ValueError("a call needs at least one route")
         return _CallInProgress(
+            self,
             self._rng,
             self._non_streaming,
             request,
@@ -178,6 +181,7 @@ class _CallInProgress:
     """The state of one call between its attempts."""
 
     __slots__ = (
+        "_caller",
         "_listener",
         "_newest",
         "_non_streaming",
@@ -193,12 +197,14 @@ class _CallInProgress:
 
     def __init__(
         self,
+        caller: Caller,
         rng: random.Random,
         non_streaming: NonStreamingRoutes,
         request: ModelRequest,
         routes: Sequence[Route],
         listener: CallListener,
     ) -> None:
+        self._caller = caller
         self._non_streaming = non_streaming
         self._request = request
         self._routes = routes
@@ -259,7 +265,10 @@ class _CallInProgress:
                     raise
                 return None
             self._route_order.failed(exc, asyncio.get_running_loop().time())
-            return self._recover(outcome.number, attempt, received, exc)
+            recovered = self._recover(outcome.number, attempt, received, exc)
+            if self._caller.after_failure is not None:
+                await self._caller.after_failure(exc)
+            return recovered
         except (asyncio.CancelledError, StoppedByListener) as exc:
             unwanted = isinstance(exc, StoppedByListener) or not attempt.kept_id or not self._listener.may_read_on()
             self._end(outcome, attempt, attempt.received(), interrupted=True, goes_on=not unwanted)

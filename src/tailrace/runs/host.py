@@ -342,6 +342,19 @@ class RunHost(ABC, Generic[E]):
         if self._hosted:
             await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
 
+    def leave(self, run_id: str, why: str) -> bool:
+        """Leaves the run to the next process, where it is executed here and another one can go on with it; says whether
+        it does. For a process that is about to end: as long as it does not, it may take the run up again."""
+        if not self._can_leave(run_id):
+            return False
+        self._log.info("run %s %s, and is left to the next process", run_id, why)
+        self._hosted[run_id].task.cancel()
+        return True
+
+    def _can_leave(self, run_id: str) -> bool:
+        hosted = self._hosted.get(run_id)
+        return hosted is not None and hosted.run.new.durability != "memory" and hosted.stopping is None
+
     async def give_back(self, *, lasting: bool = False) -> bool:
         """Cancels what runs; other processes go on with it. `lasting`: but for runs that are in this process's memory
         alone, with which none can go on. Returns whether there was any."""

@@ -49,8 +49,9 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _short(path: Path, directory: Path) -> str:
-    """Relative to the directory where it lies below it. A shell does not find what lies in it by the bare name."""
-    if not path.is_relative_to(directory):
+    """Relative to the directory where it lies below it; not from the root, where that would save a slash alone. A shell
+    does not find what lies in a directory by the bare name."""
+    if directory == Path("/") or not path.is_relative_to(directory):
         return shlex.quote(str(path))
     below = path.relative_to(directory)
     return shlex.quote(str(below) if len(below.parts) > 1 else f"./{below}")

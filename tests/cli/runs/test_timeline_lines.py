@@ -55,10 +55,12 @@ EVENTS: list[tuple[float, AnyEvent]] = [
 ]
 
 
-def a_timeline(told: list[tuple[float, AnyEvent]], new: NewRun | None = None, *, timed: bool = True) -> Timeline:
+def a_timeline(
+    told: list[tuple[float, AnyEvent]], new: NewRun | None = None, *, timed: bool = True, claims: int = 1
+) -> Timeline:
     entries = [Entry(seq, event) for seq, (_, event) in enumerate(told, 1)]
     times = [(seq, 1000.0 + at) for seq, (at, _) in enumerate(told, 1)] if timed else []
-    run = Run("run_1", new or NewRun("agent", model="fake/small"), "completed", len(told), 1, 1000.0, 1)
+    run = Run("run_1", new or NewRun("agent", model="fake/small"), "completed", len(told), 1, 1000.0, claims)
     return timeline_of(run, entries, times)
 
 
@@ -145,6 +147,19 @@ def test_a_run_that_was_stopped_says_by_whom() -> None:
     end = RunFinished("stopped", error=stop_failure(stop_signal(by="telegram:7", newer=True)), at=1001.0)
     told: list[tuple[float, AnyEvent]] = [(0.0, RunStarted("agent", at=1000.0)), (1.0, end)]
     assert shown(a_timeline(told))[-1].endswith("│ interrupted by a newer message from telegram:7")
+
+
+def test_an_attempt_that_ended_with_its_process_says_so() -> None:
+    told: list[tuple[float, AnyEvent]] = [
+        (0.0, RunStarted("agent", at=1000.0)),
+        (0.1, AttemptStarted("near", "small")),
+        (0.2, MessageChunk("Beca")),
+        (7.0, AttemptStarted("near", "small")),
+        (7.1, MessageRecorded(assistant("Because"), "end")),
+        (7.1, RunFinished("completed", at=1007.1)),
+    ]
+    [line] = [line for line in shown(a_timeline(told, claims=2)) if "interrupted" in line]
+    assert line.endswith("its process ended before it did")
 
 
 def test_clocks_as_people_read_them() -> None:

@@ -87,6 +87,8 @@ async def test_requests_over_the_minute_s_are_refused_as_vendors_do_it(tmp_path:
         _, body, headers = next(answer for answer in answers if answer[0] == 429)
         assert body["error"]["code"] == "rate_limit_exceeded"  # type: ignore[index]
         assert 1 <= int(headers["retry-after"]) <= 60
+        told = [headers[f"x-ratelimit-{what}-requests"] for what in ("limit", "remaining", "reset")]
+        assert told == ["2", "0", headers["retry-after"] + "s"]
         status, looked = await server.json("GET", "/v1/models", headers=bearer("slow"))
         assert (status, bool(looked["data"])) == (200, True), "to look costs nothing"
         assert (await ask(server, "ops"))[0] == 200, "other keys are not concerned"
@@ -103,6 +105,7 @@ async def test_a_day_s_tokens_end_at_its_budget_and_the_answer_under_way_is_fini
         assert body["error"]["code"] == "insufficient_quota"  # type: ignore[index]
         assert headers["x-should-retry"] == "false"
         assert int(headers["retry-after"]) <= 86_400
+        assert headers["x-ratelimit-remaining-tokens"] == "0"
 
 
 async def test_the_official_clients_raise_their_own_error(tmp_path: Path) -> None:

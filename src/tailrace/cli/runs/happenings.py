@@ -144,7 +144,8 @@ def _attempt(item: AttemptItem) -> Happenings:
             yield Happening(item.end_seq, item.end, "stopped", f"{step}{spent}", "yellow")
         case _:
             what = "taken back" if item.outcome == "discarded" else item.outcome
-            reason = item.reason or "no reason was recorded"
+            lost = "its process ended before it did" if item.outcome == "interrupted" else "no reason was recorded"
+            reason = item.reason or lost
             yield Happening(item.end_seq, item.end, what, f"{step}{label}: {reason}", "red", spent)
 
 

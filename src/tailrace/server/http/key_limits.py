@@ -46,7 +46,7 @@ async def admit(limits: KeyLimits, name: str, request: web.Request) -> None:
     match judged:
         case Refusal():
             code = "rate_limit_exceeded" if judged.limit == "requests_per_minute" else "insufficient_quota"
-            headers = {"Retry-After": str(judged.retry_after_s)}
+            headers = {"Retry-After": str(judged.retry_after_s), **_refusal_headers(judged)}
             if judged.limit != "requests_per_minute":
                 headers["x-should-retry"] = "false"  # SDKs would ask again within seconds, for nothing
             details = {"limit": judged.limit, "allowed": judged.allowed, "used": judged.used}
@@ -55,6 +55,19 @@ async def admit(limits: KeyLimits, name: str, request: web.Request) -> None:
             request[LEFT] = _headers(judged)
         case None:
             pass
+
+
+def _refusal_headers(refused: Refusal) -> dict[str, str]:
+    """Of the limit that was met. Vendors have none for money."""
+    match refused.limit:
+        case "requests_per_minute":
+            reset_s = refused.retry_after_s
+            return _headers(Allowance(requests=int(refused.allowed), requests_left=0, requests_reset_s=reset_s))
+        case "tokens_per_day":
+            reset_s = refused.retry_after_s
+            return _headers(Allowance(tokens=int(refused.allowed), tokens_left=0, tokens_reset_s=reset_s))
+        case "usd_per_day":
+            return {}
 
 
 def _headers(left: Allowance) -> dict[str, str]:
