@@ -429,6 +429,16 @@ def test_a_model_without_a_key_is_refused_with_a_status_that_no_client_tries_aga
     assert as_api_error(ConfigError("no", key="agent.roots")).headers == {"x-should-retry": "false"}
 
 
+def test_what_a_provider_has_refused_is_not_asked_again() -> None:
+    refused = Rejected("Incorrect API key provided", status=401, code="invalid_api_key")
+    refused.tried = ("openai",)
+    error = as_api_error(refused)
+    assert str(error) == "openai refused this server's key: Incorrect API key provided", "the client's own key is fine"
+    assert error.headers == {"x-should-retry": "false"}
+    assert as_api_error(Rejected("too long", status=400)).headers == {"x-should-retry": "false"}
+    assert as_api_error(Unavailable("overloaded", status=529)).headers == {}
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

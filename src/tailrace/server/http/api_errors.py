@@ -202,10 +202,13 @@ def _of_config(exc: ConfigError) -> ApiError:
 
 
 def _of_provider(exc: ProviderError) -> ApiError:
-    """A provider's refusal is passed on with its status; its failures are those of a gateway."""
+    """A provider's refusal is passed on with its status; its failures are those of a gateway. Nobody need ask again after
+    a refusal: Claude Code would, a 401 for minutes. Whose key was refused is said, since the client has one too."""
     if not isinstance(exc, Retryable):
         status = exc.status if exc.status is not None and 400 <= exc.status < 500 else 502
-        return ApiError(status, str(exc), code=exc.code)
+        asked = ", ".join(exc.tried) or "the provider"
+        message = f"{asked} refused this server's key: {exc}" if exc.status == 401 else str(exc)
+        return ApiError(status, message, code=exc.code, headers={"x-should-retry": "false"})
     if isinstance(exc, TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
