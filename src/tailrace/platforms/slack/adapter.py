@@ -39,6 +39,7 @@ from tailrace.platforms.slack.socket import OneSocket
 from tailrace.platforms.slack.surroundings import ReadThread, Surroundings, may_be_answered
 from tailrace.platforms.slack.thread_reader import PAGE, read_thread
 from tailrace.platforms.slack.user_names import UserNames
+from tailrace.platforms.slack.unfinished_answers import UnfinishedAnswers
 from tailrace.platforms.slack.workspace_limits import WorkspaceLimits
 from tailrace.runs.signals import FlatTaskGroup
 
@@ -103,6 +104,7 @@ class SlackPlatform(BasePlatform):
         self._limits = WorkspaceLimits()
         self._surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
         self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
+        self._unfinished = UnfinishedAnswers(self._call)
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -121,7 +123,7 @@ class SlackPlatform(BasePlatform):
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
                 log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
-                await self._tell_in_private(place, why_not_here(code_of(exc), place, self._bot_name))
+                await self._tell_who_asked(place, code_of(exc))
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -195,6 +197,13 @@ class SlackPlatform(BasePlatform):
         return port.Sent(str(answer.get("message_ts") or action.key))
 
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
+    async def _tell_who_asked(self, place: port.Place, code: str) -> None:
+        """Nothing can be written there. Who typed a slash command is told where they typed it, others elsewhere."""
+        if place.thread:
+            await self._unfinished.tell(place, code, self._bot_name)
+        else:
+            await self._tell_in_private(place, why_not_here(code, place, self._bot_name))
+
         """Tells the person whose slash command is answered there."""
         await self._answer_command(place, {"text": text})
 

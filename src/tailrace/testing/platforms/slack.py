@@ -94,6 +94,13 @@ class FakeSlack(LoopbackFake):
         self,
         channel: SlackChannel,
         text: str,
+    def direct(self, user: str) -> SlackChannel:
+        """The direct conversation with a person; a new one where they have written in none yet."""
+        with_bot = (
+            one for one in self.channels.values() if one.private and any(m.author == user for m in one.messages)
+        )
+        return next(with_bot, None) or self.channel(f"D{user}")
+
         *,
         user: str = "U7",
         thread: str = "",
@@ -237,6 +244,8 @@ class FakeSlack(LoopbackFake):
         channel.check_thread(thread)
         message = SlackMessage(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
         channel.messages.append(message)
+        if params.get("channel") in self.names:  # a person's id stands for the direct conversation with them
+            params = params | {"channel": self.direct(params["channel"]).id}
         return {"channel": channel.id, "ts": message.ts}
 
     def _post_ephemeral(self, params: Params) -> Params:
