@@ -15,7 +15,7 @@ from platforms.gateways import config_for, running_gateway
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import open_app
 from tailrace.platforms.runtime.gateway import Gateway
-from tailrace.platforms.slack.slash_commands import STRANGER
+from tailrace.platforms.slack.slash_commands import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
@@ -504,14 +504,14 @@ NOT_HERE = "I cannot write here (restricted_action), so I cannot answer here. As
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        pytest.param(refusal("restricted_action"), NOT_HERE, id="refused"),
-        pytest.param(flood(1), NOT_NOW, id="flood"),
-        pytest.param(silence(accepted=False), NOT_NOW, id="silence"),
-        pytest.param(bad_gateway(), NOT_NOW, id="gateway"),
+        pytest.param(refusal("restricted_action"), [NOT_HERE], id="refused"),
+        pytest.param(flood(1), [NOT_NOW], id="flood"),
+        pytest.param(silence(accepted=False), [LATE, NOT_NOW], id="silence"),
+        pytest.param(bad_gateway(), [NOT_NOW], id="gateway"),
     ],
 )
 def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
-    tmp_path: Path, fault: Fault, told: str
+    tmp_path: Path, fault: Fault, told: list[str]
 ) -> None:
     """Outside of threads everybody in the channel would share one conversation."""
 
@@ -523,7 +523,8 @@ def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
             await slack.command(general, "/tailrace", "what is a mill?")
             await slack.until(lambda: general.whispers and slack.acknowledged)
             await asyncio.sleep(60)
-            assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
+            assert (general.whispers, general.texts, provider.requests) == ([("U7", text) for text in told], [], [])
+            assert slack.timed_out == [], "Slack does not say that the app did not respond"
 
     ask()
 
@@ -537,7 +538,7 @@ async def test_G80_a_question_that_is_shown_without_a_reply_is_answered_below_it
         await slack.until(lambda: "A mill." in general.texts)
         shown, answer = general.answers
         assert (shown.text, answer.thread_ts) == ("name of U7: what is a mill?", shown.ts)
-        assert general.whispers == []
+        assert (general.whispers, slack.timed_out) == ([("U7", LATE)], [])
 
 
 @driven
