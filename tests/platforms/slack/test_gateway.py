@@ -552,6 +552,21 @@ async def test_a_mistyped_slash_command_is_told_in_a_channel_too(tmp_path: Path)
 
 
 @driven
+async def test_a_mistyped_command_to_the_bot_by_name_leaves_the_open_question_alone(tmp_path: Path) -> None:
+    dangerous = reply(call("terminal", {"command": "rm -rf build"}))
+    async with served(tmp_path, dangerous, reply("Done.")) as (slack, provider):
+        general = slack.channel("C1")
+        thread = await slack.write(general, "<@U0BOT> clean up")
+        await slack.until(lambda: any(answer.buttons for answer in general.answers))
+        await slack.write(general, "<@U0BOT> /aprove", thread=thread)
+        told = "There is no such command. Did you mean @tailrace /approve? See @tailrace /help."
+        await slack.until(lambda: told in general.texts)
+        await slack.write(general, "<@U0BOT> /approve", thread=thread)
+        await slack.until(lambda: "Done." in general.texts)
+        assert len(provider.requests) == 2
+
+
+@driven
 async def test_a_stranger_to_whom_nothing_is_answered_has_no_question_shown(tmp_path: Path) -> None:
     async with served(tmp_path) as (slack, _):
         general = slack.channel("C1")
