@@ -14,6 +14,7 @@ from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import open_app
+from tailrace.platforms.runtime.chat_settings import PairedUser, Pairing
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.platforms.slack.slash_commands import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
@@ -564,6 +565,20 @@ async def test_a_mistyped_command_to_the_bot_by_name_leaves_the_open_question_al
         await slack.write(general, "<@U0BOT> /approve", thread=thread)
         await slack.until(lambda: "Done." in general.texts)
         assert len(provider.requests) == 2
+
+
+@driven
+async def test_who_is_let_in_is_listed_by_the_name_that_slack_tells(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider() as provider:
+        slack.names = {"U9": "Cleo"}
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            direct, pairing = slack.channel("D9"), Pairing(app.journal)
+            await slack.write(direct, "hello", user="U9")
+            await slack.until(lambda: direct.texts)
+            [code] = (await pairing.codes.all()).values()
+            await pairing.accept(code.code)
+            assert await pairing.paired() == [PairedUser("slack:U9", "Cleo")]
 
 
 @driven
