@@ -197,6 +197,24 @@ async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_a
 
 
 @driven
+async def test_a_bot_token_that_is_revoked_is_told_though_the_socket_stays(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider([reply(TEXT)]) as provider:
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await slack.until(lambda: slack.connections == 1)
+            slack.token = "xoxb-new"
+            general = slack.channel("C1")
+            await slack.write(general, "<@U0BOT> hello")
+            await asyncio.sleep(60)
+            waits = "answers wait: the token was refused (invalid_auth): set the app's new one and restart"
+            assert app.degraded == {"slack": waits}
+            slack.token = FakeSlack.token
+            await slack.until(lambda: TEXT in general.texts, 600)
+            await asyncio.sleep(1)
+            assert (app.degraded, slack.connections) == ({}, 1)
+
+
+@driven
 async def test_sockets_that_slack_wants_replaced_at_once_are_opened_with_longer_and_longer_pauses(
     tmp_path: Path,
 ) -> None:
