@@ -29,8 +29,10 @@ from tailrace.delivery.port import (
     Place,
     Platform,
     Purpose,
+    Refused,
     Sender,
     Unknown,
+    Upload,
 )
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
@@ -158,7 +160,7 @@ class _Driver:
                         # next one sends the text in another message.
                         await self._ledger.commit()
                     reply = await self._perform(step)
-                    self._tell_operator(reply)
+                    self._tell_operator(step, reply)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -189,11 +191,14 @@ class _Driver:
             if other.gives_way and other is not self:
                 other.look_again()
 
-    def _tell_operator(self, reply: AnyReply) -> None:
+    def _tell_operator(self, action: AnyAction, reply: AnyReply) -> None:
         """Why nothing comes. The log has it once for each delivery of one that is tried again for a day."""
         if isinstance(reply, Flood) and reply.retry_after_s >= TELL_FLOOD_S:
             told = "%s: flood control: nothing is sent there for %.0f s"
             log.warning(told, self.planner.state.place.key, reply.retry_after_s)
+        if isinstance(action, Upload) and isinstance(reply, Refused):
+            told = "%s: the file %s could not be sent, so it is named: %s"
+            log.warning(told, self.planner.state.place.key, action.name, reply.reason)
         needed = reply.reason if isinstance(reply, Failed) and reply.needs_operator else ""
         if needed or self.needs_operator:
             self._line.on_operator_needed(needed)
