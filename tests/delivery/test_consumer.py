@@ -6,16 +6,29 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from delivery.by_hand import HeldConsumer, begin, orphaned
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, Ledger
 from tailrace.delivery.planning.planner import Showing
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Refused, Send, Window
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Refused, Send, Upload, Window
 from tailrace.delivery.text.split import CURSOR
-from tailrace.events import AnyEvent, ApprovalAsked, Delivered, GatewayNotice, MessageChunk, MessageStop, RunFinished
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAsked,
+    Delivered,
+    GatewayNotice,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+)
 from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import ToolFile
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
@@ -388,3 +401,17 @@ async def test_the_log_says_that_a_reply_to_a_command_could_not_be_shown(caplog:
     await deliver_text(scene.platform, scene.lines.to(PLACE), PLACE, "Hello.", key="k")
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warned == ["telegram:42: a message could not be shown: Missing Permissions (50013)"]
+
+
+@driven
+async def test_the_log_says_why_a_file_is_named_and_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(replace(EDITING, max_file_bytes=1 << 20))
+    scene.platform.fault = lambda _, action: Refused("missing_scope") if isinstance(action, Upload) else None
+    lease = await scene.start_run()
+    given = ToolOutputRecorded("c1", "plot", "[image/png]", files=(ToolFile("plot.png", "image/png", b"\x89PNG"),))
+    ended = ToolCallFinished("plot", 0.1, index=0)
+    scene.journal.append(lease, [ToolCallChunk("plot", index=0), given, ended, MessageChunk("There.")])
+    await scene.end(lease, "There.")
+    consumer = await scene.consumer(lease.run_id)
+    assert await consumer.run() is not None
+    assert "telegram:42: the file plot.png could not be sent, so it is named: missing_scope" in caplog.text

@@ -40,8 +40,8 @@ async def _failure(check: Callable[[], Awaitable[None]], timeout_s: float) -> Jo
 
 
 class PlatformsDown:
-    """The chat platforms that this process should serve and is not connected to, and why. A platform that another
-    process serves is not among them."""
+    """The chat platforms that this process should serve and is not connected to, or cannot answer on, and why. A
+    platform that another process serves is not among them."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
@@ -57,7 +57,7 @@ class PlatformsDown:
         self._tell(name, True)
 
     def clear(self, name: str) -> None:
-        """It is connected, or another process serves it."""
+        """It is connected and takes answers, or another process serves it."""
         self._reasons.pop(name, None)
         self._tell(name, False)
 

@@ -29,8 +29,10 @@ from tailrace.delivery.port import (
     Place,
     Platform,
     Purpose,
+    Refused,
     Sender,
     Unknown,
+    Upload,
 )
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
@@ -46,8 +48,9 @@ _TEXT = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)
 class ChatLine:
     """What all deliveries to one chat share: its rate limits, and a lock for one request at a time."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: Capabilities, on_operator_needed: Callable[[str], None] = lambda _: None) -> None:
         self.pace = Pace(capabilities.windows)
+        self.on_operator_needed = on_operator_needed
         self.lock = asyncio.Lock()
         self.drivers: WeakSet[_Driver] = WeakSet()  # of the deliveries under way
         self.numbers = count()  # of the drivers, in the order in which they came
@@ -55,10 +58,16 @@ class ChatLine:
 
 class ChatLines:
     """The `ChatLine` of each chat of one platform, made on first use. A delivery keeps its line alive. Of the others
-    the `limit` that were used last are kept, so that their rate limits are not forgotten between two answers."""
+    the `limit` that were used last are kept, so that their rate limits are not forgotten between two answers.
 
-    def __init__(self, platform: Platform, *, limit: int = 4096) -> None:
+    `on_operator_needed` is called with the reason where nothing is shown before a person has done something, and with
+    an empty one once that is over."""
+
+    def __init__(
+        self, platform: Platform, *, limit: int = 4096, on_operator_needed: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._platform = platform
+        self._on_operator_needed = on_operator_needed
         self._limit = limit
         self._lines: WeakValueDictionary[str, ChatLine] = WeakValueDictionary()
         self._recent: OrderedDict[str, ChatLine] = OrderedDict()
@@ -75,7 +84,7 @@ class ChatLines:
     def to(self, place: Place) -> ChatLine:
         """Threads of a chat share its line, because they share its rate limits."""
         if (line := self._lines.get(place.chat)) is None:
-            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
+            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place), self._on_operator_needed)
         self._recent[place.chat] = line
         self._recent.move_to_end(place.chat)
         if len(self._recent) > self._limit:
@@ -151,7 +160,7 @@ class _Driver:
                         # next one sends the text in another message.
                         await self._ledger.commit()
                     reply = await self._perform(step)
-                    self._tell_operator(reply)
+                    self._tell_operator(step, reply)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -182,15 +191,21 @@ class _Driver:
             if other.gives_way and other is not self:
                 other.look_again()
 
-    def _tell_operator(self, reply: AnyReply) -> None:
-        """Nothing but the log says why nothing comes. Once for each delivery of one that is tried again for a day."""
+    def _tell_operator(self, action: AnyAction, reply: AnyReply) -> None:
+        """Why nothing comes. The log has it once for each delivery of one that is tried again for a day."""
         if isinstance(reply, Flood) and reply.retry_after_s >= TELL_FLOOD_S:
             told = "%s: flood control: nothing is sent there for %.0f s"
             log.warning(told, self.planner.state.place.key, reply.retry_after_s)
-        self.needs_operator = isinstance(reply, Failed) and reply.needs_operator
-        if isinstance(reply, Failed) and self.needs_operator and not self._told_operator:
+        if isinstance(action, Upload) and isinstance(reply, Refused):
+            told = "%s: the file %s could not be sent, so it is named: %s"
+            log.warning(told, self.planner.state.place.key, action.name, reply.reason)
+        needed = reply.reason if isinstance(reply, Failed) and reply.needs_operator else ""
+        if needed or self.needs_operator:
+            self._line.on_operator_needed(needed)
+        self.needs_operator = bool(needed)
+        if needed and not self._told_operator:
             self._told_operator = True
-            log.error("%s: an answer waits to be shown: %s", self._platform.name, reply.reason)
+            log.error("%s: an answer waits to be shown: %s", self._platform.name, needed)
 
     async def _perform(self, action: AnyAction) -> AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is

@@ -311,12 +311,13 @@ class MessageReceived(_Update, tag="message"):
     """A user wrote.
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
-    removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
-    paste may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on
-    with it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`.
-    What an adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`;
-    `speakers.typed_text` keeps what was typed from looking so. `forwarded`: all of it is somebody else's; what the
-    person says to it is a message of its own, right before or after it, since that is how clients send both.
+    removed from `text`. `by_name`: it mentions the bot, so that no other bot is meant. `at_limit`: the text is as long
+    as the client allows for one message, so that more of the same paste may follow (G89). `to_others`: it is addressed
+    to somebody else; also in a conversation that the bot goes on with it is left alone, unless `respond` is "all". A
+    platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what was typed stands below a
+    line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from looking so. `forwarded`:
+    all of it is somebody else's; what the person says to it is a message of its own, right before or after it, since
+    that is how clients send both.
     """
 
     text: str = ""
@@ -326,6 +327,7 @@ class MessageReceived(_Update, tag="message"):
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
+    by_name: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):

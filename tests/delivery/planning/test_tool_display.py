@@ -48,3 +48,13 @@ def test_only_a_new_tool_gets_a_line_where_the_chat_wants_it() -> None:
         "✓ **read_file** `0` (0.1 s)\n✗ **read_file** `2` (0.1 s)\n✓ **terminal** `3` (0.1 s)",
         "Done.",
     )
+
+
+def test_a_tool_that_was_denied_or_interrupted_has_no_duration() -> None:
+    stage = Stage(EDITING)
+    ended: list[AnyEvent] = [
+        ToolCallChunk("terminal", "rm -rf build", index=0),
+        ToolCallFinished("terminal", 0.0, ok=False, index=0),
+    ]
+    stage.stream([RunStarted("agent"), *ended, *answer("Done.")[1:]], every_s=0.0)
+    assert stage.chat.texts == ("✗ **terminal** `rm -rf build`", "Done.")

@@ -167,6 +167,7 @@ METHODS: dict[type[AnyAction], str] = {
         pytest.param(SEND, refusal("msg_too_long"), TooLong(), id="G82"),
         pytest.param(Edit("1.2", "x"), refusal("msg_blocks_too_long"), TooLong(), id="G82-edit"),
         pytest.param(SEND, refusal("invalid_blocks"), MarkupRejected(), id="G83"),
+        pytest.param(SEND, refusal("invalid_attachments"), MarkupRejected(), id="G83-tables"),
         pytest.param(Send("k", "x", markup=False), refusal("invalid_blocks"), Refused("invalid_blocks"), id="G83-last"),
         pytest.param(SEND, refusal("channel_not_found"), Gone("chat"), id="no-channel"),
         pytest.param(SEND, refusal("is_archived"), Gone("chat"), id="archived"),

@@ -64,7 +64,7 @@ def test_no_command_waits_for_somebody_elses_question_by_slash_command() -> None
 
 
 @driven
-async def test_a_task_that_waits_for_long_says_so_once() -> None:
+async def test_a_task_that_has_not_ended_for_long_says_so_once() -> None:
     said = list[str]()
 
     async def say(word: str) -> None:
@@ -79,4 +79,5 @@ async def test_a_task_that_waits_for_long_says_so_once() -> None:
         tasks.start("b", partial(work, LATE_S - 1))
         for keys in ("a", "b", "c"):
             tasks.start(keys, partial(say, f"begun {keys}"), when_late=partial(say, f"late {keys}"))
-    assert said == ["begun c", "begun b", "late a", "begun a"]
+        tasks.start("d", partial(work, LATE_S + 2), when_late=partial(say, "late d"))
+    assert said == ["begun c", "begun b", "late a", "late d", "begun a"]

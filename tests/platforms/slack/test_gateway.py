@@ -14,8 +14,9 @@ from platforms.gateway_process import gateway_process, kill_9
 from platforms.gateways import config_for, running_gateway
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import open_app
+from tailrace.platforms.runtime.chat_settings import PairedUser, Pairing
 from tailrace.platforms.runtime.gateway import Gateway
-from tailrace.platforms.slack.slash_commands import STRANGER
+from tailrace.platforms.slack.slash_commands import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
@@ -193,6 +194,24 @@ async def test_a_token_that_is_revoked_while_it_runs_is_told_until_it_is_taken_a
             await slack.write(slack.channel("D1"), "/status")
             await slack.until(lambda: slack.channel("D1").texts, 600)
             assert app.degraded == {}
+
+
+@driven
+async def test_a_bot_token_that_is_revoked_is_told_though_the_socket_stays(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider([reply(TEXT)]) as provider:
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await slack.until(lambda: slack.connections == 1)
+            slack.token = "xoxb-new"
+            general = slack.channel("C1")
+            await slack.write(general, "<@U0BOT> hello")
+            await asyncio.sleep(60)
+            waits = "answers wait: the token was refused (invalid_auth): set the app's new one and restart"
+            assert app.degraded == {"slack": waits}
+            slack.token = FakeSlack.token
+            await slack.until(lambda: TEXT in general.texts, 600)
+            await asyncio.sleep(1)
+            assert (app.degraded, slack.connections) == ({}, 1)
 
 
 @driven
@@ -504,14 +523,14 @@ NOT_HERE = "I cannot write here (restricted_action), so I cannot answer here. As
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        pytest.param(refusal("restricted_action"), NOT_HERE, id="refused"),
-        pytest.param(flood(1), NOT_NOW, id="flood"),
-        pytest.param(silence(accepted=False), NOT_NOW, id="silence"),
-        pytest.param(bad_gateway(), NOT_NOW, id="gateway"),
+        pytest.param(refusal("restricted_action"), [NOT_HERE], id="refused"),
+        pytest.param(flood(1), [NOT_NOW], id="flood"),
+        pytest.param(silence(accepted=False), [LATE, NOT_NOW], id="silence"),
+        pytest.param(bad_gateway(), [NOT_NOW], id="gateway"),
     ],
 )
 def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
-    tmp_path: Path, fault: Fault, told: str
+    tmp_path: Path, fault: Fault, told: list[str]
 ) -> None:
     """Outside of threads everybody in the channel would share one conversation."""
 
@@ -523,7 +542,8 @@ def test_a_question_that_cannot_be_shown_is_not_taken_and_who_asks_is_told(
             await slack.command(general, "/tailrace", "what is a mill?")
             await slack.until(lambda: general.whispers and slack.acknowledged)
             await asyncio.sleep(60)
-            assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
+            assert (general.whispers, general.texts, provider.requests) == ([("U7", text) for text in told], [], [])
+            assert slack.timed_out == [], "Slack does not say that the app did not respond"
 
     ask()
 
@@ -537,7 +557,7 @@ async def test_G80_a_question_that_is_shown_without_a_reply_is_answered_below_it
         await slack.until(lambda: "A mill." in general.texts)
         shown, answer = general.answers
         assert (shown.text, answer.thread_ts) == ("name of U7: what is a mill?", shown.ts)
-        assert general.whispers == []
+        assert (general.whispers, slack.timed_out) == ([("U7", LATE)], [])
 
 
 @driven
@@ -548,6 +568,35 @@ async def test_a_mistyped_slash_command_is_told_in_a_channel_too(tmp_path: Path)
         await slack.until(lambda: general.whispers)
         told = "There is no such command. Did you mean /tailrace stop? See /tailrace help."
         assert (general.whispers, general.texts, provider.requests) == ([("U7", told)], [], [])
+
+
+@driven
+async def test_a_mistyped_command_to_the_bot_by_name_leaves_the_open_question_alone(tmp_path: Path) -> None:
+    dangerous = reply(call("terminal", {"command": "rm -rf build"}))
+    async with served(tmp_path, dangerous, reply("Done.")) as (slack, provider):
+        general = slack.channel("C1")
+        thread = await slack.write(general, "<@U0BOT> clean up")
+        await slack.until(lambda: any(answer.buttons for answer in general.answers))
+        await slack.write(general, "<@U0BOT> /aprove", thread=thread)
+        told = "There is no such command. Did you mean @tailrace /approve? See @tailrace /help."
+        await slack.until(lambda: told in general.texts)
+        await slack.write(general, "<@U0BOT> /approve", thread=thread)
+        await slack.until(lambda: "Done." in general.texts)
+        assert len(provider.requests) == 2
+
+
+@driven
+async def test_who_is_let_in_is_listed_by_the_name_that_slack_tells(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FaultyProvider() as provider:
+        slack.names = {"U9": "Cleo"}
+        config = config_for(tmp_path, provider, settings_for(slack), env_for(slack))
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            direct, pairing = slack.channel("D9"), Pairing(app.journal)
+            await slack.write(direct, "hello", user="U9")
+            await slack.until(lambda: direct.texts)
+            [code] = (await pairing.codes.all()).values()
+            await pairing.accept(code.code)
+            assert await pairing.paired() == [PairedUser("slack:U9", "Cleo")]
 
 
 @driven

@@ -102,7 +102,7 @@ class Presenter:
         in_full = self.chrome == "verbose" and tool.args is not None
         if not in_full and (preview := preview_line(tool.preview or "", MAX_PREVIEW)):
             shown.append(code_span(preview))
-        if tool.ok is not None:
+        if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
         line = " ".join(shown)
         if self.chrome != "verbose":

@@ -152,7 +152,7 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us_alone = place.kind == "private" or self._sessions.is_whole_chat(place)
+        to_us_alone = place.kind == "private" or message.by_name or self._sessions.is_whole_chat(place)
         if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             told = f"There is no such command. Did you mean /{meant}? See /help."

@@ -59,9 +59,11 @@ class Deliveries(RunHost["_Delivery"]):
         self._runs_are_kept = app.config.runs_are_kept
         self._lease = lease
         self._platform = platform
+        self._down = app.platforms_down
+        self._refusal = ""  # as it was marked last
         self._group_of_messages = group
         self._chats = chats
-        self._lines = ChatLines(platform)
+        self._lines = ChatLines(platform, on_operator_needed=self._mark_refused)
         self._messages: set[asyncio.Task[None]] = set()
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
 
@@ -228,6 +230,15 @@ class Deliveries(RunHost["_Delivery"]):
             may_send=self.may_send,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
+
+    def _mark_refused(self, reason: str) -> None:
+        """A platform may be connected by one token and refuse another, with which answers are sent."""
+        name = self._platform.name
+        if reason:
+            self._refusal = f"answers wait: {reason}"
+            self._down.mark(name, self._refusal)
+        elif self._down.reasons.get(name) == self._refusal:
+            self._down.clear(name)
 
     def forget(self, consumer: GatewayStreamConsumer) -> None:
         """The delivery has left the host: its questions are no longer open here."""

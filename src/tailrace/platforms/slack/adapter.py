@@ -30,6 +30,7 @@ from tailrace.platforms.slack.envelope_order import OrderedTasks, is_answered_so
 from tailrace.platforms.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.platforms.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.platforms.slack.slash_commands import (
+    LATE,
     STRANGER,
     ResponseUrls,
     why_not_here,
@@ -38,6 +39,7 @@ from tailrace.platforms.slack.slash_questions import SlashQuestions
 from tailrace.platforms.slack.socket import OneSocket
 from tailrace.platforms.slack.surroundings import ReadThread, Surroundings, may_be_answered
 from tailrace.platforms.slack.thread_reader import PAGE, read_thread
+from tailrace.platforms.slack.unfinished_answers import UnfinishedAnswers
 from tailrace.platforms.slack.user_names import UserNames
 from tailrace.platforms.slack.workspace_limits import WorkspaceLimits
 from tailrace.runs.signals import FlatTaskGroup
@@ -102,6 +104,7 @@ class SlackPlatform(BasePlatform):
         self._user_names = UserNames()
         self._limits = WorkspaceLimits()
         self._surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
+        self._unfinished = UnfinishedAnswers(self._call)
         self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -121,7 +124,7 @@ class SlackPlatform(BasePlatform):
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
                 log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
-                await self._tell_in_private(place, why_not_here(code_of(exc), place, self._bot_name))
+                await self._tell_who_asked(place, code_of(exc))
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -193,6 +196,13 @@ class SlackPlatform(BasePlatform):
             return told
         answer = await self._call("chat.postEphemeral", channel=place.chat, user=place.only_for, **body)
         return port.Sent(str(answer.get("message_ts") or action.key))
+
+    async def _tell_who_asked(self, place: port.Place, code: str) -> None:
+        """Nothing can be written there. Who typed a slash command is told where they typed it, others elsewhere."""
+        if place.thread:
+            await self._unfinished.tell(place, code, self._bot_name)
+        else:
+            await self._tell_in_private(place, why_not_here(code, place, self._bot_name))
 
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
         """Tells the person whose slash command is answered there."""
@@ -325,8 +335,9 @@ class SlackPlatform(BasePlatform):
             while (envelope := await socket.next_envelope()) is not None:
                 update = parse_envelope(envelope.type, envelope.payload, me)
                 take = partial(self._take_and_confirm, socket, envelope, update, inbox, me)
-                late = partial(self._confirm, socket, envelope) if is_answered_soon(envelope.type, update) else None
-                taking.start(order_keys(update), take, when_late=late)
+                late = partial(self._confirm_late, socket, envelope, update)
+                late_if_awaited = late if is_answered_soon(envelope.type, update) else None
+                taking.start(order_keys(update), take, when_late=late_if_awaited)
             if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
                 raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
@@ -345,9 +356,15 @@ class SlackPlatform(BasePlatform):
         await self._take_envelope(envelope, update, inbox, me)
         await self._confirm(socket, envelope)
 
-    async def _confirm(self, socket: OneSocket, envelope: SocketModeRequest) -> None:
+    async def _confirm_late(self, socket: OneSocket, envelope: SocketModeRequest, update: port.Update | None) -> None:
+        """Confirms what is not in good hands yet: it does not come again. A question stands nowhere, so who asked is
+        told what to do where it is lost."""
+        is_question = isinstance(update, port.MessageReceived) and is_bare_question(update)
+        await self._confirm(socket, envelope, LATE if is_question else "")
+
+    async def _confirm(self, socket: OneSocket, envelope: SocketModeRequest, text: str = "") -> None:
         with contextlib.suppress(*NO_ANSWER):
-            await socket.confirm(envelope)
+            await socket.confirm(envelope, text)
 
     async def _take_envelope(
         self, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox, me: BotAccount

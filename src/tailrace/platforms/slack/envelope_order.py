@@ -1,8 +1,8 @@
 """Which of Slack's envelopes wait for each other.
 
 Some take seconds: a thread is read first, or a question is shown. Buttons and `/stop` of other people must not wait for
-them. One's own `/tailrace stop` waits for them, or it would come before the question that it is to stop: where that
-takes longer than Slack waits for a confirmation, it is confirmed first. Makes no request itself.
+them. One's own `/tailrace stop` waits for them, or it would come before the question that it is to stop. What takes
+longer than Slack waits for a confirmation is confirmed before it is done. Makes no request itself.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class OrderedTasks:
         return len(self._newest)
 
     def start(self, keys: Collection[str], work: Work, *, when_late: Work | None = None) -> None:
-        """`when_late` is called once where the work has not begun within `LATE_S`."""
+        """`when_late` is called once where the work has not ended within `LATE_S`."""
         earlier = {self._newest[key] for key in keys if key in self._newest}
-        task = self._group.create_task(_after(earlier, work, when_late))
+        task = self._group.create_task(_after(earlier, work))
+        if when_late is not None:
+            self._group.create_task(_unless_soon(task, when_late))
         self._newest.update(dict.fromkeys(keys, task))
         task.add_done_callback(self._forget)
 
@@ -38,13 +40,16 @@ class OrderedTasks:
         self._newest = {key: task for key, task in self._newest.items() if task is not ended}
 
 
-async def _after(earlier: Collection[asyncio.Task[None]], work: Work, when_late: Work | None) -> None:
+async def _after(earlier: Collection[asyncio.Task[None]], work: Work) -> None:
     if earlier:
-        _, open_ = await asyncio.wait(earlier, timeout=LATE_S if when_late is not None else None)
-        if open_ and when_late is not None:
-            await when_late()
-            await asyncio.wait(open_)
+        await asyncio.wait(earlier)
     await work()
+
+
+async def _unless_soon(task: asyncio.Task[None], when_late: Work) -> None:
+    _, open_ = await asyncio.wait([task], timeout=LATE_S)
+    if open_:
+        await when_late()
 
 
 def order_keys(update: Update | None) -> tuple[str, ...]:
@@ -62,8 +67,5 @@ def order_keys(update: Update | None) -> tuple[str, ...]:
 
 
 def is_answered_soon(envelope_type: str, update: Update | None) -> bool:
-    """Whether Slack tells the person who waits that the app did not respond, and little is lost with the envelope: a
-    button, or a slash command that is no question."""
-    if envelope_type == "slash_commands":
-        return isinstance(update, MessageReceived) and not is_bare_question(update)
-    return isinstance(update, ButtonPressed)
+    """Whether Slack tells the person who waits that the app did not respond: of a button and of a slash command."""
+    return envelope_type == "slash_commands" or isinstance(update, ButtonPressed)

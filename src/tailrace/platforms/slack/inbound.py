@@ -87,6 +87,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         text=text,
         attachments=tuple(map(_file, files)),
         addressed=private or named or (replied and not to_others) or text.startswith("/"),
+        by_name=named,
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
         to_others=to_others,

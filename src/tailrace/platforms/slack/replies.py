@@ -17,7 +17,7 @@ _THREAD = frozenset(
 )
 _CHAT = frozenset({"channel_not_found", "is_archived", "not_in_channel", "is_inactive", "user_not_found"})
 OLD_TOKEN = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
-_MARKUP = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_chunks"})
+_MARKUP = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_chunks", "invalid_attachments"})
 # Slack's own reference: with these, some part of the operation may have succeeded before the error.
 _UNCERTAIN = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
 

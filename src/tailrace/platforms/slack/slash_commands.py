@@ -12,6 +12,8 @@ STRANGER = (
     "I do not know you yet, so I do not answer here. Write me a direct message: I tell you there who can let you in."
 )
 
+LATE = "This takes a moment. If your question does not appear here with an answer below it, ask again."
+
 
 class ResponseUrls:
     """Where each person can be answered in private in each channel: by the newest command that they typed there."""

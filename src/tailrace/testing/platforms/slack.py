@@ -11,6 +11,7 @@ The app's `base_url` is `slack.api_url`, its tokens `slack.token` and `slack.app
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,6 +38,8 @@ from tailrace.testing.platforms.slack_channels import (
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
 MAX_PAGE = 999
+CONFIRM_S = 3.0  # after which Slack tells who waits for a command or a button that the app did not respond
+_AWAITED = ("slash_commands", "interactive")
 _RECONNECT = {"type": "disconnect", "reason": "refresh_requested"}
 BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
@@ -72,6 +75,7 @@ class FakeSlack(LoopbackFake):
         self.names: dict[str, str] = {}  # what people are called, by user id
         self.scopes = ""  # of the bot token, as Slack names them beside its answers; empty: it names none
         self.acknowledged: list[str] = []
+        self.timed_out: list[str] = []  # commands and buttons: Slack told the person that the app did not respond
         self.connections = 0
         self.replaced_at_once = 0  # how many of the next connections Slack wants replaced as soon as they are made
         self._budgets, self._meter = budgets, Meter()
@@ -89,6 +93,13 @@ class FakeSlack(LoopbackFake):
     def channel(self, channel_id: str) -> SlackChannel:
         """A channel; a direct conversation where the id begins with D."""
         return self.channels.setdefault(channel_id, SlackChannel(channel_id))
+
+    def direct(self, user: str) -> SlackChannel:
+        """The direct conversation with a person; a new one where they have written in none yet."""
+        with_bot = (
+            one for one in self.channels.values() if one.private and any(m.author == user for m in one.messages)
+        )
+        return next(with_bot, None) or self.channel(f"D{user}")
 
     async def write(
         self,
@@ -233,6 +244,8 @@ class FakeSlack(LoopbackFake):
         return channel
 
     def _post_message(self, params: Params) -> Params:
+        if params.get("channel") in self.names:  # a person's id stands for the direct conversation with them
+            params = params | {"channel": self.direct(params["channel"]).id}
         channel, thread = self._open(params), params.get("thread_ts", "")
         channel.check_thread(thread)
         message = SlackMessage(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
@@ -374,9 +387,16 @@ class FakeSlack(LoopbackFake):
         envelope_id = f"envelope-{self._number}"
         envelope: Params = {"type": kind, "envelope_id": envelope_id, "payload": payload}
         self._unacknowledged[envelope_id] = envelope
+        if kind in _AWAITED:
+            asyncio.get_running_loop().call_later(CONFIRM_S, self._time_out, envelope_id)
         for socket in self._sockets[-1:]:
             await _send(socket, envelope)
         self.changed()
+
+    def _time_out(self, envelope_id: str) -> None:
+        if envelope_id in self._unacknowledged:
+            self.timed_out.append(envelope_id)
+            self.changed()
 
     async def deliver_again(self) -> None:
         """Delivers again what was not acknowledged (G88)."""
@@ -408,14 +428,22 @@ class FakeSlack(LoopbackFake):
                 await _send(socket, envelope)
             async for message in socket:
                 if message.type is aiohttp.WSMsgType.TEXT and message.data.startswith("{"):
-                    envelope_id = msgspec.json.decode(message.data)["envelope_id"]
-                    if self._unacknowledged.pop(envelope_id, None):
-                        self.acknowledged.append(envelope_id)
-                    self.changed()
+                    self._take_confirmation(msgspec.json.decode(message.data))
         finally:
             self._sockets.remove(socket)
             self.changed()
         return socket
+
+    def _take_confirmation(self, confirmation: Params) -> None:
+        """That of a slash command may have a text for the person who typed it."""
+        envelope_id = confirmation["envelope_id"]
+        if envelope := self._unacknowledged.pop(envelope_id, None):
+            self.acknowledged.append(envelope_id)
+            told = (confirmation.get("payload") or {}).get("text")
+            if told and envelope["type"] == "slash_commands":
+                command = envelope["payload"]
+                self.channel(command["channel_id"]).whispers.append((command["user_id"], told))
+        self.changed()
 
 
 async def _send(socket: web.WebSocketResponse, envelope: Params) -> None:

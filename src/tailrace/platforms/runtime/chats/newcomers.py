@@ -47,7 +47,8 @@ class Newcomers:
                 self._remember_told(user, "")
                 log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
             return
-        code = await self._pairing.code_for(user, update.sender.name, update.place)
+        name = update.sender.name or await self._platform.display_name(update.sender)
+        code = await self._pairing.code_for(user, name, update.place)
         if code is not None and code != self._told_codes.get(user):
             self._remember_told(user, code)
             command = code_span(f"tailrace gateway --pair {code}")
