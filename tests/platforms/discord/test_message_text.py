@@ -15,7 +15,7 @@ from tailrace.testing.platforms.discord_channels import DiscordChannel, DiscordM
 from tailrace.testing.platforms.history import ShownState
 
 ADA, BOB = 7, 8
-RANDOM, SECRET = 900_000_000_000_000_055, 900_000_000_000_000_066
+RANDOM = 900_000_000_000_000_055
 
 
 async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields: Any) -> MessageReceived:
@@ -54,56 +54,6 @@ async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields:
 async def test_the_model_reads_names_and_not_the_call(text: str, said: str) -> None:
     update = await heard(text)
     assert (update.text, update.addressed) == (said, True)
-
-
-async def heard_in_private(text: str) -> str:
-    """What arrives when Ada writes this to the bot alone, who is in a server with her."""
-    async with FakeDiscord() as discord:
-        discord.channel(RANDOM, "random")
-        hidden = {"id": "9000", "type": 0, "allow": "0", "deny": str(1 << 10)}
-        discord.channel(SECRET, "plans", overwrites=[hidden])
-        discord.thread(51, discord.channels[RANDOM], "rowing")
-        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
-        async with running(platform) as inbox:
-            await discord.write(discord.direct(70, ADA), text, fields={"mentions": []})  # of the two there
-            [update] = await inbox.wait_for(1)
-    assert isinstance(update, MessageReceived)
-    return update.text
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param(f"in <#{RANDOM}>?", "in #random?", id="a-channel"),
-        pytest.param("in <#51>?", "in #rowing?", id="a-thread"),
-        pytest.param(f"ask <@&{BOT_ROLE_ID}>", "ask @tailrace", id="a-role"),
-        pytest.param("see <#9>, ask <@&9> or <@!9>", "see a channel, ask a role or somebody", id="not-known"),
-        pytest.param(f"in <#{SECRET}>?", "in a channel?", id="M-a-channel-that-not-all-see"),
-        pytest.param("what is `<#9>`?\n```\n<@&9>\n```", "what is `<#9>`?\n```\n<@&9>\n```", id="in-code"),
-    ],
-)
-async def test_in_a_direct_message_names_are_those_of_the_servers(text: str, said: str) -> None:
-    assert await heard_in_private(text) == said
-
-
-@pytest.mark.parametrize(
-    ("in_private", "said"), [(False, "see a channel, ask a role"), (True, "see #elsewhere, ask @judges")]
-)
-async def test_in_a_server_the_names_of_another_one_are_not_told(in_private: bool, said: str) -> None:
-    role: dict[str, Any] = {"id": "9101", "name": "judges", "color": 0, "hoist": False, "position": 1, "flags": 0}
-    role |= {"permissions": str(1 << 10), "managed": False, "mentionable": True}
-    channel = {"id": "9102", "type": 0, "name": "elsewhere", "position": 0, "permission_overwrites": []}
-    other: dict[str, Any] = {"id": "9100", "name": "Other", "owner_id": "1", "members": [], "member_count": 1}
-    other |= {"roles": [role, role | {"id": "9100", "name": "@everyone"}], "channels": [channel], "threads": []}
-    async with FakeDiscord() as discord:
-        where = discord.direct(70, ADA) if in_private else discord.channel(5)
-        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
-        async with running(platform) as inbox:
-            await discord.dispatch("GUILD_CREATE", other)
-            await discord.write(where, "see <#9102>, ask <@&9101>", user=ADA)
-            [update] = await inbox.wait_for(1)
-    assert isinstance(update, MessageReceived)
-    assert update.text == said
 
 
 async def test_a_quotation_has_names_too() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -25,6 +24,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.account import describe_account
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
+from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.private_word import PrivateWord
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
@@ -76,6 +76,7 @@ class DiscordPlatform(BasePlatform):
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._private_word = PrivateWord(self._rest)
+        self._known_names = KnownNames(self._rest)
         self._session = gateway.GatewaySession()
         self._client: gateway.GatewayClient | None = None
         self._announced = False
@@ -178,8 +179,10 @@ class DiscordPlatform(BasePlatform):
                 inbox.connected()
             case discord.Message():
                 me = client.user
-                known_name = partial(client.known_name, event)
-                if me is not None and (message := parse_message(event, me, known_name)) is not None:
+                if me is None or event.author.bot:
+                    return
+                known_name = await self._known_names.of(event, client.guilds)
+                if (message := parse_message(event, me, known_name)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)

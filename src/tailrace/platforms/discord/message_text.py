@@ -102,6 +102,23 @@ class MessageText:
         return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
 
 
+def numbers_in(message: discord.Message) -> list[tuple[str, int]]:
+    """The kind and the number of each channel, role and person that it names, or what it replies to or forwards, and
+    that Discord gives no name for."""
+    replied = message.reference.resolved if message.reference is not None else None
+    texts: list[discord.Message | discord.MessageSnapshot] = [message, *message.message_snapshots]
+    texts += [replied] if isinstance(replied, discord.Message) else []
+    found: dict[tuple[str, int], None] = {}
+    for said in texts:
+        names = _names_in(said) if isinstance(said, discord.Message) else {}
+        for part in _CODE.split(said.content)[::2]:
+            for reference in _REFERENCE.finditer(part):
+                kind = (reference["kind"] or "").replace("!", "")
+                if kind and f"{kind}{reference['id']}" not in names:
+                    found[kind, int(reference["id"])] = None
+    return list(found)
+
+
 def is_private(message: discord.Message) -> bool:
     """A server that is not known (yet) has no `guild`."""
     return message.guild is None and getattr(message.channel, "guild_id", None) is None

@@ -74,6 +74,7 @@ class FakeDiscord(LoopbackFake):
         self.resumes = 0
         self.content_intent = True
         self.in_server = True
+        self.members: dict[int, set[int]] = {}  # of servers; the fake's own has everybody where it is not named here
         self.rights = 1 << 10 | 1 << 11 | 1 << 38  # of the bot, as interactions tell them
         self._buckets = Buckets(budget) if budget is not None else None
         self._sessions: dict[str, GatewaySession] = {}
@@ -191,6 +192,7 @@ class FakeDiscord(LoopbackFake):
                 self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1), "flags": self._flags}),
             ),
             web.get("/users/@me/guilds", self._handler("guilds", lambda *_: self._guilds())),
+            web.get("/guilds/{guild}/members/{user}", self._handler("member", self._member)),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
             web.post("/users/@me/channels", self._handler("direct", self._open_direct)),
@@ -277,6 +279,14 @@ class FakeDiscord(LoopbackFake):
 
     def _type(self, request: web.Request, _body: Any) -> None:
         self._open(request).typing.append(self.now())
+
+    def _member(self, request: web.Request, _body: Any) -> dict[str, Any]:
+        guild, user = int(request.match_info["guild"]), int(request.match_info["user"])
+        if guild != GUILD_ID and guild not in self.members:
+            raise DiscordRefusal(404, 10004, "Unknown Guild")
+        if user not in self.members.get(guild, {user}):
+            raise DiscordRefusal(404, 10007, "Unknown Member")
+        return _MEMBER | {"user": user_json(user), "nick": None}
 
     def _set_commands(self, _request: web.Request, body: Any) -> list[Any]:
         self.commands = body
