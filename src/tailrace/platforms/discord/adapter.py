@@ -17,6 +17,8 @@ import discord
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
+from tailrace.delivery.inbound import command_in
+from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.text.markup import discord_literal
 from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
@@ -57,7 +59,10 @@ _ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: n
     "yolo": ("switch", "Without it, it is switched over", ("on", "off")),
     "approve": ("scope", "Without it, this once", ("session", "always")),
     "deny": ("reason", "Why not; the model reads it", ()),
+    "new": ("question", "What to begin with; everybody here sees it", ()),
+    "back": ("question", "What to ask there; everybody here sees it", ()),
 }
+_MAX_ARGUMENT = 1900  # characters; a question is shown, as a quotation
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
 _NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
@@ -196,20 +201,23 @@ class DiscordPlatform(BasePlatform):
         answer: dict[str, Any] = {"type": _UPDATE_LATER}
         served = await inbox.serves(update.sender)
         if interaction.type == discord.InteractionType.application_command or not served:
-            content = "👍" if served else _STRANGER
+            content, flags = "👍" if served else _STRANGER, _EPHEMERAL
             if served and not may_write(interaction):
                 content = _NOT_SHOWN
                 self._private_word.is_told(update.place)
-            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
+            elif served and (question := _question_in(update)):
+                content, flags = quotation(question), _SUPPRESS_EMBEDS
+            told = {"content": content, "flags": flags, "allowed_mentions": _NO_MENTIONS}
+            answer = {"type": _ANSWER, "data": told}
         try:
-            told = await self._rest.request(
+            confirmed = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
             )
         except NO_ANSWER as exc:
             log.info("an interaction could not be confirmed: %s", exc)
         else:
-            if not told.ok:
-                log.info("an interaction could not be confirmed: HTTP %d", told.status)
+            if not confirmed.ok:
+                log.info("an interaction could not be confirmed: HTTP %d", confirmed.status)
 
     def _error(self, error: Exception) -> PlatformError:
         if isinstance(error, PlatformError):
@@ -222,8 +230,8 @@ class DiscordPlatform(BasePlatform):
 
     async def _announce_commands(self, application_id: int | None) -> None:
         body = [
-            {"name": name, "description": description, "options": [_argument(name)] if takes_text else []}
-            for name, description, takes_text in COMMANDS
+            {"name": name, "description": description, "options": [_argument(name)] if name in _ARGUMENTS else []}
+            for name, description in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
         self._announced = answer.ok
@@ -248,9 +256,18 @@ class DiscordPlatform(BasePlatform):
 
 def _argument(command: str) -> dict[str, Any]:
     """What a client shows beside the command: the argument's name, what it is, and the values where they are few."""
-    name, description, values = _ARGUMENTS.get(command, ("text", "What to do", ()))
-    choices = [{"name": value, "value": value} for value in values]
-    return {"type": _STRING, "name": name, "description": description, "required": False, "choices": choices}
+    name, description, values = _ARGUMENTS[command]
+    option = {"type": _STRING, "name": name, "description": description, "required": False}
+    if values:
+        return option | {"choices": [{"name": value, "value": value} for value in values]}
+    return option | {"max_length": _MAX_ARGUMENT}
+
+
+def _question_in(update: port.Update) -> str:
+    """What a command asks beside what it does. A client shows nothing of a command whose answer one person alone sees:
+    without its question the answer would stand below nothing."""
+    command = command_in(update.text) if isinstance(update, port.MessageReceived) else None
+    return command.argument if command is not None and command.name in ("new", "back") else ""
 
 
 def _nonce(key: str) -> dict[str, Any]:

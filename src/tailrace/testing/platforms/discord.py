@@ -36,6 +36,7 @@ from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, jso
 APPLICATION_ID = 43
 BOT_ROLE_ID = 44  # the role that Discord makes for a bot, of the same name
 BUDGET = Budget(5, 5.0)  # of one route in one channel
+INTERACTION_S = 3.0  # in which it must be answered
 _MESSAGE_CONTENT = 1 << 15  # the intent
 _CONTENT_ENABLED = 1 << 19  # an application's flag: the intent is enabled, for a bot in few servers
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
@@ -77,6 +78,7 @@ class FakeDiscord(LoopbackFake):
         self.members: dict[int, set[int]] = {}  # of servers; the fake's own has everybody where it is not named here
         self.rights = 1 << 10 | 1 << 11 | 1 << 38  # of the bot, as interactions tell them
         self._buckets = Buckets(budget) if budget is not None else None
+        self._interactions: dict[str, float] = {}  # when each began
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
         self._last_id = 100
@@ -142,13 +144,18 @@ class FakeDiscord(LoopbackFake):
         return await self._interact(channel, 3, user or channel.user, {"data": data, "message": shown})
 
     async def command(self, channel: DiscordChannel, name: str, text: str = "", *, user: int = 0) -> str:
-        """A person uses a slash command; returns the interaction's id."""
-        options = [{"type": 3, "name": "text", "value": text}] if text else []
+        """A person uses a slash command; returns the interaction's id. Raises `LookupError` for a command, or a text
+        behind it, that the bot has not offered: clients let nobody send it."""
+        [offered] = [command for command in self.commands if command["name"] == name] or [{}]
+        if not offered or (text and not offered["options"]):
+            raise LookupError(f"/{name} {text}".strip())
+        options = [{"type": 3, "name": offered["options"][0]["name"], "value": text}] if text else []
         data = {"id": str(self._next_id()), "name": name, "type": 1, "options": options}
         return await self._interact(channel, 2, user or channel.user, {"data": data})
 
     async def _interact(self, channel: DiscordChannel, kind: int, user: int, fields: dict[str, Any]) -> str:
         interaction = str(self._next_id())
+        self._interactions[interaction] = self.now()
         described = {
             "id": interaction,
             "application_id": str(APPLICATION_ID),
@@ -294,8 +301,11 @@ class FakeDiscord(LoopbackFake):
 
     def _callback(self, request: web.Request, body: Any) -> None:
         interaction, secret = request.match_info["interaction"], request.match_info["secret"]
-        if secret != f"token-{interaction}":
+        began = self._interactions.get(interaction)
+        if secret != f"token-{interaction}" or began is None or self.now() - began > INTERACTION_S:
             raise DiscordRefusal(404, 10062, "Unknown interaction")
+        if interaction in self.interaction_answers:
+            raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         self.interaction_answers[interaction] = body
 
     async def _serve_file(self, request: web.Request) -> web.Response:
