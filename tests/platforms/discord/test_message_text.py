@@ -38,6 +38,7 @@ async def heard(text: str, *, replies_to: str = "", author: int = BOB, **fields:
         pytest.param("<@42> hello", "hello", id="at-the-start"),
         pytest.param("<@42>, <@!42>: hello", "hello", id="twice"),
         pytest.param("hello <@42>", "hello", id="at-the-end"),
+        pytest.param("<@42> are you <@42>", "are you @tailrace", id="at-both-ends"),
         pytest.param("hey <@42>, are you there?", "hey @tailrace, are you there?", id="within"),
         pytest.param(f"<@42> ask <@{BOB}>", "ask @user8", id="a-person"),
         pytest.param(f"<@42> see <#{RANDOM}>", "see #random", id="a-channel"),
@@ -79,6 +80,23 @@ async def test_a_sticker_and_a_poll_arrive_as_lines() -> None:
     poll = {"question": {"text": "Lunch?"}, "expiry": "2026-01-02T00:00:00+00:00", "allow_multiselect": False}
     poll |= {"answers": [{"answer_id": 1, "poll_media": {"text": "Pizza"}}], "layout_type": 1}
     assert (await heard("", poll=poll)).text == "[poll: Lunch?, Pizza]"
+
+
+async def test_the_title_of_a_post_in_a_forum_is_read_with_its_first_message() -> None:
+    tag = {"id": "77", "name": "bug", "moderated": False, "emoji_id": None, "emoji_name": None}
+    async with FakeDiscord() as discord:
+        forum = discord.channel(60, "help")
+        post = discord.thread(61, forum, "It does not build on a Mac")
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        async with running(platform) as inbox:
+            await discord.dispatch("CHANNEL_CREATE", forum.as_json() | {"type": 15, "available_tags": [tag]})
+            await discord.dispatch("THREAD_CREATE", post.as_json() | {"applied_tags": ["77"], "newly_created": True})
+            await discord.write(post, "<@42> any idea?", user=ADA, fields={"id": "61"})
+            await discord.write(post, "<@42> anybody?", user=ADA)
+            first, second = await inbox.wait_for(2)
+    assert isinstance(first, MessageReceived)
+    assert isinstance(second, MessageReceived)
+    assert (first.text, second.text) == ("[post: It does not build on a Mac, bug]\nany idea?", "anybody?")
 
 
 async def test_a_mention_in_code_calls_nobody() -> None:
@@ -144,4 +162,4 @@ async def test_a_typed_line_is_not_taken_for_what_the_chat_says_of_a_reply() -> 
 def test_mentions_that_nearly_end_a_message_are_read_in_linear_time() -> None:
     """Two thousand characters are all that Discord takes; a reader that goes back for each mention never ends."""
     assert _uncalled("a " + "<@42> " * 300 + "x", ["<@42>", "<@!42>"]).endswith("x")
-    assert _uncalled("<@42>  <@42> a <@42> \n<@42> ", ["<@42>"]) == "a"
+    assert _uncalled("<@42>  <@42> a", ["<@42>"]) == _uncalled("a <@42> \n<@42> ", ["<@42>"]) == "a"

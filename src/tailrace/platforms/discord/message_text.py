@@ -133,9 +133,10 @@ def _names_in(message: discord.Message) -> Mapping[str, str]:
 
 
 def _uncalled(text: str, mentions: Iterable[str]) -> str:
-    """The text without the mentions at its ends: within a sentence they are words of it."""
+    """The text without the mentions at its start, or where it has none there at its end: the others are words of it."""
     mention = "|".join(map(re.escape, mentions))
-    return re.sub(rf"^(?:\s*(?:{mention})[\s,:]*)+|(?:\s*(?:{mention}))+\s*$", "", text).strip()
+    called, count = re.subn(rf"^(?:\s*(?:{mention})[\s,:]*)+", "", text)
+    return (called if count else re.sub(rf"(?:\s*(?:{mention}))+\s*$", "", text)).strip()
 
 
 def _author(message: discord.Message) -> str:
@@ -149,8 +150,13 @@ def _quote(of: str, text: str) -> str:
 def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:
     """What is neither text nor a file."""
     cards = [card_words("sticker", sticker.name) for sticker in message.stickers]
-    if isinstance(message, discord.Message) and (poll := message.poll) is not None:
-        cards.append(card_words("poll", poll.question, *(answer.text for answer in poll.answers)))
+    if not isinstance(message, discord.Message):
+        return cards
+    if message.poll is not None:
+        cards.append(card_words("poll", message.poll.question, *(answer.text for answer in message.poll.answers)))
+    post = message.channel
+    if isinstance(post, discord.Thread) and post.id == message.id:  # the first message of a post in a forum
+        cards.insert(0, card_words("post", post.name, *(tag.name for tag in post.applied_tags)))
     return cards
 
 
