@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -25,6 +26,7 @@ from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.account import describe_account
+from tailrace.platforms.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.private_word import PrivateWord
@@ -50,9 +52,7 @@ CAPABILITIES = port.Capabilities(
 _SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tables need
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
-_SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
-_ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
 _ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: name, description, values
     "model": ("model", "<provider>/<model>; without it, the model is shown", ()),
     "verbose": ("switch", "Without it, it is switched over", ("on", "off")),
@@ -65,7 +65,6 @@ _ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: n
 _MAX_ARGUMENT = 1900  # characters; a question is shown, as a quotation
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
-_NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
 class DiscordPlatform(BasePlatform):
@@ -82,6 +81,7 @@ class DiscordPlatform(BasePlatform):
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._private_word = PrivateWord(self._rest)
         self._known_names = KnownNames(self._rest)
+        self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
         self._session = gateway.GatewaySession()
         self._client: gateway.GatewayClient | None = None
         self._announced = False
@@ -117,11 +117,11 @@ class DiscordPlatform(BasePlatform):
     async def _show(
         self, place: port.Place, channel: str, action: port.Send | port.Edit, content: str
     ) -> port.AnyReply:
-        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": _NO_MENTIONS}
+        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
             return reply_to(await self._rest.request("PATCH", path, body), place)
-        body |= _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
+        body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
         answer = await self._rest.request("POST", f"{channel}/messages", body)
         await self._private_word.tell(place, answer)
         return sent(answer, place)
@@ -142,7 +142,9 @@ class DiscordPlatform(BasePlatform):
             if not self._announced:
                 await self._announce_commands(client.application_id)
             client.events = asyncio.Queue()  # what an earlier run has left is heard again
+            self._confirmations.clear()
             async with asyncio.TaskGroup() as tasks:
+                client.on_interaction = partial(self._confirm_in_time, tasks)
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._handle_events(client, inbox))
         except gateway.CONNECTION_ERRORS as exc:
@@ -193,31 +195,32 @@ class DiscordPlatform(BasePlatform):
                 await self._interact(event, inbox)
 
     async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
-        """Discord says "the application did not respond" unless it is answered within three seconds."""
         update = parse_interaction(interaction)
         if update is None:
             return
         await inbox.put(update)
-        answer: dict[str, Any] = {"type": _UPDATE_LATER}
-        served = await inbox.serves(update.sender)
-        if interaction.type == discord.InteractionType.application_command or not served:
-            content, flags = "👍" if served else _STRANGER, _EPHEMERAL
-            if served and not may_write(interaction):
-                content = _NOT_SHOWN
-                self._private_word.is_told(update.place)
-            elif served and (question := _question_in(update)):
-                content, flags = quotation(question), _SUPPRESS_EMBEDS
-            told = {"content": content, "flags": flags, "allowed_mentions": _NO_MENTIONS}
-            answer = {"type": _ANSWER, "data": told}
-        try:
-            confirmed = await self._rest.request(
-                "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
-            )
-        except NO_ANSWER as exc:
-            log.info("an interaction could not be confirmed: %s", exc)
+        confirmation = self._confirmations.pop(interaction.id, None) or self._confirmation(interaction, update)
+        if not await inbox.serves(update.sender):
+            await confirmation.answer(_STRANGER, EPHEMERAL)
+        elif interaction.type != discord.InteractionType.application_command:
+            await confirmation.answer(None, 0)
+        elif not may_write(interaction):
+            self._private_word.is_told(update.place)
+            await confirmation.answer(_NOT_SHOWN, EPHEMERAL)
+        elif question := _question_in(update):
+            await confirmation.answer(quotation(question), SUPPRESS_EMBEDS)
         else:
-            if not confirmed.ok:
-                log.info("an interaction could not be confirmed: HTTP %d", confirmed.status)
+            await confirmation.answer("👍", EPHEMERAL)
+
+    def _confirmation(self, interaction: discord.Interaction, update: port.Update) -> Confirmation:
+        shown = may_write(interaction) and _question_in(update)
+        return Confirmation(self._rest, interaction, SUPPRESS_EMBEDS if shown else EPHEMERAL)
+
+    def _confirm_in_time(self, tasks: asyncio.TaskGroup, interaction: discord.Interaction) -> None:
+        """When it arrives: by its turn the three seconds may be over."""
+        if (update := parse_interaction(interaction)) is not None:
+            confirmation = self._confirmations[interaction.id] = self._confirmation(interaction, update)
+            tasks.create_task(confirmation.defer_when_late())
 
     def _error(self, error: Exception) -> PlatformError:
         if isinstance(error, PlatformError):

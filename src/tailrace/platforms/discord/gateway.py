@@ -69,6 +69,7 @@ class GatewayClient(discord.Client):
         parsers = self._connection.parsers
         parsers.update({event: _skipping_errors(event, parse) for event, parse in parsers.items() if event != "READY"})
         self.events: asyncio.Queue[tuple[GatewayEvent, int]] = asyncio.Queue()
+        self.on_interaction: Callable[[discord.Interaction], None] = lambda _: None  # as soon as it has arrived
         self._gateway_url = gateway_url
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
@@ -76,6 +77,8 @@ class GatewayClient(discord.Client):
         match event, args:
             case (("message" | "interaction"), (discord.Message() | discord.Interaction() as received,)):
                 self.events.put_nowait((received, self.ws.sequence or 0))
+                if isinstance(received, discord.Interaction):
+                    self.on_interaction(received)
             case (("connect" | "resumed"), _):
                 self.events.put_nowait((Connected(), self.ws.sequence or 0))
             case _:

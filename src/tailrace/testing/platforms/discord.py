@@ -71,6 +71,7 @@ class FakeDiscord(LoopbackFake):
         self.channels: dict[int, DiscordChannel] = {}
         self.commands: list[dict[str, Any]] = []
         self.interaction_answers: dict[str, dict[str, Any]] = {}
+        self.follow_ups: dict[str, dict[str, Any]] = {}  # what was said after an interaction was answered
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
@@ -202,6 +203,8 @@ class FakeDiscord(LoopbackFake):
             web.get("/guilds/{guild}/members/{user}", self._handler("member", self._member)),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
+            web.patch("/webhooks/{application}/{secret}/messages/@original", self._handler("original", self._original)),
+            web.post("/webhooks/{application}/{secret}", self._handler("follow_up", self._follow_up)),
             web.post("/users/@me/channels", self._handler("direct", self._open_direct)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
             web.patch(message, self._handler("edit", self._edit)),
@@ -307,6 +310,25 @@ class FakeDiscord(LoopbackFake):
         if interaction in self.interaction_answers:
             raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         self.interaction_answers[interaction] = body
+
+    def _answered(self, request: web.Request) -> str:
+        """The interaction that a message follows: one that was answered."""
+        interaction = request.match_info["secret"].removeprefix("token-")
+        if interaction not in self.interaction_answers:
+            raise DiscordRefusal(404, 10015, "Unknown Webhook")
+        return interaction
+
+    def _original(self, request: web.Request, body: Any) -> dict[str, Any]:
+        answer = self.interaction_answers[self._answered(request)]
+        if answer["type"] == 6:
+            raise DiscordRefusal(404, 10008, "Unknown Message")
+        flags = answer.get("data", {}).get("flags", 0) & 1 << 6  # who sees it was said when it was deferred
+        answer["data"] = body | {"flags": flags | body.get("flags", 0) & ~(1 << 6)}
+        return {}
+
+    def _follow_up(self, request: web.Request, body: Any) -> dict[str, Any]:
+        self.follow_ups[self._answered(request)] = body
+        return {}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:
