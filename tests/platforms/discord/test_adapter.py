@@ -154,6 +154,7 @@ TOO_LONG = (
         pytest.param(THREAD, refusal(404, 10003, "Unknown Channel"), Gone("thread"), id="G85-no-thread"),
         pytest.param(THREAD, refusal(400, 160005, "Thread is locked"), Gone("thread"), id="G85-locked"),
         pytest.param(GENERAL, refusal(403, 50001, "Missing Access"), Gone("chat"), id="put-out"),
+        pytest.param(GENERAL, refusal(400, 50008, "Cannot send messages in a …"), Gone("chat"), id="a-forum"),
         pytest.param(ADA, refusal(403, 50007, "Cannot send messages to this user"), Gone("chat"), id="blocked"),
         pytest.param(
             GENERAL,
@@ -197,7 +198,7 @@ async def test_what_is_not_there_or_not_possible_is_said() -> None:
         thread = discord.thread(51, parent)
         assert await platform.perform(GENERAL, Edit("999", "hello")) == Gone("message")
         assert await platform.perform(GENERAL, Send("k", "x" * 2001)) == TooLong()
-        thread.archived = True
+        thread.archived = thread.locked = True
         assert await platform.perform(THREAD, SEND) == Gone("thread")
         del discord.channels[51]
         assert await platform.perform(THREAD, SEND) == Gone("thread")

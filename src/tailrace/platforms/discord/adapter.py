@@ -30,7 +30,7 @@ from tailrace.platforms.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUP
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.private_word import PrivateWord
-from tailrace.platforms.discord.rest import RestClient, reply_to, sent
+from tailrace.platforms.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
@@ -107,7 +107,7 @@ class DiscordPlatform(BasePlatform):
                 return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
             case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
-                reply = reply_to(await self._rest.request("DELETE", path), place)
+                reply = reply_to(await self._change("DELETE", path, None, place), place)
                 return port.Accepted() if reply == port.Gone("message") else reply
             case port.Typing():
                 return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
@@ -120,11 +120,20 @@ class DiscordPlatform(BasePlatform):
         body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
-            return reply_to(await self._rest.request("PATCH", path, body), place)
+            return reply_to(await self._change("PATCH", path, body, place), place)
         body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
         answer = await self._rest.request("POST", f"{channel}/messages", body)
         await self._private_word.tell(place, answer)
         return sent(answer, place)
+
+    async def _change(self, method: str, path: str, body: object, place: port.Place) -> RestResponse:
+        """A message that is there. A thread that was closed meanwhile is opened again, as by a new message in it; one
+        that was locked stays closed."""
+        answer = await self._rest.request(method, path, body)
+        if place.thread and not answer.ok and (error := answer.decoded) is not None and error.code == THREAD_ARCHIVED:
+            opened = await self._rest.request("PATCH", f"/channels/{place.thread}", {"archived": False})
+            return await self._rest.request(method, path, body) if opened.ok else answer
+        return answer
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)

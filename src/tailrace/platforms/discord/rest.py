@@ -24,8 +24,9 @@ _USER_AGENT = "DiscordBot (https://tailrace.example, 1)"  # the form that Discor
 # JSON error codes of Discord's "Opcodes and Status Codes".
 UNKNOWN_MESSAGE = 10008
 _UNKNOWN_CHANNEL = 10003
-_THREAD_CODES = frozenset({50083, 160005})  # archived and cannot be written to; locked
-_CHAT_CODES = frozenset({10004, 50001, 50007})  # no such server; no access; the person takes no messages
+THREAD_ARCHIVED = 50083
+_THREAD_CODES = frozenset({THREAD_ARCHIVED, 160005})  # cannot be written to; locked
+_CHAT_CODES = frozenset({10004, 50001, 50007, 50008})  # no such server; no access; no messages to that person; a forum
 _INVALID_BODY = 50035
 _TOO_LONG = "BASE_TYPE_MAX_LENGTH"
 

@@ -209,6 +209,7 @@ class FakeDiscord(LoopbackFake):
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
             web.patch(message, self._handler("edit", self._edit)),
             web.delete(message, self._handler("delete", self._delete)),
+            web.patch("/channels/{channel}", self._handler("channel", self._change_channel)),
             web.post("/channels/{channel}/typing", self._handler("typing", self._type)),
         ]
 
@@ -248,16 +249,20 @@ class FakeDiscord(LoopbackFake):
         # no charset: discord.py compares the whole type
         return web.Response(body=msgspec.json.encode(result), headers=headers, content_type="application/json")
 
-    def _open(self, request: web.Request) -> DiscordChannel:
+    def _open(self, request: web.Request, *, changes: bool = False) -> DiscordChannel:
+        """`changes`: a message that is there is to be changed."""
         channel = self.channels.get(int(request.match_info["channel"]))
         if channel is None:
             raise DiscordRefusal(404, 10003, "Unknown Channel")
-        if channel.archived:
+        if channel.forum:
+            raise DiscordRefusal(400, 50008, "Cannot send messages in a non-text channel")
+        if channel.archived and (changes or channel.locked):
             raise DiscordRefusal(400, 50083, "Thread is archived")
         return channel
 
     def _send(self, request: web.Request, body: Any) -> dict[str, Any]:
         channel, uploaded = self._open(request), body.get("uploaded")
+        channel.archived = False
         is_file = isinstance(uploaded, web.FileField)
         state = ShownState(f"[file] {uploaded.filename}", at=self.now()) if is_file else state_of(body, self.now())
         nonce = str(body.get("nonce", ""))
@@ -277,7 +282,7 @@ class FakeDiscord(LoopbackFake):
         return (next(known, None) or self.direct(self._next_id(), user)).as_json()
 
     def _edit(self, request: web.Request, body: Any) -> dict[str, Any]:
-        channel = self._open(request)
+        channel = self._open(request, changes=True)
         message = channel.find(int(request.match_info["message"]))
         if message.author != BOT_ID:
             raise DiscordRefusal(403, 50005, "Cannot edit a message authored by another user")
@@ -285,7 +290,16 @@ class FakeDiscord(LoopbackFake):
         return channel.message_json(message)
 
     def _delete(self, request: web.Request, _body: Any) -> None:
-        self._open(request).find(int(request.match_info["message"])).deleted = True
+        self._open(request, changes=True).find(int(request.match_info["message"])).deleted = True
+
+    def _change_channel(self, request: web.Request, body: Any) -> dict[str, Any]:
+        channel = self.channels.get(int(request.match_info["channel"]))
+        if channel is None:
+            raise DiscordRefusal(404, 10003, "Unknown Channel")
+        if not channel.parent or channel.locked or body != {"archived": False}:  # all else is for moderators
+            raise DiscordRefusal(403, 50013, "Missing Permissions")
+        channel.archived = False
+        return channel.as_json()
 
     def _type(self, request: web.Request, _body: Any) -> None:
         self._open(request).typing.append(self.now())
