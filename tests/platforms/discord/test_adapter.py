@@ -149,6 +149,7 @@ TOO_LONG = (
         pytest.param(GENERAL, flood(7.25), Flood(7.25), id="G78-flood"),
         pytest.param(GENERAL, Fault(429, b"slow down", {"Retry-After": "9"}), Flood(9.0), id="G78-proxy"),
         pytest.param(GENERAL, Fault(429, b"slow down"), Flood(5.0), id="G78-without-a-time"),
+        pytest.param(GENERAL, refusal(429, 30046, "Try again later"), Refused("Try again later (30046)"), id="G78-old"),
         pytest.param(GENERAL, Fault(400, TOO_LONG), TooLong(), id="G82"),
         pytest.param(GENERAL, refusal(404, 10003, "Unknown Channel"), Gone("chat"), id="no-channel"),
         pytest.param(THREAD, refusal(404, 10003, "Unknown Channel"), Gone("thread"), id="G85-no-thread"),
