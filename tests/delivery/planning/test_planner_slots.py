@@ -275,6 +275,20 @@ def test_an_answer_that_a_newer_message_cut_ends_alike_streamed_or_not(
     assert stage.chat.texts == (f"{said.rstrip()}\n\n⏹ Interrupted by a newer message.",)
 
 
+@pytest.mark.parametrize("tool_ended", [True, False])
+def test_an_answer_that_a_newer_message_cut_at_a_tool_says_so(tool_ended: bool) -> None:
+    stage = Stage()
+    ended: list[AnyEvent] = [ToolCallFinished("terminal")] if tool_ended else []
+    called = [MessageStop(), ToolCallChunk("terminal", "ls"), *ended]
+    stage.stream([*answer("I look.")[:-2], *called, RunFinished("stopped", error=REPLACED)])
+    line = f"{'✓' if tool_ended else '✗'} **terminal** `ls`"
+    assert [text.partition(" (")[0] for text in stage.chat.texts] == [
+        "I look.",
+        line,
+        "⏹ Interrupted by a newer message.",
+    ]
+
+
 def test_the_mark_of_a_cut_answer_stands_outside_the_code_that_it_was_cut_in() -> None:
     stage = Stage()
     half = "So:\n\n```py\nprint(1)"

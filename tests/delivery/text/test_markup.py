@@ -262,6 +262,12 @@ def test_a_table_has_even_columns() -> None:
     assert columns(table) == "name    n\n------  -\nx       1\nlonger"  # type: ignore[arg-type]
 
 
+def test_the_cells_of_a_table_stand_where_it_says() -> None:
+    [table] = blocks("| a | price | where |\n|---|--:|:-:|\n| x | 1 | up |\n| y | 1000 | down |")
+    shown = ["a  price  where", "-  -----  -----", "x      1   up", "y   1000  down"]
+    assert columns(table).split("\n") == shown  # type: ignore[arg-type]
+
+
 def test_an_emoji_of_several_is_as_wide_as_one() -> None:
     family, thumb = "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\U0001f44d\U0001f3fd"
     [table] = blocks(f"| a | b |\n|--|--|\n| {family} | x |\n| {thumb} | y |")

@@ -149,11 +149,13 @@ TOO_LONG = (
         pytest.param(GENERAL, flood(7.25), Flood(7.25), id="G78-flood"),
         pytest.param(GENERAL, Fault(429, b"slow down", {"Retry-After": "9"}), Flood(9.0), id="G78-proxy"),
         pytest.param(GENERAL, Fault(429, b"slow down"), Flood(5.0), id="G78-without-a-time"),
+        pytest.param(GENERAL, refusal(429, 30046, "Try again later"), Refused("Try again later (30046)"), id="G78-old"),
         pytest.param(GENERAL, Fault(400, TOO_LONG), TooLong(), id="G82"),
         pytest.param(GENERAL, refusal(404, 10003, "Unknown Channel"), Gone("chat"), id="no-channel"),
         pytest.param(THREAD, refusal(404, 10003, "Unknown Channel"), Gone("thread"), id="G85-no-thread"),
         pytest.param(THREAD, refusal(400, 160005, "Thread is locked"), Gone("thread"), id="G85-locked"),
         pytest.param(GENERAL, refusal(403, 50001, "Missing Access"), Gone("chat"), id="put-out"),
+        pytest.param(GENERAL, refusal(400, 50008, "Cannot send messages in a …"), Gone("chat"), id="a-forum"),
         pytest.param(ADA, refusal(403, 50007, "Cannot send messages to this user"), Gone("chat"), id="blocked"),
         pytest.param(
             GENERAL,
@@ -197,7 +199,7 @@ async def test_what_is_not_there_or_not_possible_is_said() -> None:
         thread = discord.thread(51, parent)
         assert await platform.perform(GENERAL, Edit("999", "hello")) == Gone("message")
         assert await platform.perform(GENERAL, Send("k", "x" * 2001)) == TooLong()
-        thread.archived = True
+        thread.archived = thread.locked = True
         assert await platform.perform(THREAD, SEND) == Gone("thread")
         del discord.channels[51]
         assert await platform.perform(THREAD, SEND) == Gone("thread")
@@ -301,7 +303,26 @@ async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
                 MessageReceived(f"interaction:{used}", place, person, "/model gpt"),
             ]
             assert discord.interaction_answers[pressed] == {"type": 6}
-            assert discord.interaction_answers[used]["data"] == {"content": "👍", "flags": 64}  # only the asker sees it
+            told = discord.interaction_answers[used]["data"]
+            assert (told["content"], told["flags"]) == ("👍", 64)  # only the asker sees it
+
+
+@pytest.mark.parametrize("name", ["new", "back"])
+async def test_a_question_behind_a_slash_command_is_shown_to_everybody_and_rings_for_nobody(name: str) -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (_, inbox):
+            used = await discord.command(general, name, "Is @everyone there?", user=9)
+            await discord.until(lambda: used in discord.interaction_answers)
+            [update] = inbox.updates
+            assert isinstance(update, MessageReceived)
+            assert update.text == f"/{name} Is @everyone there?"
+            told = {"content": "> Is @everyone there?", "flags": 4, "allowed_mentions": {"parse": []}}
+            assert discord.interaction_answers[used] == {"type": 4, "data": told}
+            inbox.strangers.add("9")
+            refused = await discord.command(general, name, "And now?", user=9)
+            await discord.until(lambda: refused in discord.interaction_answers)
+            assert discord.interaction_answers[refused]["data"]["flags"] == 64
 
 
 async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
@@ -314,7 +335,8 @@ async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
             [update] = inbox.updates
             told = "I do not know you yet, and have done nothing."
             assert update.sender == Sender("9", "user9")
-            assert discord.interaction_answers[used]["data"] == {"content": told, "flags": 64}
+            answered = discord.interaction_answers[used]["data"]
+            assert (answered["content"], answered["flags"]) == (told, 64)
 
 
 async def test_a_button_that_a_stranger_presses_tells_them_so() -> None:
@@ -326,17 +348,20 @@ async def test_a_button_that_a_stranger_presses_tells_them_so() -> None:
             pressed = await discord.press(general, general.answers[0], "Yes", user=9)
             await discord.until(lambda: pressed in discord.interaction_answers)
             told = "I do not know you yet, and have done nothing."
-            assert discord.interaction_answers[pressed] == {"type": 4, "data": {"content": told, "flags": 64}}
+            answered = discord.interaction_answers[pressed]["data"]
+            assert (answered["content"], answered["flags"]) == (told, 64)
 
 
 async def test_a_client_is_told_what_may_follow_each_command() -> None:
     async with FakeDiscord() as discord, listening(discord):
         offered = {
-            command["name"]: [(option["name"], [choice["value"] for choice in option["choices"]])]
+            command["name"]: [(option["name"], [choice["value"] for choice in option.get("choices", ())])]
             for command in discord.commands
             for option in command["options"]
         }
         assert offered == {
+            "new": [("question", [])],
+            "back": [("question", [])],
             "model": [("model", [])],
             "verbose": [("switch", ["on", "off"])],
             "yolo": [("switch", ["on", "off"])],

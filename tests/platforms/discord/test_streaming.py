@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
+
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.platforms.discord.adapter import DiscordPlatform
@@ -95,6 +97,20 @@ async def test_G85_a_thread_deleted_under_way_moves_the_answer_to_its_channel() 
             del discord.channels[51]
         assert general.texts.count(TEXT) == 1
         assert any("thread is gone" in text for text in general.texts)
+
+
+@pytest.mark.parametrize("locked", [False, True])
+@driven
+async def test_G85_a_thread_closed_under_way_is_opened_again_unless_it_is_locked(locked: bool) -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        thread = discord.thread(51, general)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(show(platform, THREAD, TEXT, pace_s=0.5))
+            await discord.until(lambda: thread.answers and len(thread.answers[0].states) == 3)
+            thread.archived, thread.locked = True, locked
+        assert thread.archived is locked
+        assert (thread.texts == [TEXT], general.texts.count(TEXT)) == ((False, 1) if locked else (True, 0))
 
 
 @driven

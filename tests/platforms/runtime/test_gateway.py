@@ -520,6 +520,7 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
                 Attachment("b", "a.bin", "application/octet-stream"),
                 Attachment("gone", "b.txt", "text/plain"),
                 Attachment("t", "big.txt", "text/plain", 300_000),
+                Attachment("i", "big.png", "image/png", 11 << 20),
             ],
         )
         await asyncio.sleep(20)
@@ -528,6 +529,7 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
         assert "x = 1" in said
         assert "only images and text files" in said
         assert "big.txt (text/plain); a text of more than 256 KiB is not read" in said
+        assert "big.png (image/png); an image of more than 10 MiB is not read" in said
         assert "could not be read" in said
         assert here.chat.texts == ("Seen.",)
 

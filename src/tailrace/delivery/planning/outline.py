@@ -322,7 +322,8 @@ class Outline:
                             slot.tools[index] = msgspec.structs.replace(tool, ok=False)
                 case _:
                     pass
-        ending = self._presenter.ending(finished, shown=bool(finished.output.strip()))
+        after_tools = bool(self.slots) and isinstance(self.slots[-1], ToolSlot)
+        ending = self._presenter.ending(finished, shown=bool(finished.output.strip()), after_tools=after_tools)
         self._note(ENDING, ending, purpose="failure")
 
     def _restore(self, state: events.Snapshot) -> None:

@@ -191,20 +191,20 @@ class Presenter:
     def answer(self, finished: RunFinished) -> str:
         """The final text of the answer. One that was cut by a newer message, or from elsewhere, says so, outside of any
         open code block."""
-        output, error = finished.output, finished.error
-        replaced = error is not None and error.code == NEWER_MESSAGE
-        cut = REPLACED if replaced else STOPPED_ELSEWHERE if self._stopped_elsewhere(finished) else ""
+        output = finished.output
+        cut = REPLACED if _is_replaced(finished) else STOPPED_ELSEWHERE if self._stopped_elsewhere(finished) else ""
         return f"{balance(output).rstrip()}\n\n{cut}" if cut and output.strip() else output
 
     def _stopped_elsewhere(self, finished: RunFinished) -> bool:
         """Whether the chat cannot know who has stopped the run: the page, a terminal, another program."""
         error = finished.error
-        if finished.status != "stopped" or error is None or error.code == NEWER_MESSAGE:
+        if finished.status != "stopped" or error is None or _is_replaced(finished):
             return False
         return not error.by.startswith(self._people_here)
 
-    def ending(self, finished: RunFinished, *, shown: bool) -> str | None:
-        """A note about how the run ended, below its answer. `shown`: there is an answer."""
+    def ending(self, finished: RunFinished, *, shown: bool, after_tools: bool = False) -> str | None:
+        """A note about how the run ended, below its answer. `shown`: there is an answer. `after_tools`: the last that
+        it did was to call tools, and their lines alone would look like a failure."""
         match finished.status:
             case "failed":
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
@@ -214,8 +214,15 @@ class Presenter:
                 return "The model gave no answer."
             case "stopped" if not shown and self._stopped_elsewhere(finished):
                 return STOPPED_ELSEWHERE
+            case "stopped" if not shown and after_tools and _is_replaced(finished):
+                return REPLACED
             case _:
                 return None
+
+
+def _is_replaced(finished: RunFinished) -> bool:
+    """Whether a newer message of the same chat has ended the run."""
+    return finished.error is not None and finished.error.code == NEWER_MESSAGE
 
 
 def _ended_by_provider(finished: RunFinished) -> bool:

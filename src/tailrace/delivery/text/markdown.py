@@ -15,8 +15,10 @@ from markdown_it.token import Token
 from tailrace.delivery.text.parser import MAX_NESTING, is_link, parser
 
 Style = Literal["bold", "italic", "strike"]
+Side = Literal["left", "center", "right"]
 _MARKS: dict[Style, str] = {"bold": "**", "italic": "*", "strike": "~~"}
 _STYLES: dict[str, Style] = {"strong": "bold", "em": "italic", "s": "strike"}
+_SIDES: dict[object, Side] = {"text-align:center": "center", "text-align:right": "right"}
 
 
 class Code(NamedTuple):
@@ -73,9 +75,10 @@ class CodeBlock(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Cells by row; the first row is the head."""
+    """Cells by row; the first row is the head. `sides`: where the cells of each column stand in it."""
 
     rows: list[list[list[Node]]]
+    sides: list[Side]
 
 
 class Rule(NamedTuple):
@@ -151,7 +154,7 @@ class _TreeBuilder:
             case "blockquote_open":
                 return Quote(self._siblings())
             case "table_open":
-                return Table(self._rows())
+                return self._table()
             case "hr":
                 return Rule()
             case "definition" if token.meta["url"] in self._linked and is_link(token.meta["url"]):
@@ -165,16 +168,18 @@ class _TreeBuilder:
         self._at += 2  # past its text and its end
         return _with_signs(_nodes(children or ()))
 
-    def _rows(self) -> list[list[list[Node]]]:
-        rows: list[list[list[Node]]] = []
+    def _table(self) -> Table:
+        table = Table([], [])
         while (token := self._tokens[self._at]).type != "table_close":
             if token.type == "tr_open":
-                rows.append([])
+                table.rows.append([])
+            elif token.type == "th_open":
+                table.sides.append(_SIDES.get(token.attrGet("style"), "left"))
             elif token.type == "inline":
-                rows[-1].append(_with_signs(_nodes(token.children or ())))
+                table.rows[-1].append(_with_signs(_nodes(token.children or ())))
             self._at += 1
         self._at += 1
-        return rows
+        return table
 
 
 def _item(marker: str, children: list[Block]) -> Item:

@@ -44,11 +44,15 @@ def columns(table: md.Table) -> str:
     longer than the others of its column stands out of it: padded to such a cell, a table is many times its own text."""
     rows = [[_inline(cell, _Flavour(), urls=True).replace("\n", " ") for cell in row] for row in table.rows]
     widths = [_column_width(column) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)) for row in rows
-    ]
+    lines = ["  ".join(map(_padded, row, widths, table.sides)) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _padded(cell: str, width: int, side: md.Side) -> str:
+    room = max(0, width - _width(cell))
+    before = {"left": 0, "center": room // 2, "right": room}[side]
+    return " " * before + cell + " " * (room - before)
 
 
 def _column_width(cells: Iterable[str]) -> int:

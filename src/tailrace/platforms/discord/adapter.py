@@ -18,15 +18,19 @@ import discord
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
+from tailrace.delivery.inbound import command_in
+from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.text.markup import discord_literal
 from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.account import describe_account
+from tailrace.platforms.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
+from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.private_word import PrivateWord
-from tailrace.platforms.discord.rest import RestClient, reply_to, sent
+from tailrace.platforms.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
@@ -48,19 +52,19 @@ CAPABILITIES = port.Capabilities(
 _SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tables need
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
-_SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
-_ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
 _ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: name, description, values
     "model": ("model", "<provider>/<model>; without it, the model is shown", ()),
     "verbose": ("switch", "Without it, it is switched over", ("on", "off")),
     "yolo": ("switch", "Without it, it is switched over", ("on", "off")),
     "approve": ("scope", "Without it, this once", ("session", "always")),
     "deny": ("reason", "Why not; the model reads it", ()),
+    "new": ("question", "What to begin with; everybody here sees it", ()),
+    "back": ("question", "What to ask there; everybody here sees it", ()),
 }
+_MAX_ARGUMENT = 1900  # characters; a question is shown, as a quotation
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
-_NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
 class DiscordPlatform(BasePlatform):
@@ -76,6 +80,8 @@ class DiscordPlatform(BasePlatform):
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._private_word = PrivateWord(self._rest)
+        self._known_names = KnownNames(self._rest)
+        self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
         self._session = gateway.GatewaySession()
         self._client: gateway.GatewayClient | None = None
         self._announced = False
@@ -101,7 +107,7 @@ class DiscordPlatform(BasePlatform):
                 return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
             case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
-                reply = reply_to(await self._rest.request("DELETE", path), place)
+                reply = reply_to(await self._change("DELETE", path, None, place), place)
                 return port.Accepted() if reply == port.Gone("message") else reply
             case port.Typing():
                 return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
@@ -111,14 +117,23 @@ class DiscordPlatform(BasePlatform):
     async def _show(
         self, place: port.Place, channel: str, action: port.Send | port.Edit, content: str
     ) -> port.AnyReply:
-        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": _NO_MENTIONS}
+        body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
-            return reply_to(await self._rest.request("PATCH", path, body), place)
-        body |= _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
+            return reply_to(await self._change("PATCH", path, body, place), place)
+        body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
         answer = await self._rest.request("POST", f"{channel}/messages", body)
         await self._private_word.tell(place, answer)
         return sent(answer, place)
+
+    async def _change(self, method: str, path: str, body: object, place: port.Place) -> RestResponse:
+        """A message that is there. A thread that was closed meanwhile is opened again, as by a new message in it; one
+        that was locked stays closed."""
+        answer = await self._rest.request(method, path, body)
+        if place.thread and not answer.ok and (error := answer.decoded) is not None and error.code == THREAD_ARCHIVED:
+            opened = await self._rest.request("PATCH", f"/channels/{place.thread}", {"archived": False})
+            return await self._rest.request(method, path, body) if opened.ok else answer
+        return answer
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
@@ -136,7 +151,9 @@ class DiscordPlatform(BasePlatform):
             if not self._announced:
                 await self._announce_commands(client.application_id)
             client.events = asyncio.Queue()  # what an earlier run has left is heard again
+            self._confirmations.clear()
             async with asyncio.TaskGroup() as tasks:
+                client.on_interaction = partial(self._confirm_in_time, tasks)
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._handle_events(client, inbox))
         except gateway.CONNECTION_ERRORS as exc:
@@ -178,35 +195,41 @@ class DiscordPlatform(BasePlatform):
                 inbox.connected()
             case discord.Message():
                 me = client.user
-                known_name = partial(client.known_name, event)
-                if me is not None and (message := parse_message(event, me, known_name)) is not None:
+                if me is None or event.author.bot:
+                    return
+                known_name = await self._known_names.of(event, client.guilds)
+                if (message := parse_message(event, me, known_name)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
 
     async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
-        """Discord says "the application did not respond" unless it is answered within three seconds."""
         update = parse_interaction(interaction)
         if update is None:
             return
         await inbox.put(update)
-        answer: dict[str, Any] = {"type": _UPDATE_LATER}
-        served = await inbox.serves(update.sender)
-        if interaction.type == discord.InteractionType.application_command or not served:
-            content = "👍" if served else _STRANGER
-            if served and not may_write(interaction):
-                content = _NOT_SHOWN
-                self._private_word.is_told(update.place)
-            answer = {"type": _ANSWER, "data": {"content": content, "flags": _EPHEMERAL}}
-        try:
-            told = await self._rest.request(
-                "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
-            )
-        except NO_ANSWER as exc:
-            log.info("an interaction could not be confirmed: %s", exc)
+        confirmation = self._confirmations.pop(interaction.id, None) or self._confirmation(interaction, update)
+        if not await inbox.serves(update.sender):
+            await confirmation.answer(_STRANGER, EPHEMERAL)
+        elif interaction.type != discord.InteractionType.application_command:
+            await confirmation.answer(None, 0)
+        elif not may_write(interaction):
+            self._private_word.is_told(update.place)
+            await confirmation.answer(_NOT_SHOWN, EPHEMERAL)
+        elif question := _question_in(update):
+            await confirmation.answer(quotation(question), SUPPRESS_EMBEDS)
         else:
-            if not told.ok:
-                log.info("an interaction could not be confirmed: HTTP %d", told.status)
+            await confirmation.answer("👍", EPHEMERAL)
+
+    def _confirmation(self, interaction: discord.Interaction, update: port.Update) -> Confirmation:
+        shown = may_write(interaction) and _question_in(update)
+        return Confirmation(self._rest, interaction, SUPPRESS_EMBEDS if shown else EPHEMERAL)
+
+    def _confirm_in_time(self, tasks: asyncio.TaskGroup, interaction: discord.Interaction) -> None:
+        """When it arrives: by its turn the three seconds may be over."""
+        if (update := parse_interaction(interaction)) is not None:
+            confirmation = self._confirmations[interaction.id] = self._confirmation(interaction, update)
+            tasks.create_task(confirmation.defer_when_late())
 
     def _error(self, error: Exception) -> PlatformError:
         if isinstance(error, PlatformError):
@@ -219,8 +242,8 @@ class DiscordPlatform(BasePlatform):
 
     async def _announce_commands(self, application_id: int | None) -> None:
         body = [
-            {"name": name, "description": description, "options": [_argument(name)] if takes_text else []}
-            for name, description, takes_text in COMMANDS
+            {"name": name, "description": description, "options": [_argument(name)] if name in _ARGUMENTS else []}
+            for name, description in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
         self._announced = answer.ok
@@ -245,9 +268,18 @@ class DiscordPlatform(BasePlatform):
 
 def _argument(command: str) -> dict[str, Any]:
     """What a client shows beside the command: the argument's name, what it is, and the values where they are few."""
-    name, description, values = _ARGUMENTS.get(command, ("text", "What to do", ()))
-    choices = [{"name": value, "value": value} for value in values]
-    return {"type": _STRING, "name": name, "description": description, "required": False, "choices": choices}
+    name, description, values = _ARGUMENTS[command]
+    option = {"type": _STRING, "name": name, "description": description, "required": False}
+    if values:
+        return option | {"choices": [{"name": value, "value": value} for value in values]}
+    return option | {"max_length": _MAX_ARGUMENT}
+
+
+def _question_in(update: port.Update) -> str:
+    """What a command asks beside what it does. A client shows nothing of a command whose answer one person alone sees:
+    without its question the answer would stand below nothing."""
+    command = command_in(update.text) if isinstance(update, port.MessageReceived) else None
+    return command.argument if command is not None and command.name in ("new", "back") else ""
 
 
 def _nonce(key: str) -> dict[str, Any]:

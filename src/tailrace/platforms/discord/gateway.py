@@ -19,7 +19,6 @@ import yarl
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 
-from tailrace.platforms.discord.message_text import is_private
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection
 
 log = logging.getLogger("tailrace.platforms.discord")
@@ -70,6 +69,7 @@ class GatewayClient(discord.Client):
         parsers = self._connection.parsers
         parsers.update({event: _skipping_errors(event, parse) for event, parse in parsers.items() if event != "READY"})
         self.events: asyncio.Queue[tuple[GatewayEvent, int]] = asyncio.Queue()
+        self.on_interaction: Callable[[discord.Interaction], None] = lambda _: None  # as soon as it has arrived
         self._gateway_url = gateway_url
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
@@ -77,22 +77,12 @@ class GatewayClient(discord.Client):
         match event, args:
             case (("message" | "interaction"), (discord.Message() | discord.Interaction() as received,)):
                 self.events.put_nowait((received, self.ws.sequence or 0))
+                if isinstance(received, discord.Interaction):
+                    self.on_interaction(received)
             case (("connect" | "resumed"), _):
                 self.events.put_nowait((Connected(), self.ws.sequence or 0))
             case _:
                 pass  # members, presence, edits: no concern of ours
-
-    def known_name(self, message: discord.Message, kind: str, number: int) -> str:
-        """What a channel ("#"), a role ("@&") or a person ("@") is called that the message names by its number; empty
-        where that is not known. In a server the names are those of that server alone, in a direct message those of all
-        servers: which of them the person is in is not asked. Of a channel that not all of its server see, the
-        name is not for everybody who knows its number."""
-        private = is_private(message)
-        guilds = self.guilds if private else filter(None, (message.guild,))
-        if name := next(filter(None, (_name_in(guild, kind, number) for guild in guilds)), ""):
-            return name
-        user = self.get_user(number) if private and kind == "@" else None
-        return user.display_name if user is not None else ""
 
     async def listen(self, session: GatewaySession) -> None:
         """Until the connection is lost for good. Raises what discord.py and aiohttp raise; `session` is kept up to
@@ -124,28 +114,6 @@ class GatewayClient(discord.Client):
             resume=session.session_id is not None,
         )
         return self.ws
-
-
-def _name_in(guild: discord.Guild, kind: str, number: int) -> str:
-    match kind:
-        case "#":
-            channel = guild.get_channel_or_thread(number)
-            return channel.name if channel is not None and _is_public(channel) else ""
-        case "@&":
-            role = guild.get_role(number)
-            return role.name if role is not None else ""
-        case _:
-            member = guild.get_member(number)
-            return member.display_name if member is not None else ""
-
-
-def _is_public(channel: discord.abc.GuildChannel | discord.Thread) -> bool:
-    """Whether everybody in its server sees it."""
-    parent = channel.parent if isinstance(channel, discord.Thread) else channel
-    if channel.type is discord.ChannelType.private_thread or parent is None:
-        return False
-    everyone = channel.guild.get_role(channel.guild.id)
-    return everyone is not None and parent.permissions_for(everyone).view_channel
 
 
 def _skipping_errors(event: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:

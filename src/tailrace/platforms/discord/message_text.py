@@ -102,6 +102,23 @@ class MessageText:
         return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
 
 
+def numbers_in(message: discord.Message) -> list[tuple[str, int]]:
+    """The kind and the number of each channel, role and person that it names, or what it replies to or forwards, and
+    that Discord gives no name for."""
+    replied = message.reference.resolved if message.reference is not None else None
+    texts: list[discord.Message | discord.MessageSnapshot] = [message, *message.message_snapshots]
+    texts += [replied] if isinstance(replied, discord.Message) else []
+    found: dict[tuple[str, int], None] = {}
+    for said in texts:
+        names = _names_in(said) if isinstance(said, discord.Message) else {}
+        for part in _CODE.split(said.content)[::2]:
+            for reference in _REFERENCE.finditer(part):
+                kind = (reference["kind"] or "").replace("!", "")
+                if kind and f"{kind}{reference['id']}" not in names:
+                    found[kind, int(reference["id"])] = None
+    return list(found)
+
+
 def is_private(message: discord.Message) -> bool:
     """A server that is not known (yet) has no `guild`."""
     return message.guild is None and getattr(message.channel, "guild_id", None) is None
@@ -116,9 +133,10 @@ def _names_in(message: discord.Message) -> Mapping[str, str]:
 
 
 def _uncalled(text: str, mentions: Iterable[str]) -> str:
-    """The text without the mentions at its ends: within a sentence they are words of it."""
+    """The text without the mentions at its start, or where it has none there at its end: the others are words of it."""
     mention = "|".join(map(re.escape, mentions))
-    return re.sub(rf"^(?:\s*(?:{mention})[\s,:]*)+|(?:\s*(?:{mention}))+\s*$", "", text).strip()
+    called, count = re.subn(rf"^(?:\s*(?:{mention})[\s,:]*)+", "", text)
+    return (called if count else re.sub(rf"(?:\s*(?:{mention}))+\s*$", "", text)).strip()
 
 
 def _author(message: discord.Message) -> str:
@@ -132,8 +150,13 @@ def _quote(of: str, text: str) -> str:
 def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:
     """What is neither text nor a file."""
     cards = [card_words("sticker", sticker.name) for sticker in message.stickers]
-    if isinstance(message, discord.Message) and (poll := message.poll) is not None:
-        cards.append(card_words("poll", poll.question, *(answer.text for answer in poll.answers)))
+    if not isinstance(message, discord.Message):
+        return cards
+    if message.poll is not None:
+        cards.append(card_words("poll", message.poll.question, *(answer.text for answer in message.poll.answers)))
+    post = message.channel
+    if isinstance(post, discord.Thread) and post.id == message.id:  # the first message of a post in a forum
+        cards.insert(0, card_words("post", post.name, *(tag.name for tag in post.applied_tags)))
     return cards
 
 

@@ -24,9 +24,11 @@ _USER_AGENT = "DiscordBot (https://tailrace.example, 1)"  # the form that Discor
 # JSON error codes of Discord's "Opcodes and Status Codes".
 UNKNOWN_MESSAGE = 10008
 _UNKNOWN_CHANNEL = 10003
-_THREAD_CODES = frozenset({50083, 160005})  # archived and cannot be written to; locked
-_CHAT_CODES = frozenset({10004, 50001, 50007})  # no such server; no access; the person takes no messages
+THREAD_ARCHIVED = 50083
+_THREAD_CODES = frozenset({THREAD_ARCHIVED, 160005})  # cannot be written to; locked
+_CHAT_CODES = frozenset({10004, 50001, 50007, 50008})  # no such server; no access; no messages to that person; a forum
 _INVALID_BODY = 50035
+_TOO_OLD_TO_EDIT = 30046  # too many edits of a message that is older than an hour; nobody is told for how long
 _TOO_LONG = "BASE_TYPE_MAX_LENGTH"
 
 
@@ -112,7 +114,7 @@ def reply_to(answer: RestResponse, place: port.Place) -> port.AnyReply:
     if answer.ok:
         return port.Accepted(answer.pause_s)
     error = answer.decoded
-    if answer.status == 429:
+    if answer.status == 429 and (error is None or error.code != _TOO_OLD_TO_EDIT):
         told = error.retry_after if error is not None else None
         return port.Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
     if answer.status >= 500 or error is None:

@@ -288,7 +288,7 @@ class TelegramPlatform(BasePlatform):
 
     async def _announce_commands(self) -> None:
         try:
-            await self._bot.set_my_commands([(name, description) for name, description, _ in COMMANDS])
+            await self._bot.set_my_commands(list(COMMANDS))
         except TelegramError as exc:
             log.warning("the list of commands could not be set: %s", exc.message)
 

@@ -13,7 +13,8 @@ from tailrace.testing.platforms.loopback import Changing
 
 class CollectingInbox(Changing):
     """Refuses everything while `closed`, as an inbox does in a process that may no longer poll. Serves everybody but
-    `strangers`, by their ids. Keeps no position where it `forgets`, as while storage fails."""
+    `strangers`, by their ids. Keeps no position where it `forgets`, as while storage fails. Takes what comes while
+    `flowing` is set, as storage does that is not slow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,10 +24,13 @@ class CollectingInbox(Changing):
         self.strangers: set[str] = set()
         self.kept_position = ""
         self.forgets = False
+        self.flowing = asyncio.Event()
+        self.flowing.set()
 
     async def put(self, update: Update) -> None:
         if self.closed:
             raise PlatformError("no new work")
+        await self.flowing.wait()
         self.updates.append(update)
         self.changed()
 

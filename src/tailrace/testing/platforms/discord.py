@@ -36,6 +36,7 @@ from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, jso
 APPLICATION_ID = 43
 BOT_ROLE_ID = 44  # the role that Discord makes for a bot, of the same name
 BUDGET = Budget(5, 5.0)  # of one route in one channel
+INTERACTION_S = 3.0  # in which it must be answered
 _MESSAGE_CONTENT = 1 << 15  # the intent
 _CONTENT_ENABLED = 1 << 19  # an application's flag: the intent is enabled, for a bot in few servers
 _MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
@@ -70,12 +71,15 @@ class FakeDiscord(LoopbackFake):
         self.channels: dict[int, DiscordChannel] = {}
         self.commands: list[dict[str, Any]] = []
         self.interaction_answers: dict[str, dict[str, Any]] = {}
+        self.follow_ups: dict[str, dict[str, Any]] = {}  # what was said after an interaction was answered
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
         self.in_server = True
+        self.members: dict[int, set[int]] = {}  # of servers; the fake's own has everybody where it is not named here
         self.rights = 1 << 10 | 1 << 11 | 1 << 38  # of the bot, as interactions tell them
         self._buckets = Buckets(budget) if budget is not None else None
+        self._interactions: dict[str, float] = {}  # when each began
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
         self._last_id = 100
@@ -141,13 +145,18 @@ class FakeDiscord(LoopbackFake):
         return await self._interact(channel, 3, user or channel.user, {"data": data, "message": shown})
 
     async def command(self, channel: DiscordChannel, name: str, text: str = "", *, user: int = 0) -> str:
-        """A person uses a slash command; returns the interaction's id."""
-        options = [{"type": 3, "name": "text", "value": text}] if text else []
+        """A person uses a slash command; returns the interaction's id. Raises `LookupError` for a command, or a text
+        behind it, that the bot has not offered: clients let nobody send it."""
+        [offered] = [command for command in self.commands if command["name"] == name] or [{}]
+        if not offered or (text and not offered["options"]):
+            raise LookupError(f"/{name} {text}".strip())
+        options = [{"type": 3, "name": offered["options"][0]["name"], "value": text}] if text else []
         data = {"id": str(self._next_id()), "name": name, "type": 1, "options": options}
         return await self._interact(channel, 2, user or channel.user, {"data": data})
 
     async def _interact(self, channel: DiscordChannel, kind: int, user: int, fields: dict[str, Any]) -> str:
         interaction = str(self._next_id())
+        self._interactions[interaction] = self.now()
         described = {
             "id": interaction,
             "application_id": str(APPLICATION_ID),
@@ -191,12 +200,16 @@ class FakeDiscord(LoopbackFake):
                 self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1), "flags": self._flags}),
             ),
             web.get("/users/@me/guilds", self._handler("guilds", lambda *_: self._guilds())),
+            web.get("/guilds/{guild}/members/{user}", self._handler("member", self._member)),
             web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
             web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
+            web.patch("/webhooks/{application}/{secret}/messages/@original", self._handler("original", self._original)),
+            web.post("/webhooks/{application}/{secret}", self._handler("follow_up", self._follow_up)),
             web.post("/users/@me/channels", self._handler("direct", self._open_direct)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
             web.patch(message, self._handler("edit", self._edit)),
             web.delete(message, self._handler("delete", self._delete)),
+            web.patch("/channels/{channel}", self._handler("channel", self._change_channel)),
             web.post("/channels/{channel}/typing", self._handler("typing", self._type)),
         ]
 
@@ -236,16 +249,20 @@ class FakeDiscord(LoopbackFake):
         # no charset: discord.py compares the whole type
         return web.Response(body=msgspec.json.encode(result), headers=headers, content_type="application/json")
 
-    def _open(self, request: web.Request) -> DiscordChannel:
+    def _open(self, request: web.Request, *, changes: bool = False) -> DiscordChannel:
+        """`changes`: a message that is there is to be changed."""
         channel = self.channels.get(int(request.match_info["channel"]))
         if channel is None:
             raise DiscordRefusal(404, 10003, "Unknown Channel")
-        if channel.archived:
+        if channel.forum:
+            raise DiscordRefusal(400, 50008, "Cannot send messages in a non-text channel")
+        if channel.archived and (changes or channel.locked):
             raise DiscordRefusal(400, 50083, "Thread is archived")
         return channel
 
     def _send(self, request: web.Request, body: Any) -> dict[str, Any]:
         channel, uploaded = self._open(request), body.get("uploaded")
+        channel.archived = False
         is_file = isinstance(uploaded, web.FileField)
         state = ShownState(f"[file] {uploaded.filename}", at=self.now()) if is_file else state_of(body, self.now())
         nonce = str(body.get("nonce", ""))
@@ -265,7 +282,7 @@ class FakeDiscord(LoopbackFake):
         return (next(known, None) or self.direct(self._next_id(), user)).as_json()
 
     def _edit(self, request: web.Request, body: Any) -> dict[str, Any]:
-        channel = self._open(request)
+        channel = self._open(request, changes=True)
         message = channel.find(int(request.match_info["message"]))
         if message.author != BOT_ID:
             raise DiscordRefusal(403, 50005, "Cannot edit a message authored by another user")
@@ -273,10 +290,27 @@ class FakeDiscord(LoopbackFake):
         return channel.message_json(message)
 
     def _delete(self, request: web.Request, _body: Any) -> None:
-        self._open(request).find(int(request.match_info["message"])).deleted = True
+        self._open(request, changes=True).find(int(request.match_info["message"])).deleted = True
+
+    def _change_channel(self, request: web.Request, body: Any) -> dict[str, Any]:
+        channel = self.channels.get(int(request.match_info["channel"]))
+        if channel is None:
+            raise DiscordRefusal(404, 10003, "Unknown Channel")
+        if not channel.parent or channel.locked or body != {"archived": False}:  # all else is for moderators
+            raise DiscordRefusal(403, 50013, "Missing Permissions")
+        channel.archived = False
+        return channel.as_json()
 
     def _type(self, request: web.Request, _body: Any) -> None:
         self._open(request).typing.append(self.now())
+
+    def _member(self, request: web.Request, _body: Any) -> dict[str, Any]:
+        guild, user = int(request.match_info["guild"]), int(request.match_info["user"])
+        if guild != GUILD_ID and guild not in self.members:
+            raise DiscordRefusal(404, 10004, "Unknown Guild")
+        if user not in self.members.get(guild, {user}):
+            raise DiscordRefusal(404, 10007, "Unknown Member")
+        return _MEMBER | {"user": user_json(user), "nick": None}
 
     def _set_commands(self, _request: web.Request, body: Any) -> list[Any]:
         self.commands = body
@@ -284,9 +318,31 @@ class FakeDiscord(LoopbackFake):
 
     def _callback(self, request: web.Request, body: Any) -> None:
         interaction, secret = request.match_info["interaction"], request.match_info["secret"]
-        if secret != f"token-{interaction}":
+        began = self._interactions.get(interaction)
+        if secret != f"token-{interaction}" or began is None or self.now() - began > INTERACTION_S:
             raise DiscordRefusal(404, 10062, "Unknown interaction")
+        if interaction in self.interaction_answers:
+            raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         self.interaction_answers[interaction] = body
+
+    def _answered(self, request: web.Request) -> str:
+        """The interaction that a message follows: one that was answered."""
+        interaction = request.match_info["secret"].removeprefix("token-")
+        if interaction not in self.interaction_answers:
+            raise DiscordRefusal(404, 10015, "Unknown Webhook")
+        return interaction
+
+    def _original(self, request: web.Request, body: Any) -> dict[str, Any]:
+        answer = self.interaction_answers[self._answered(request)]
+        if answer["type"] == 6:
+            raise DiscordRefusal(404, 10008, "Unknown Message")
+        flags = answer.get("data", {}).get("flags", 0) & 1 << 6  # who sees it was said when it was deferred
+        answer["data"] = body | {"flags": flags | body.get("flags", 0) & ~(1 << 6)}
+        return {}
+
+    def _follow_up(self, request: web.Request, body: Any) -> dict[str, Any]:
+        self.follow_ups[self._answered(request)] = body
+        return {}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:

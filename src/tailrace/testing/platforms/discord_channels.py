@@ -12,7 +12,7 @@ MAX_CHARS = 2000
 MAX_NONCE = 25
 BOT_ID = 42
 GUILD_ID = 9000
-TEXT_CHANNEL, DM_CHANNEL, PUBLIC_THREAD = 0, 1, 11  # types of channels
+TEXT_CHANNEL, DM_CHANNEL, PUBLIC_THREAD, FORUM = 0, 1, 11, 15  # types of channels
 
 
 class DiscordRefusal(Exception):
@@ -42,14 +42,16 @@ class DiscordChannel(ShownChat[DiscordMessage]):
     name: str = ""
     parent: int = 0
     user: int = 0
-    archived: bool = False
+    archived: bool = False  # what is there cannot be changed; a new message opens it again
+    locked: bool = False  # it is opened by moderators alone, and this bot is none
+    forum: bool = False  # has posts, which are threads, and no messages
     overwrites: list[dict[str, Any]] = field(default_factory=list)  # of permissions
     messages: list[DiscordMessage] = field(default_factory=list)
     typing: list[float] = field(default_factory=list)
 
     @property
     def type(self) -> int:
-        return DM_CHANNEL if self.user else PUBLIC_THREAD if self.parent else TEXT_CHANNEL
+        return DM_CHANNEL if self.user else PUBLIC_THREAD if self.parent else FORUM if self.forum else TEXT_CHANNEL
 
     def as_json(self) -> dict[str, Any]:
         described: dict[str, Any] = {"id": str(self.id), "type": self.type}
