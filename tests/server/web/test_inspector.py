@@ -70,8 +70,11 @@ async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_pat
         facts = await tab.text(".overview")
         assert "completed" in facts
         assert "faulty/ok" in facts
+        assert ("Tries\n2" in facts, "Model calls" in facts) == (True, False)
+        titles = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-title").textContent)')
+        assert [titles[1], titles[3]] == ["call 1: faulty/ok", "call 1, try 2: faulty/ok"]
         kinds = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-kind").textContent)')
-        assert kinds == ["Question", "Attempt", "Text", "Attempt", "Text", "End"]
+        assert kinds == ["Question", "Model", "Text", "Model", "Text", "End"]
         assert await tab.value('document.querySelectorAll(".bar").length') == len(kinds)
 
         # A bar of the lanes opens its item.
@@ -177,6 +180,18 @@ async def test_nothing_stands_in_the_way_of_people(devtools: str, tmp_path: Path
         await tab.value(f"{ITEMS}.forEach((item) => {{ item.open = true; }})")
         await tab.until('document.querySelector(".item[open] .diff")')
         assert await violations_everywhere(tab, "inspector") == []
+
+
+async def test_a_call_stands_where_it_was_written_before_its_approval(devtools: str, tmp_path: Path) -> None:
+    log, file = sample_log(), tmp_path / "run.html"
+    file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
+    shown = f'{ITEMS}.map((item) => [".item-kind", ".item-time"].map((part) => item.querySelector(part).textContent))'
+    async with browsing(devtools) as browser:
+        tab = await browser.tab(file.as_uri())
+        await tab.until_shown("All three tests pass now.")
+        moments = [(kind, float(at)) for kind, at in await tab.value(shown) if kind in {"Tool", "Approval"}]
+    assert {kind for kind, _ in moments} == {"Tool", "Approval"}
+    assert moments == sorted(moments, key=lambda moment: moment[1])
 
 
 async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
-    tries: int = 0  # attempts at providers, where there is an `error`
+    tries: int = 0  # attempts at the last model call, where there is an `error`
     advice: str = ""  # what to do about it, where that is known
 
 

@@ -130,7 +130,7 @@ export class RunView {
         return this.activity.began(event.at);
       case "attempt_started":
         this.tools.dropWritten();
-        this.ending.attempt();
+        this.ending.attempt(event);
         this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
         if (event.previous_failure) this.note.textContent = `The try before failed: ${event.previous_failure}`;
         return this.activity.attempt(event);
@@ -273,6 +273,7 @@ export class RunView {
   /** The model's answer is whole: its calls wait for their turn. */
   recorded(message) {
     if (message.role !== "assistant") return;
+    this.ending.answered = true;
     this.endThought();
     this.tools.recorded((message.parts ?? []).filter((part) => part.type === "tool_call"));
     this.activity.answered();

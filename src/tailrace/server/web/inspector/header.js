@@ -22,7 +22,8 @@ export class RunHeader {
     this.title.title = timeline.question;
     const status = make("span", "status", timeline.status);
     status.dataset.status = timeline.status;
-    const attempts = timeline.items.filter(({ kind }) => kind === "attempt").length;
+    const attempts = timeline.items.filter(({ kind }) => kind === "attempt");
+    const calls = attempts.filter(({ try_number: tried = 1 }) => tried === 1).length;
     this.tellTime(timeline.duration_s);
     this.facts.replaceChildren(
       ...fact("Status", status),
@@ -31,7 +32,8 @@ export class RunHeader {
       ...fact("First token", seconds(timeline.first_token_s)),
       ...fact("Tokens", tokens(timeline.usage)),
       ...fact("Cost", dollars(timeline.cost_usd)),
-      ...fact("Attempts", attempts > 1 ? String(attempts) : ""),
+      ...fact("Model calls", calls > 1 ? String(calls) : ""),
+      ...fact("Tries", attempts.length > calls ? String(attempts.length) : ""),
       ...fact("Began", timeline.started_at ? CLOCK.format(timeline.started_at * 1000) : ""),
       ...fact("Run", timeline.id),
     );

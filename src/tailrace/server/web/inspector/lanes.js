@@ -3,7 +3,7 @@
 
 import { make, svg } from "./dom.js";
 import { lanesOf, pace } from "./placed.js";
-import { nameOf, outcomeOf, seconds, titleOf, tone } from "./words.js";
+import { nameOf, outcomeOf, seconds, tickLabel, titleOf, tone } from "./words.js";
 
 const TICK_PX = 60; // what a label of the axis takes
 const MOST_BUCKETS = 60;
@@ -71,8 +71,8 @@ export class Lanes {
     const width = this.plot.clientWidth || 700;
     const ticks = scale.ticks(Math.max(3, Math.floor(width / 90))).filter(({ x }) => (1 - x) * width > TICK_PX);
     this.axis.replaceChildren(
-      ...ticks.map(({ at, x }) => {
-        const tick = make("span", "tick", timeline.timed ? seconds(at) : String(Math.round(at)));
+      ...ticks.map(({ at, x, step }) => {
+        const tick = make("span", "tick", timeline.timed ? tickLabel(at, step) : String(Math.round(at)));
         tick.style.setProperty("--x", x);
         return tick;
       }),
