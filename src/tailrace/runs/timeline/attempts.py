@@ -167,7 +167,8 @@ class Attempts:
             attempt.open = False
             self._board.end(attempt.place)
         attempt.discarded = True
-        self._board.change(attempt.place, outcome="discarded", reason=event.reason)
+        spoke = bool(attempt.spans) or self.compacted  # a compacted log does not say: its pieces are gone
+        self._board.change(attempt.place, outcome="discarded" if spoke else "failed", reason=event.reason)
         for place in attempt.spans:
             self._board.change(place, withdrawn=True)
 
