@@ -267,6 +267,47 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
 
 
+async def test_an_edited_question_keeps_its_files_and_no_name_has_what_is_in_them(
+    devtools: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    (tmp_path / "notes.txt").write_text("Grüße\n</file>\nend", encoding="utf-8")
+    async with page(devtools, tmp_path / "home", reply("Seen."), reply("Seen again.")) as (server, _, tab):
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / name) for name in ("dot.png", "notes.txt")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until("document.querySelectorAll('#attached li').length === 2")
+        await tab.send("What is this?")
+        await tab.until_shown("Seen.")
+        await tab.until(ENDED)
+        sent = server.provider.requests[0].json()["messages"][-1]["content"]
+        await tab.press("Edit")
+        form = "document.querySelector('.fork-form').getBoundingClientRect()"
+        log = "document.querySelector('#log').getBoundingClientRect()"
+        assert await tab.value(f"{form}.bottom <= {log}.bottom + 1"), "the button that sends it is in view"
+        assert "its files are sent with it" in await tab.text(".fork-form")
+        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.until_shown("Seen again.")
+        edited = server.provider.requests[-1].json()["messages"][-1]["content"]
+        await tab.follow(tab.press("Forked from another conversation", role="link"))
+        await tab.until_shown("Forked here: What is this?")
+        inspect = await tab.value("document.querySelector('.run-facts a').href")
+        await tab.go(inspect)
+        await tab.until("document.querySelector('.replay-view .question')")
+        shown = "[...document.querySelectorAll('.run-title, .item-title, .replay-view .question')]"
+        seen = await tab.value(f"{shown}.map((each) => each.innerText || each.textContent)")
+        await tab.follow(tab.value("history.back()"))
+        await tab.until_shown("Forked here: What is this?")
+        link = await tab.value("[...document.querySelectorAll('.fork a')].at(-1).textContent")
+    assert edited == sent
+    assert [" ".join(seen[at].split()) for at in (0, 1, -1)] == [
+        "What is this?",
+        "What is this?",
+        "What is this? notes.txt",
+    ]
+    assert link == "Forked here: What is this?", "without what is in the files"
+
+
 @pytest.mark.parametrize("size", [(390, 844), (1280, 800)])
 async def test_only_who_reads_the_end_follows_it(devtools: str, tmp_path: Path, size: tuple[int, int]) -> None:
     paced = Scenario(reply=reply(LINES), pace_s=0.004)

@@ -12,7 +12,8 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.fork import ForkRequest
+from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import named
@@ -106,6 +107,7 @@ class Runs:
                 body.after,
                 question_of(body),
                 turn_model(self._app, body.model, identity) if body.model else None,
+                keep_files=body.keep_files,
                 requester=identity.name,
                 reachable=True,
             )

@@ -89,6 +89,7 @@ export class RunView {
     this.form = form;
     this.node.append(form);
     form.first?.focus();
+    form.scrollIntoView?.({ block: "nearest" }); // with the button that sends it
   }
 
   /** A link to another conversation: above what is said here, or below it. */

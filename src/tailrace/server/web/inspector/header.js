@@ -1,5 +1,6 @@
 // What a run is, at a glance: its question, how it ended, how long it took, what it cost.
 
+import { titleOf } from "../conversation/question_files.js";
 import { button, link, make } from "./dom.js";
 import { dollars, seconds, tokens } from "./words.js";
 
@@ -18,8 +19,8 @@ export class RunHeader {
   }
 
   draw(timeline) {
-    this.title.textContent = timeline.question || timeline.id;
-    this.title.title = timeline.question;
+    this.title.textContent = titleOf(timeline.question) || timeline.id;
+    this.title.title = titleOf(timeline.question);
     const status = make("span", "status", timeline.status);
     status.dataset.status = timeline.status;
     const attempts = timeline.items.filter(({ kind }) => kind === "attempt");

@@ -1,5 +1,7 @@
 // An item of a timeline in words: its name, one line that says what happened, and how it went.
 
+import { titleOf as withoutFiles } from "../conversation/question_files.js";
+
 /** 0.31 s, 12.4 s, 3 min 05 s */
 export function seconds(value) {
   if (value === null || value === undefined) return "";
@@ -101,7 +103,7 @@ export const callWords = ({ call = 1, try_number: tried = 1 }) => (tried > 1 ? `
 export function titleOf(item) {
   switch (item.kind) {
     case "question":
-      return item.text;
+      return withoutFiles(item.text);
     case "attempt":
       return `${callWords(item)}: ${whom(item.provider, item.model)}`;
     case "text":
