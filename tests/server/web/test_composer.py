@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -145,15 +146,18 @@ async def test_a_question_below_a_long_answer_is_followed(devtools: str, tmp_pat
             assert await tab.value("document.querySelector('#latest').hidden")
 
 
+# At which side of its box the text of an element stands: the first of these that has the words.
+SIDE = """(selector, words) => {
+  const node = [...document.querySelectorAll(selector)].find((node) => node.textContent.includes(words));
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
+  return text.left - box.left < box.right - text.right ? 'left' : 'right';
+}"""
+
+
 async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, tmp_path: Path) -> None:
-    side = """(words) => {
-      const all = [...document.querySelectorAll('article p, article .question')];
-      const node = all.find((node) => node.textContent.includes(words));
-      const range = document.createRange();
-      range.selectNodeContents(node);
-      const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
-      return text.left - box.left < box.right - text.right ? 'left' : 'right';
-    }"""
+    side = f"(words) => ({SIDE})('article p, article .question', words)"
     async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.\n\n- ראשון\n\n---\n\n1. first")) as (
         _,
         _,
@@ -169,6 +173,23 @@ async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, 
             "[...document.querySelectorAll('article :is(ul, ol)')].map((list) => getComputedStyle(list).direction)"
         )
         assert await tab.value(directions) == ["rtl", "ltr"], "the marks of a list stand where its words begin"
+
+
+async def test_each_name_runs_the_way_its_first_letter_does(devtools: str, tmp_path: Path) -> None:
+    hebrew, english, inspect = "מה שלומך?", "How are you?", "document.querySelector('.run-facts a').href"
+    async with page(devtools, tmp_path, reply("Fine."), reply("Fine.")) as (server, _, tab):
+        await tab.size(1280, 800)
+        sides = []
+        for question in (hebrew, english):
+            await tab.go(f"{server.url}/")
+            await tab.send(question)
+            await tab.until(ENDED)
+            await tab.until(f"document.querySelector('#conversations a')?.textContent === {json.dumps(question)}")
+            sides += [await tab.value(f"({SIDE})({name!r}, {question!r})") for name in ("#conversations a", "#heading")]
+            await tab.go(await tab.value(inspect))
+            await tab.until("document.querySelector('.replay-view .question')")
+            sides += [await tab.value(f"({SIDE})({name!r}, {question!r})") for name in (".item-title", ".run-title")]
+    assert sides == ["right"] * 4 + ["left"] * 4
 
 
 async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path) -> None:
