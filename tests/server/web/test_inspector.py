@@ -212,6 +212,8 @@ async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path
         tab = await browser.tab(file.as_uri())
         await tab.until_shown("A right one.")
         assert await tab.text(".lane-name") == "Steps"
+        titles = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-title").textContent)')
+        assert "draft, call 1: near/small" in titles, "steps may run side by side"
         assert await tab.text(".scrub-time") == f"event {len(log.entries)} of {len(log.entries)}"
         await scrub(tab, 0)
         shown = []

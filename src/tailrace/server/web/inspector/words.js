@@ -105,7 +105,7 @@ export function titleOf(item) {
     case "question":
       return withoutFiles(item.text);
     case "attempt":
-      return `${callWords(item)}: ${whom(item.provider, item.model)}`;
+      return `${item.block_id ? `${item.block_id}, ` : ""}${callWords(item)}: ${whom(item.provider, item.model)}`;
     case "text":
       return item.text.trim();
     case "reasoning":
