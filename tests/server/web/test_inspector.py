@@ -129,6 +129,13 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
         await server.json("POST", f"/runs/{run_id}/stop")
         await tab.until('document.querySelector(".status").dataset.status === "stopped"')
         assert await tab.value('document.querySelector(".bar-attempt").dataset.tone ?? ""') == ""
+        assert await tab.value('document.querySelector(".run-error").hidden'), "whoever stopped it knows that"
+        after = (await server.app.journal.get(run_id)).last_seq
+        _, fork = await server.json("POST", f"/runs/{run_id}/fork", {"after": after, "input": "Go on."})
+        await tab.go(f"{server.url}/?run={run_id}&with={fork['id']}")
+        await tab.until('document.querySelector(".mark span")?.textContent === "forked here"')
+        whole = '[...document.querySelectorAll(".lane-scroll")].every((lane) => lane.scrollWidth <= lane.clientWidth)'
+        assert await tab.value(whole), "a label at the end is not cut off"
         assert tab.complaints == []
 
 

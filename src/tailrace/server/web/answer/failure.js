@@ -12,7 +12,7 @@ const QUIET = {
   parked: "Set aside after its process died several times. It goes on once an operator releases it",
 };
 
-const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
+export const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
 
 export class RunEnding {
   constructor() {

@@ -1,5 +1,6 @@
 // What a run is, at a glance: its question, how it ended, how long it took, what it cost.
 
+import { INTERRUPTED } from "../answer/failure.js";
 import { titleOf } from "../conversation/question_files.js";
 import { button, link, make } from "./dom.js";
 import { dollars, seconds, tokens } from "./words.js";
@@ -38,8 +39,9 @@ export class RunHeader {
       ...fact("Began", timeline.started_at ? CLOCK.format(timeline.started_at * 1000) : ""),
       ...fact("Run", timeline.id),
     );
-    this.error.textContent = timeline.error?.message ?? "";
-    this.error.hidden = !timeline.error;
+    const why = timeline.error?.message ?? "";
+    this.error.textContent = why === INTERRUPTED ? "" : why;
+    this.error.hidden = !this.error.textContent;
   }
 
   tellTime(value) {

@@ -6,6 +6,7 @@ import { lanesOf, pace } from "./placed.js";
 import { nameOf, outcomeOf, seconds, tickLabel, titleOf, tone } from "./words.js";
 
 const TICK_PX = 60; // what a label of the axis takes
+const LATE = 0.75; // a label on the right of what stands there may not fit
 const MOST_BUCKETS = 60;
 const PIECES_PER_BUCKET = 4; // fewer would show how they were cut, not how fast they came
 
@@ -61,6 +62,7 @@ export class Lanes {
       ...marks.map(({ at, label }) => {
         const mark = make("div", "mark", make("span", "", label));
         mark.style.setProperty("--x", scale.x(at));
+        mark.classList.toggle("late", scale.x(at) > LATE);
         return mark;
       }),
     );
