@@ -12,7 +12,8 @@ import pytest
 from editors.acp_editor import model_calls, write_config
 from editors.editor_in_process import EditorChannel, RefusedRequest, agent_in_process, result_of
 from tailrace.acp.serve import serve_channel
-from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.fork import ForkRequest
+from tailrace.agent.service import TurnSpec
 from tailrace.config.load import load
 from tailrace.events import RunFinished
 from tailrace.messages import user

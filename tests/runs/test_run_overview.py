@@ -14,15 +14,16 @@ from tailrace.events import (
     AttemptStarted,
     Entry,
     InstanceState,
+    MessageRecorded,
     RunFailure,
     RunFinished,
     RunForked,
     StateChanged,
     UsageRecorded,
 )
-from tailrace.messages import SpentTokens, Usage, user
+from tailrace.messages import SpentTokens, Usage, assistant, user
 from tailrace.ports import NewRun, Run, RunState
-from tailrace.runs.run_overview import ShownState, cost_of, overview_of
+from tailrace.runs.run_overview import ShownState, cost_of, overview_of, tries_of_last_call
 
 
 def a_run(state: RunState = "running", new: NewRun | None = None, finished: RunFinished | None = None) -> Run:
@@ -33,6 +34,15 @@ def a_run(state: RunState = "running", new: NewRun | None = None, finished: RunF
 
 def log(*events: AnyEvent) -> list[Entry]:
     return [Entry(seq, event) for seq, event in enumerate(events, 1)]
+
+
+def test_the_tries_are_those_of_the_last_call() -> None:
+    failed = AttemptStarted("fake", "small", previous_failure="HTTP 500")
+    first = (AttemptStarted("fake", "small"), failed, MessageRecorded(assistant("I will."), "tools"))
+    assert tries_of_last_call(log(*first)) == 2
+    assert tries_of_last_call(log(*first, AttemptStarted("fake", "small"), failed, failed)) == 3
+    cut = (AttemptStarted("fake", "small"), MessageRecorded(assistant("I wi"), "cut"), failed)
+    assert tries_of_last_call(log(*cut)) == 2, "the same call goes on"
 
 
 def test_the_question_is_what_its_user_typed() -> None:

@@ -40,7 +40,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
-from tailrace.messages import Message, Reasoning, ToolCall, Value
+from tailrace.messages import Message, Reasoning, Text, ToolCall, Value
 from tailrace.ports import Journal, Run
 
 _FIRST = 2  # the entry after `RunStarted`; in the log of a fork its inherited history, where it has one
@@ -57,6 +57,20 @@ class ForkPoint(Value):
     run_id: str
     after: int
     asks: bool = False
+
+
+class ForkRequest(Value):
+    """Where a fork begins, and what is different in it. `after` is the last entry of the other run that counts; 0 is
+    where that run began, before its question."""
+
+    run_id: str
+    after: int
+    message: Message | None = None  # None: the turn goes on as it was there, with the question that it has
+    model: str | None = None  # as in `TurnSpec`; None: the other run's
+    requester: str = ""
+    reachable: bool = False
+    yolo: bool = False
+    keep_files: bool = False  # where the message replaces the question: with what was attached to that
 
 
 class ForkedLog(Value):
@@ -109,6 +123,14 @@ def leaves_question(entries: Sequence[Entry], point: ForkPoint | None) -> bool:
     """Whether the run's own question stays where a fork with a new one begins after these entries: it was asked, and
     something was said to it."""
     return has_question(entries, point) and len(_without_open_question(entries)) == len(entries)
+
+
+def with_files_of(question: Message, edited: Message) -> Message:
+    """The edited question with what was attached to the first one: all parts of that but the text that its user typed,
+    which is the first of its texts."""
+    typed = next((at for at, part in enumerate(question.parts) if isinstance(part, Text)), None)
+    files = tuple(part for at, part in enumerate(question.parts) if at != typed)
+    return replace(edited, parts=(*edited.parts, *files))
 
 
 def check_goes_on(entries: Sequence[Entry], run_id: str) -> None:

@@ -15,7 +15,16 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from tailrace.agent.context import cleaned
-from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited, leaves_question
+from tailrace.agent.fork import (
+    ForkPoint,
+    ForkRequest,
+    check_goes_on,
+    forked_log,
+    has_question,
+    inherited,
+    leaves_question,
+    with_files_of,
+)
 from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
@@ -92,19 +101,6 @@ class TurnSpec(Value):
     shown: str = ""  # the question as its user sees it, where `message` has more than they typed
     retry_of: str = ""  # the run whose question is asked again
     forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
-
-
-class ForkRequest(Value):
-    """Where a fork begins, and what is different in it. `after` is the last entry of the other run that counts; 0 is
-    where that run began, before its question."""
-
-    run_id: str
-    after: int
-    message: Message | None = None  # None: the turn goes on as it was there, with the question that it has
-    model: str | None = None  # as in `TurnSpec`; None: the other run's
-    requester: str = ""
-    reachable: bool = False
-    yolo: bool = False
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
@@ -241,6 +237,9 @@ class AgentService(RunHost["_TurnExecution"]):
         if spec.forked_from is not None and not found.is_whole_fork:
             raise ForkRefused(f"{source.id} is a fork that has not begun yet; try again")
         message, unfetched = request.message, None
+        follows = leaves_question(found.entries, spec.forked_from)
+        if message is not None and request.keep_files and not follows:
+            message, unfetched = with_files_of(spec.message, message), spec.unfetched
         if message is None and not has_question(found.entries, spec.forked_from):
             message, unfetched = spec.message, spec.unfetched
         if message is None:
@@ -250,7 +249,7 @@ class AgentService(RunHost["_TurnExecution"]):
             unfetched=unfetched,
             shown=spec.shown if request.message is None else "",
             # In another wording the question is still that person's; a message that follows it is the requester's.
-            spoken_by=None if request.message and leaves_question(found.entries, spec.forked_from) else spec.spoken_by,
+            spoken_by=None if request.message and follows else spec.spoken_by,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
         )
 

@@ -16,6 +16,7 @@ from tailrace.events import (
     AttemptStarted,
     Entry,
     InstanceState,
+    MessageRecorded,
     RunForked,
     StateChanged,
     UsageRecorded,
@@ -91,6 +92,20 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
         approvals=tuple(open_approvals.values()),
         problem=failure.message if failure is not None else "",
     )
+
+
+def tries_of_last_call(facts: Iterable[Entry]) -> int:
+    """How many attempts the last model call of the run took, whether or not it was answered."""
+    tries, answered = 0, False
+    for entry in facts:
+        match entry.event:
+            case AttemptStarted(previous_failure=failure):
+                tries, answered = (1 if answered and not failure else tries + 1), False
+            case MessageRecorded(message):
+                answered = answered or message.role == "assistant"
+            case _:
+                pass
+    return tries
 
 
 def cost_of(spent: Sequence[SpentTokens], price: Callable[[SpentTokens], float | None]) -> float | None:

@@ -80,10 +80,11 @@ def test_a_turn_is_told_with_its_times() -> None:
     lines = [" ".join(line.split()) for line in shown(a_timeline(EVENTS), width=None)]
     wanted = [
         "2 +0.00 question Build it, and tell me what you think of the result in a few words, please",
-        "3 +0.25 attempt 1 fake/small",
+        "3 +0.25 call 1 fake/small",
         "3 +0.50 first token after 0.25s",
         "5 +0.50 stall fake: nothing came for 3.0s, then the stream went on",
-        "6 +3.50 failed attempt 1: HTTP 500: boom",
+        "6 +3.50 failed call 1: HTTP 500: boom",
+        "6 +3.50 call 1 try 2 back/big goes on with the text",
         "6 +3.50 failover fake/small → back/big",
         "6 +4.00 first token after 0.50s",
         "10 +4.00 tokens 1,204 in, 88 out",
@@ -119,7 +120,7 @@ def test_full_has_arguments_and_outputs_whole() -> None:
 def test_a_log_without_times_is_told_in_its_order() -> None:
     lines = shown(a_timeline(EVENTS[:8], timed=False))
     assert "written before times were stored" in lines
-    assert ["question" in lines[4], "attempt 1" in lines[5]] == [True, True]
+    assert ["question" in lines[4], "call 1" in lines[5]] == [True, True]
 
 
 def test_a_sequence_shows_its_steps() -> None:

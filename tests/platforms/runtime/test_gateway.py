@@ -41,6 +41,7 @@ from tailrace.testing.provider import Scenario, call, reply
 LONG = " ".join(f"word{number}" for number in range(60))
 SLOW = Scenario(reply=reply(LONG), pace_s=0.2)
 ANEW = "A new conversation begins. /back returns to the one before."
+ANEW_STOPPED = f"{ANEW} The answer under way was stopped."
 
 
 def asked(here: Town, number: int = -1) -> list[dict[str, object]]:
@@ -206,7 +207,7 @@ async def test_status_says_what_runs_and_how_many_wait(tmp_path: Path) -> None:
     [
         ("/stop", 1, "⏹ Stopped. The question that waited is not answered either."),
         ("/stop", 2, "⏹ Stopped. The 2 questions that waited are not answered either."),
-        ("/new", 1, f"{ANEW} The question that waited is not answered either."),
+        ("/new", 1, f"{ANEW_STOPPED} The question that waited is not answered either."),
     ],
 )
 async def test_questions_that_are_dropped_with_the_one_that_ran_are_told(
@@ -262,7 +263,7 @@ async def test_stop_stops_and_says_so(tmp_path: Path) -> None:
         assert here.chat.texts[-1] == "Nothing is running."
 
 
-@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", ANEW)])
+@pytest.mark.parametrize(("command", "told"), [("/stop", "⏹ Stopped."), ("/new", ANEW_STOPPED)])
 @driven
 async def test_what_there_is_of_an_answer_stands_above_the_word_that_it_was_stopped(
     tmp_path: Path, command: str, told: str

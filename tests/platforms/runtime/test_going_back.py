@@ -14,7 +14,7 @@ from tailrace.delivery.port import Capabilities
 from tailrace.platforms.runtime.chat_settings import ChatSettings
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
-from tailrace.testing.provider import Scenario, reply
+from tailrace.testing.provider import Scenario, call, reply, say
 
 BACK_ALONE = "Back in the conversation that began with `{}`"
 BACK = f"{BACK_ALONE}\n/back returns to the other one."
@@ -68,9 +68,27 @@ async def test_back_with_a_question_asks_it_there_and_ends_what_runs(tmp_path: P
         await here.write("Rivers?")
         await asyncio.sleep(3)
         await write(here, "/back And then?")
+        told = f"{BACK.format('Mills?')} The answer under way was stopped."
+        assert set(here.chat.texts[-2:]) == {told, "Answer 3."}
         assert here.said == ["Mills?", "Answer 1.", "And then?"]
         statuses = [(await here.app.agents.finished(run_id)).status for run_id in await here.runs()]
         assert statuses == ["completed", "stopped", "completed"]
+
+
+@driven
+@pytest.mark.parametrize("command", ["/back", "/new"])
+async def test_a_question_for_approval_in_a_conversation_that_is_left_is_withdrawn_and_said_so(
+    tmp_path: Path, command: str
+) -> None:
+    asks = reply(say("I will."), call("terminal", {"command": "rm -rf build/"}))
+    async with town(tmp_path, reply("Answer 1."), asks) as here:
+        await write(here, "Mills?", "/new")
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        told = await write(here, command)
+        question = here.chat.texts[-2]
+    assert told.endswith(" The answer under way was stopped, and its question for approval is withdrawn.")
+    assert question.endswith("Not executed: the run ended before an answer came")
 
 
 @driven

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from platforms.runtime.fake_gateways import Town, town
-from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.fork import ForkRequest
+from tailrace.agent.service import TurnSpec
 from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.housekeeping import CHAT_SPEAKERS, retention_of
 from tailrace.config.sections import Platforms

@@ -211,6 +211,42 @@ def test_a_pause_that_the_stream_survives_is_a_stall() -> None:
     assert only(shown, StallItem) == [StallItem(seq=5, end_seq=5, start=0.2, end=5.2, silent_s=5.0, provider="near")]
 
 
+def test_an_attempt_that_said_nothing_has_nothing_to_withdraw() -> None:
+    shown = timeline(
+        ASKED,
+        (0.1, 1, AttemptStarted("near", "small")),
+        (0.3, 1, AttemptDiscarded("HTTP 500")),
+        (0.4, 2, AttemptStarted("near", "small", previous_failure="HTTP 500")),
+        (0.5, 2, MessageChunk("Right")),
+        (0.5, 2, MessageRecorded(assistant("Right"), "end")),
+        finished(0.5, "Right"),
+    )
+    outcomes = [(a.outcome, a.reason, a.try_number) for a in shown.items if isinstance(a, AttemptItem)]
+    assert outcomes == [("failed", "HTTP 500", 1), ("answered", "", 2)]
+
+
+def test_the_attempts_of_a_second_call_are_counted_from_one() -> None:
+    call = ToolCall("c1", "terminal", '{"command": "ls"}')
+    shown = timeline(
+        ASKED,
+        (0.1, 1, AttemptStarted("near", "small")),
+        (0.2, 2, AttemptStarted("near", "small", previous_failure="HTTP 500")),
+        (0.3, 2, MessageRecorded(Message("assistant", (call,)), "tools")),
+        (0.4, 3, AttemptStarted("near", "small")),
+        (0.5, 3, MessageChunk("Beca")),
+        (0.6, 4, AttemptStarted("far", "large", previous_failure="cut")),
+        (0.7, 4, MessageChunk("use")),
+        (0.7, 4, MessageRecorded(assistant("Because"), "end")),
+        finished(0.7, "Because"),
+    )
+    counted = [(a.number, a.call, a.try_number) for a in shown.items if isinstance(a, AttemptItem)]
+    assert counted == [(1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 2, 2)]
+    assert [(t.text, t.call, t.try_number) for t in shown.items if isinstance(t, TextItem)] == [
+        ("Beca", 2, 1),
+        ("use", 2, 2),
+    ]
+
+
 @pytest.mark.parametrize(("claims", "outcome"), [(1, "failed"), (2, "interrupted")])
 def test_an_attempt_that_nothing_ended_was_interrupted(claims: int, outcome: str) -> None:
     """Only where another claim was made: an old log does not say why an attempt failed."""

@@ -12,8 +12,8 @@ from parked_turns import park_turn
 from server.dialect_api import DIALECTS, DialectServer, dialect_server
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import ANN, BOB, KEY_ENV, KEYS, STALLED, Launch, LaunchArgs, text_of
-from tailrace.agent.fork import forked_log, inherited
-from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.fork import ForkRequest, forked_log, inherited
+from tailrace.agent.service import TurnSpec
 from tailrace.messages import Dialect, user
 from tailrace.ports import NewRun, ToolContext, ToolOutcome
 from tailrace.testing.provider import FaultyProvider, Strict, call, reply, think
@@ -76,6 +76,26 @@ async def test_a_fork_at_the_question_with_an_input_is_the_question_edited(tmp_p
         _, shown = await server.json("GET", f"/runs/{made['id']}")
     assert asked(server, 1) == [("user", "Stay.")]
     assert (shown["input"], log[-1]["output"]) == ("Stay.", "Second.")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_an_edited_question_has_the_files_of_the_first_one_where_they_are_kept(
+    tmp_path: Path, keep: bool
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    content = [{"type": "text", "text": "Whta is this?"}, picture, {"type": "text", "text": "\n\n<file>…</file>"}]
+    async with running_server(tmp_path, *(reply(f"Answer {number}.") for number in range(3))) as server:
+        _, made = await server.json("POST", "/runs", {"input": [{"role": "user", "content": content}]})
+        await ended(server, made["id"])
+        edited = await fork(server, made["id"], 0, input="What is this?", keep_files=keep)
+        await ended(server, edited["id"])
+        last = (await server.app.journal.get(made["id"])).last_seq
+        follows = await fork(server, made["id"], last, input="And this?", keep_files=keep)
+        await ended(server, follows["id"])
+        told = [request.json()["messages"][-1]["content"] for request in server.provider.requests]
+    typed = {"type": "text", "text": "What is this?"}
+    assert told[1] == ([typed, *told[0][1:]] if keep else "What is this?")
+    assert told[2] == "And this?", "a message that follows has files of its own"
 
 
 async def test_the_session_of_a_fork_goes_on_and_that_of_the_other_run_does_not_know(tmp_path: Path) -> None:

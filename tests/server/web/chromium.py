@@ -186,6 +186,8 @@ class Tab:
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
+            case "Page.frameNavigated" if params.get("type") == "BackForwardCacheRestore":  # it is not loaded again
+                self._loaded.set()
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":

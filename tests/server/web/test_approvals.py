@@ -71,6 +71,22 @@ async def test_a_tool_is_approved_or_denied_from_the_page(
     assert tab.complaints == []
 
 
+async def test_whoever_answers_after_another_window_is_told(devtools: str, tmp_path: Path) -> None:
+    held = """const real = fetch; globalThis.fetch = (url, how) => String(url).endsWith("/approval")
+      ? new Promise((resolve) => { globalThis.release = () => resolve(real(url, how)); }) : real(url, how);"""
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),)) as (_, browser, tab):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        other = await browser.tab(await tab.value("location.href"), script=held, window=True)
+        await other.until(WAITS)
+        await other.press("Deny")  # it is on its way
+        await tab.press("Approve once")
+        await other.until_shown("Done.")
+        await other.value("release()")
+        said = [await line(tab), await line(other)]
+    assert said == ["Approved once launch it", "Approved once (your answer came too late) launch it"]
+
+
 @pytest.mark.parametrize("size", [PHONE, DESKTOP])
 async def test_a_question_is_in_view_wherever_the_conversation_is_read(
     devtools: str, tmp_path: Path, size: tuple[int, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -145,15 +146,18 @@ async def test_a_question_below_a_long_answer_is_followed(devtools: str, tmp_pat
             assert await tab.value("document.querySelector('#latest').hidden")
 
 
+# At which side of its box the text of an element stands: the first of these that has the words.
+SIDE = """(selector, words) => {
+  const node = [...document.querySelectorAll(selector)].find((node) => node.textContent.includes(words));
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
+  return text.left - box.left < box.right - text.right ? 'left' : 'right';
+}"""
+
+
 async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, tmp_path: Path) -> None:
-    side = """(words) => {
-      const all = [...document.querySelectorAll('article p, article .question')];
-      const node = all.find((node) => node.textContent.includes(words));
-      const range = document.createRange();
-      range.selectNodeContents(node);
-      const [text, box] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
-      return text.left - box.left < box.right - text.right ? 'left' : 'right';
-    }"""
+    side = f"(words) => ({SIDE})('article p, article .question', words)"
     async with page(devtools, tmp_path, reply("שלום לכולם.\n\nHello all.\n\n- ראשון\n\n---\n\n1. first")) as (
         _,
         _,
@@ -169,6 +173,23 @@ async def test_each_paragraph_runs_the_way_its_first_letter_does(devtools: str, 
             "[...document.querySelectorAll('article :is(ul, ol)')].map((list) => getComputedStyle(list).direction)"
         )
         assert await tab.value(directions) == ["rtl", "ltr"], "the marks of a list stand where its words begin"
+
+
+async def test_each_name_runs_the_way_its_first_letter_does(devtools: str, tmp_path: Path) -> None:
+    hebrew, english, inspect = "מה שלומך?", "How are you?", "document.querySelector('.run-facts a').href"
+    async with page(devtools, tmp_path, reply("Fine."), reply("Fine.")) as (server, _, tab):
+        await tab.size(1280, 800)
+        sides = []
+        for question in (hebrew, english):
+            await tab.go(f"{server.url}/")
+            await tab.send(question)
+            await tab.until(ENDED)
+            await tab.until(f"document.querySelector('#conversations a')?.textContent === {json.dumps(question)}")
+            sides += [await tab.value(f"({SIDE})({name!r}, {question!r})") for name in ("#conversations a", "#heading")]
+            await tab.go(await tab.value(inspect))
+            await tab.until("document.querySelector('.replay-view .question')")
+            sides += [await tab.value(f"({SIDE})({name!r}, {question!r})") for name in (".item-title", ".run-title")]
+    assert sides == ["right"] * 4 + ["left"] * 4
 
 
 async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path) -> None:
@@ -265,6 +286,47 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
     assert question == ["What", "is", "this?", "notes.txt", "1", "image"], "what was attached is still told"
     assert title == "What is this?"
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
+
+
+async def test_an_edited_question_keeps_its_files_and_no_name_has_what_is_in_them(
+    devtools: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    (tmp_path / "notes.txt").write_text("Grüße\n</file>\nend", encoding="utf-8")
+    async with page(devtools, tmp_path / "home", reply("Seen."), reply("Seen again.")) as (server, _, tab):
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / name) for name in ("dot.png", "notes.txt")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until("document.querySelectorAll('#attached li').length === 2")
+        await tab.send("What is this?")
+        await tab.until_shown("Seen.")
+        await tab.until(ENDED)
+        sent = server.provider.requests[0].json()["messages"][-1]["content"]
+        await tab.press("Edit")
+        form = "document.querySelector('.fork-form').getBoundingClientRect()"
+        log = "document.querySelector('#log').getBoundingClientRect()"
+        assert await tab.value(f"{form}.bottom <= {log}.bottom + 1"), "the button that sends it is in view"
+        assert "its files are sent with it" in await tab.text(".fork-form")
+        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.until_shown("Seen again.")
+        edited = server.provider.requests[-1].json()["messages"][-1]["content"]
+        await tab.follow(tab.press("Forked from another conversation", role="link"))
+        await tab.until_shown("Forked here: What is this?")
+        inspect = await tab.value("document.querySelector('.run-facts a').href")
+        await tab.go(inspect)
+        await tab.until("document.querySelector('.replay-view .question')")
+        shown = "[...document.querySelectorAll('.run-title, .item-title, .replay-view .question')]"
+        seen = await tab.value(f"{shown}.map((each) => each.innerText || each.textContent)")
+        await tab.follow(tab.value("history.back()"))
+        await tab.until_shown("Forked here: What is this?")
+        link = await tab.value("[...document.querySelectorAll('.fork a')].at(-1).textContent")
+    assert edited == sent
+    assert [" ".join(seen[at].split()) for at in (0, 1, -1)] == [
+        "What is this?",
+        "What is this?",
+        "What is this? notes.txt",
+    ]
+    assert link == "Forked here: What is this?", "without what is in the files"
 
 
 @pytest.mark.parametrize("size", [(390, 844), (1280, 800)])

@@ -8,7 +8,7 @@ import pytest
 
 from server.web import chromium
 from server.web.opened_page import ENDED, answer, page
-from tailrace.testing.provider import Scenario, reply
+from tailrace.testing.provider import Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 REFUSED = ("status-401", "status-401")  # by the model, and by the one that stands in for it
@@ -47,6 +47,23 @@ async def test_a_failure_is_an_alert_with_status_advice_details_and_retry(
     assert "Incorrect API key" in details
     assert asked == ["Hi.", "Hello.", "How are you?"], "the model is not told of the try that failed"
     assert tab.complaints == []
+
+
+async def test_the_tries_are_those_of_the_call_that_failed(devtools: str, tmp_path: Path) -> None:
+    looks = reply(call("terminal", {"command": "true"}))
+    async with page(devtools, tmp_path, looks, *REFUSED) as (_, _, tab):
+        await tab.send("Look.")
+        await tab.until(f"{FAILURE}?.querySelector('.advice').textContent")
+        told = await tab.text(".failure [role=alert]")
+        await tab.value("document.querySelector('.failure summary').click()")
+        await tab.until("document.querySelector('.failure li')")
+        attempts = await tab.value("document.querySelectorAll('.failure li').length")
+        await tab.reload()
+        await tab.until(f"{FAILURE}?.querySelector('.advice').textContent")
+        again = await tab.text(".failure [role=alert]")
+    assert told.startswith("The run failed (HTTP 401, 2 tries): ")
+    assert again == told
+    assert attempts == 2
 
 
 async def test_what_was_cut_is_told_quietly_and_its_text_stays(devtools: str, tmp_path: Path) -> None:

@@ -70,8 +70,11 @@ async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_pat
         facts = await tab.text(".overview")
         assert "completed" in facts
         assert "faulty/ok" in facts
+        assert ("Tries\n2" in facts, "Model calls" in facts) == (True, False)
+        titles = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-title").textContent)')
+        assert [titles[1], titles[3]] == ["call 1: faulty/ok", "call 1, try 2: faulty/ok"]
         kinds = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-kind").textContent)')
-        assert kinds == ["Question", "Attempt", "Text", "Attempt", "Text", "End"]
+        assert kinds == ["Question", "Model", "Text", "Model", "Text", "End"]
         assert await tab.value('document.querySelectorAll(".bar").length') == len(kinds)
 
         # A bar of the lanes opens its item.
@@ -126,6 +129,13 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
         await server.json("POST", f"/runs/{run_id}/stop")
         await tab.until('document.querySelector(".status").dataset.status === "stopped"')
         assert await tab.value('document.querySelector(".bar-attempt").dataset.tone ?? ""') == ""
+        assert await tab.value('document.querySelector(".run-error").hidden'), "whoever stopped it knows that"
+        after = (await server.app.journal.get(run_id)).last_seq
+        _, fork = await server.json("POST", f"/runs/{run_id}/fork", {"after": after, "input": "Go on."})
+        await tab.go(f"{server.url}/?run={run_id}&with={fork['id']}")
+        await tab.until('document.querySelector(".mark span")?.textContent === "forked here"')
+        whole = '[...document.querySelectorAll(".lane-scroll")].every((lane) => lane.scrollWidth <= lane.clientWidth)'
+        assert await tab.value(whole), "a label at the end is not cut off"
         assert tab.complaints == []
 
 
@@ -179,6 +189,18 @@ async def test_nothing_stands_in_the_way_of_people(devtools: str, tmp_path: Path
         assert await violations_everywhere(tab, "inspector") == []
 
 
+async def test_a_call_stands_where_it_was_written_before_its_approval(devtools: str, tmp_path: Path) -> None:
+    log, file = sample_log(), tmp_path / "run.html"
+    file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
+    shown = f'{ITEMS}.map((item) => [".item-kind", ".item-time"].map((part) => item.querySelector(part).textContent))'
+    async with browsing(devtools) as browser:
+        tab = await browser.tab(file.as_uri())
+        await tab.until_shown("All three tests pass now.")
+        moments = [(kind, float(at)) for kind, at in await tab.value(shown) if kind in {"Tool", "Approval"}]
+    assert {kind for kind, _ in moments} == {"Tool", "Approval"}
+    assert moments == sorted(moments, key=lambda moment: moment[1])
+
+
 async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path) -> None:
     log = SampleLog()
     log.add(RunStarted("sequence", at=BEGAN), StateChanged("running"))
@@ -197,6 +219,8 @@ async def test_a_sequence_is_replayed_step_by_step(devtools: str, tmp_path: Path
         tab = await browser.tab(file.as_uri())
         await tab.until_shown("A right one.")
         assert await tab.text(".lane-name") == "Steps"
+        titles = await tab.value(f'{ITEMS}.map((item) => item.querySelector(".item-title").textContent)')
+        assert "draft, call 1: near/small" in titles, "steps may run side by side"
         assert await tab.text(".scrub-time") == f"event {len(log.entries)} of {len(log.entries)}"
         await scrub(tab, 0)
         shown = []

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="needs node")
 SCRIPT = """
 import {{ Scale, hasLongPauses, momentsOf }} from "{web}/scale.js";
 import {{ lanesOf, pace, placed }} from "{web}/placed.js";
+import {{ moment, tickLabel }} from "{web}/words.js";
 console.log(JSON.stringify({expression}));
 """
 
@@ -58,6 +59,25 @@ def test_the_axis_has_round_moments_and_none_inside_a_cut() -> None:
     assert ticks
     assert all(not 2 < at < 62 for at in ticks)
     assert all(float(at).is_integer() for at in ticks)
+
+
+def test_no_two_labels_of_the_axis_read_the_same() -> None:
+    """After an approval that took minutes the axis goes on in tenths of a second."""
+    moments = [0, 0.1, 0.2, 0.3, 204.1, 204.2, 204.3, 204.45]
+    ticks = value(f"new Scale({moments}, true).ticks(12).map(({{ at, step }}) => tickLabel(at, step))")
+    assert ticks[:2] == ["0 s", "0.1 s"]
+    assert "3:24.3" in ticks
+    assert len(set(ticks)) == len(ticks)
+    labels = "[[28.45, 0.05], [59.5, 0.5], [60, 0.5], [60, 60], [204, 2], [3800, 300], [3599.99, 0.01]]"
+    told = value(f"{labels}.map(([at, step]) => tickLabel(at, step))")
+    assert told == ["28.45 s", "59.5 s", "1:00.0", "1:00", "3:24", "1:03:20", "59:59.99"]
+    assert value("[0, 28.4, 59.999, 204.37, 3800].map(moment)") == [
+        "+0.00",
+        "+28.40",
+        "+1:00.0",
+        "+3:24.4",
+        "+1:03:20.0",
+    ]
 
 
 def test_items_that_overlap_take_a_row_each() -> None:

@@ -38,6 +38,36 @@ async def test_seven_windows_in_view_all_ask_and_are_answered(devtools: str, tmp
     assert [tab.complaints for tab in opened] == [[]] * 7
 
 
+# `open`: the streams that the page still had when the browser took it out again.
+KEPT = """const signals = [], real = fetch;
+globalThis.fetch = (url, how) => {
+  if (String(url).includes("/stream")) signals.push(how.signal);
+  return real(url, how);
+};
+globalThis.begun = () => signals.length;
+addEventListener("pageshow", ({ persisted }) => {
+  if (persisted) globalThis.open = signals.filter(({ aborted }) => !aborted).length;
+});"""
+
+
+@needs_chromium
+async def test_a_page_that_the_browser_keeps_for_back_holds_no_connection(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *(reply("Fine.") for _ in range(4))) as (server, browser, _):
+        for number in range(3):
+            await server.events(f"/runs/{await server.start('Hi.', session=f's{number}')}/stream")
+        other = await browser.tab(f"{server.url}/?session=s2", window=True)  # it reads the list of approvals for all
+        await other.until_shown("Fine.")
+        tab = await browser.tab(f"{server.url}/?session=s0", script=KEPT, window=True)
+        await tab.until_shown("Fine.")
+        await tab.value("(async () => { while (!begun()) await new Promise(requestAnimationFrame); })()")
+        await tab.follow(tab.value("location.assign('/?session=s1')"))
+        await tab.until_shown("Fine.")
+        await tab.follow(tab.value("history.back()"))
+        assert await tab.value("[location.search, globalThis.open]") == ["?session=s0", 0]
+        await server.events(f"/runs/{await server.start('More.', session='s0')}/stream")
+        await tab.until_shown("More.")  # it follows again
+
+
 @needs_chromium
 async def test_hidden_tabs_share_slots_and_their_titles_say_what_has_ended(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, *[STALLED] * 7) as (server, browser, tab):

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _fork(args: argparse.Namespace, config: Config) -> int:
-    from tailrace.agent.service import ForkRequest
+    from tailrace.agent.fork import ForkRequest
     from tailrace.agent.session import TURN_KIND
     from tailrace.app import open_app
     from tailrace.app.models import full_name, named

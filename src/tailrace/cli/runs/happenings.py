@@ -128,7 +128,7 @@ def _attempt(item: AttemptItem) -> Happenings:
     step = f"{item.block_id}: " if item.block_id else ""
     how = "  goes on with the text" if item.goes_on else "  begins anew" if item.restarts else ""
     ignored = f"  not told: {', '.join(item.ignored)}" if item.ignored else ""
-    label = f"attempt {item.number}"
+    label = f"call {item.call}" if item.try_number == 1 else f"call {item.call} try {item.try_number}"
     yield Happening(item.seq, item.start, label, f"{step}{name}{how}{ignored}", "blue")
     if item.first_token_s is not None and item.start is not None:
         text = f"{step}after {item.first_token_s:.2f}s"

@@ -41,10 +41,14 @@ class _Span:
 
 
 class _Attempt:
-    __slots__ = ("asked", "chars", "dialect", "discarded", "open", "place", "spans", "start", "usage")
+    __slots__ = (
+        *("asked", "call", "chars", "dialect", "discarded", "open", "place", "spans", "start", "try_number", "usage"),
+    )
 
-    def __init__(self, place: int, asked: AttemptStarted, start: float | None) -> None:
+    def __init__(self, place: int, asked: AttemptStarted, start: float | None, *, call: int, try_number: int) -> None:
         self.place = place
+        self.call = call
+        self.try_number = try_number
         self.asked = asked
         self.dialect = asked.dialect
         self.start = start
@@ -103,6 +107,7 @@ class Attempts:
         self.close_span(event.block_id)
         before = speaker.newest
         same_call = before is not None and (before.open or before.discarded)
+        call, try_number = _place_of_next(before, same_call=same_call or bool(event.previous_failure))
         goes_on = restarts = False
         if before is not None and same_call:
             self._end_before(before, event, speaker)
@@ -116,6 +121,8 @@ class Attempts:
                 end_seq=board.seq,
                 start=board.now,
                 number=number,
+                call=call,
+                try_number=try_number,
                 provider=event.provider,
                 model=event.model,
                 block_id=event.block_id,
@@ -124,7 +131,9 @@ class Attempts:
                 ignored=event.ignored,
             )
         )
-        attempt = speaker.newest = speaker.attempts[number] = _Attempt(place, event, board.now)
+        attempt = speaker.newest = speaker.attempts[number] = _Attempt(
+            place, event, board.now, call=call, try_number=try_number
+        )
         speaker.last = board.now
         self._unpaid.setdefault((number, event.provider, event.model), []).append(attempt)
 
@@ -158,7 +167,8 @@ class Attempts:
             attempt.open = False
             self._board.end(attempt.place)
         attempt.discarded = True
-        self._board.change(attempt.place, outcome="discarded", reason=event.reason)
+        spoke = bool(attempt.spans) or self.compacted  # a compacted log does not say: its pieces are gone
+        self._board.change(attempt.place, outcome="discarded" if spoke else "failed", reason=event.reason)
         for place in attempt.spans:
             self._board.change(place, withdrawn=True)
 
@@ -241,8 +251,20 @@ class Attempts:
     def _open_span(self, speaker: _Speaker, number: int, block_id: str, *, thinking: bool) -> _Span:
         board = self._board
         kind = ReasoningItem if thinking else TextItem
-        place = board.add(kind(seq=board.seq, end_seq=board.seq, start=board.now, attempt=number, block_id=block_id))
-        if (attempt := speaker.attempts.get(number)) is not None:
+        attempt = speaker.attempts.get(number)
+        call, try_number = (attempt.call, attempt.try_number) if attempt is not None else (1, 1)
+        place = board.add(
+            kind(
+                seq=board.seq,
+                end_seq=board.seq,
+                start=board.now,
+                attempt=number,
+                call=call,
+                try_number=try_number,
+                block_id=block_id,
+            )
+        )
+        if attempt is not None:
             attempt.spans.append(place)
         return _Span(place, thinking=thinking)
 
@@ -297,6 +319,13 @@ class Attempts:
         took = item.end - item.start if item.end is not None and item.start is not None else 0.0
         rate = round(tokens / took, 1) if took > 0 else None
         self._board.items[place] = msgspec.structs.replace(item, tokens=tokens, tokens_per_s=rate)
+
+
+def _place_of_next(before: _Attempt | None, *, same_call: bool) -> tuple[int, int]:
+    """The call that an attempt after `before` belongs to, and which of that call's attempts it is."""
+    if before is None:
+        return 1, 1
+    return (before.call, before.try_number + 1) if same_call else (before.call + 1, 1)
 
 
 def _failover(board: Board, before: AttemptStarted, event: AttemptStarted) -> FailoverItem:

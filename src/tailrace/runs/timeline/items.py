@@ -44,9 +44,13 @@ class AttemptItem(Item):
 
     `outcome`: it gave the answer, or called for tools; it failed; it failed and what it said was withdrawn
     (`discarded`); its process died or lost the run (`interrupted`); the user stopped it. `reason` says why in words.
-    `goes_on`: it continues the text of the attempt before it, which stays; `restarts`: it begins anew."""
+    `goes_on`: it continues the text of the attempt before it, which stays; `restarts`: it begins anew. `number`
+    counts the attempts of the run (of the step, in a sequence), `call` its model calls, `try_number` the attempts of
+    that call."""
 
     number: int
+    call: int = 1
+    try_number: int = 1
     provider: str = ""
     model: str = ""
     block_id: str = ""  # of the step that asks, in a sequence
@@ -66,6 +70,8 @@ class Span(Item):
     from the length."""
 
     attempt: int = 1
+    call: int = 1  # as its attempt has them
+    try_number: int = 1
     block_id: str = ""
     text: str = ""
     chars: int = 0
@@ -130,7 +136,7 @@ class ToolCallItem(Item):
     preview: str = ""
     arguments: JsonObject | None = None
     arguments_text: str = ""  # where they are not an object, or not whole
-    writing_start: float | None = None  # when the model wrote the call
+    writing_start: float | None = None  # when the model wrote the call; one that came whole, when it came
     writing_end: float | None = None
     output: str | None = None
     ok: bool | None = None

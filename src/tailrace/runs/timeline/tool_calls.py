@@ -80,8 +80,8 @@ class ToolCalls:
             index, self._recorded = self._recorded, self._recorded + 1
             place = self._by_index.get(index)
             if place is None or index not in self._written:
-                place = self._add(call.name, index, attempt, "waiting")
-                self._board.change(place, start=self._board.now)
+                place, now = self._add(call.name, index, attempt, "waiting"), self._board.now
+                self._board.change(place, start=now, writing_start=now, writing_end=now)
             self._written.pop(index, None)
             self._by_id[call.id] = place
             item, parsed = self._item(place), call.parsed()

@@ -12,18 +12,20 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.fork import ForkRequest
+from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import named
 from tailrace.errors import RunSealed
-from tailrace.events import ApprovalSoFar, AttemptStarted, RunFailure, Snapshot
+from tailrace.events import ApprovalSoFar, RunFailure, Snapshot
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
 from tailrace.providers.presets import PRESETS
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.public_ids import public_id, run_id_of
+from tailrace.runs.run_overview import tries_of_last_call
 from tailrace.runs.tool_outputs import tool_outputs
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
@@ -105,6 +107,7 @@ class Runs:
                 body.after,
                 question_of(body),
                 turn_model(self._app, body.model, identity) if body.model else None,
+                keep_files=body.keep_files,
                 requester=identity.name,
                 reachable=True,
             )
@@ -176,8 +179,9 @@ class Runs:
         state = state_of(run, entry.seq, entry.event, self._costs, reasoning=query.reasoning, outputs=outputs)
         if state.error is not None:
             facts = await self._journal.facts(run.id)
-            tries = sum(isinstance(entry.event, AttemptStarted) for entry in facts)
-            state = msgspec.structs.replace(state, tries=tries, advice=self._advice(run, state.error))
+            state = msgspec.structs.replace(
+                state, tries=tries_of_last_call(facts), advice=self._advice(run, state.error)
+            )
         return json_response(state)
 
     def _advice(self, run: Run, error: RunFailure) -> str:

@@ -76,11 +76,12 @@ class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`after`: the last event of the run that counts; 0 is where the run began, before its question. `input`: the text
-    or the one message that the user says next; without it the fork goes on from there. `model`: another one than the
-    run's."""
+    or the one message that the user says next; without it the fork goes on from there. `keep_files`: where the
+    input replaces the question, the images and files of that are sent with it. `model`: another one than the run's."""
 
     after: Annotated[int, Meta(ge=0)]
     input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1, max_length=1)] | None = None
+    keep_files: bool = False
     model: Name = ""
     idempotency_key: Name = ""
     durability: Durability | None = None
@@ -199,7 +200,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
-    tries: int = 0  # attempts at providers, where there is an `error`
+    tries: int = 0  # attempts at the last model call, where there is an `error`
     advice: str = ""  # what to do about it, where that is known
 
 

@@ -35,6 +35,14 @@ def unanswered(stopped: Sequence[str]) -> str:
     return ""
 
 
+def ended_by_leaving(stopped: Sequence[str], *, asked: bool) -> str:
+    """What to say of what ran in a conversation that is left. `asked`: it waited for an approval."""
+    if not stopped:
+        return ""
+    withdrawn = ", and its question for approval is withdrawn" if asked else ""
+    return f" The answer under way was stopped{withdrawn}.{unanswered(stopped)}"
+
+
 def nothing_of_yours(others: Sequence[str]) -> str:
     """What to say where there is nothing of this person's to stop. `others`: whose answers are under way."""
     if not others:

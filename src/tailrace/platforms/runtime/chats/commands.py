@@ -17,6 +17,7 @@ from tailrace.platforms.runtime.chats.chat_words import (
     HELP,
     NO_CONVERSATIONS,
     STOPPED,
+    ended_by_leaving,
     model_name,
     nothing_of_yours,
     unanswered,
@@ -106,10 +107,10 @@ class ChatCommands:
         if question and await self._sessions.was_moved_by(place, key):  # what runs there now answers it
             await self._ask(replace(message, text=question))
             return
-        stopped = await self._runs.stop(place, message.sender)
+        stopped, ended = await self._leave(place, message.sender)
         can_go_back = await self._sessions.begin(place, key)
         back = " /back returns to the one before." if can_go_back else ""
-        self._deliveries.say(place, f"A new conversation begins.{back}{unanswered(stopped)}", key, below=stopped)
+        self._deliveries.say(place, f"A new conversation begins.{back}{ended}", key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
 
@@ -122,14 +123,22 @@ class ChatCommands:
         if before is None:
             self._deliveries.say(place, "There is no conversation before this one.", key, only_for=message.sender)
             return
-        stopped = await self._runs.stop(place, message.sender)
+        stopped, ended = await self._leave(place, message.sender)
         leaves_something = await self._sessions.go_back(place, key)
         began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
         other = "/back returns to the other one." if leaves_something else ""
-        lines = [f"Back in the conversation that began with {began}", (other + unanswered(stopped)).strip()]
+        lines = [f"Back in the conversation that began with {began}", (other + ended).strip()]
         self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
+
+    async def _leave(self, place: Place, sender: Sender) -> tuple[list[str], str]:
+        """Ends what runs in the conversation that is left: the runs, and what the chat is told of them."""
+        session = await self._sessions.session_of(place)
+        asked = await self._runs.open_approval(place, sender)
+        asks_here = asked is not None and await self._runs.asks_in(session, asked)
+        stopped = await self._runs.stop(place, sender)
+        return stopped, ended_by_leaving(stopped, asked=asks_here)
 
     # ── switches ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,12 +8,11 @@ import { typedQuestion } from "./speaker.js";
 
 /** Offers them below the answer of `view`. `fork(view, body, button)` begins another conversation and goes there. */
 export function offerActions(view, fork) {
-  const form = (label, text, after) =>
-    forkForm(label, text, (body, pressed) => fork(view, { after: after(), ...body }, pressed));
+  const form = (label, text, body) => forkForm(label, text, (asked, pressed) => fork(view, { ...body, ...asked }, pressed));
   view.offer("Copy", (pressed) => copyText(view.text(), pressed));
   view.offer("Regenerate", (pressed) => fork(view, { after: 0 }, pressed));
-  view.offer("Edit", () => view.openForm(form(editLabel(view), typedQuestion(view), () => 0)));
-  view.offer("Fork from here", () => view.openForm(form("Next message", "", () => view.seq)));
+  view.offer("Edit", () => view.openForm(form(editLabel(view), typedQuestion(view), { after: 0, keep_files: true })));
+  view.offer("Fork from here", () => view.openForm(form("Next message", "", { after: view.seq })));
   const thinking = view.offer("Thinking", (pressed) => {
     const wanted = pressed.getAttribute("aria-pressed") !== "true";
     pressed.setAttribute("aria-pressed", String(wanted));
@@ -24,7 +23,10 @@ export function offerActions(view, fork) {
   view.offerThoughts(thinking);
 }
 
-const editLabel = ({ speaker }) => (speaker ? `Edited question, from ${speaker}` : "Edited question");
+function editLabel({ speaker, node }) {
+  const files = node.querySelector(".question .chip, .question img") ? " (its files are sent with it)" : "";
+  return speaker ? `Edited question, from ${speaker}${files}` : `Edited question${files}`;
+}
 
 /** The models that can be asked beside the run's own. */
 async function otherModels() {

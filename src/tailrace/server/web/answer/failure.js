@@ -12,19 +12,21 @@ const QUIET = {
   parked: "Set aside after its process died several times. It goes on once an operator releases it",
 };
 
-const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
+export const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
 
 export class RunEnding {
   constructor() {
     this.node = make("div", "ending");
-    this.tries = 0;
+    this.tries = 0; // of the model call under way
+    this.answered = false; // that call has its answer: the next attempt is another call's
     this.facts = null; // of a failure: its status and its tries
     this.advice = make("p", "advice");
   }
 
   /** An attempt begins. */
-  attempt() {
-    this.tries += 1;
+  attempt({ previous_failure: failure = "" }) {
+    this.tries = this.answered && !failure ? 1 : this.tries + 1;
+    this.answered = false;
   }
 
   /** `fork(body, button)` begins another conversation from the run. Returns what is told of it quietly. */
@@ -78,7 +80,7 @@ export class RunEnding {
   }
 }
 
-/** The attempts, read from the log when somebody wants to see them. */
+/** The attempts at the call that failed, read from the log when somebody wants to see them. */
 function attemptList(id) {
   const list = make("ol");
   const details = element("details", [element("summary", ["Details"]), list]);
@@ -95,10 +97,14 @@ function attemptList(id) {
 }
 
 async function attempts(body) {
-  const found = [];
+  let found = [];
+  let answered = false;
   for await (const { event, data } of events(body)) {
     const entry = JSON.parse(data);
+    answered ||= event === "message_recorded" && entry.message.role === "assistant";
     if (event === "attempt_started") {
+      if (answered && !entry.previous_failure) found = [];
+      answered = false;
       if (entry.previous_failure && found.length) found.at(-1).why = entry.previous_failure;
       found.push({ who: [entry.provider, entry.model].filter(Boolean).join("/"), why: "" });
     } else if (event === "attempt_discarded" && found.length) found.at(-1).why ||= entry.reason ?? "";

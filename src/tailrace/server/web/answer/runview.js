@@ -89,6 +89,7 @@ export class RunView {
     this.form = form;
     this.node.append(form);
     form.first?.focus();
+    form.scrollIntoView?.({ block: "nearest" }); // with the button that sends it
   }
 
   /** A link to another conversation: above what is said here, or below it. */
@@ -130,7 +131,7 @@ export class RunView {
         return this.activity.began(event.at);
       case "attempt_started":
         this.tools.dropWritten();
-        this.ending.attempt();
+        this.ending.attempt(event);
         this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
         if (event.previous_failure) this.note.textContent = `The try before failed: ${event.previous_failure}`;
         return this.activity.attempt(event);
@@ -273,6 +274,7 @@ export class RunView {
   /** The model's answer is whole: its calls wait for their turn. */
   recorded(message) {
     if (message.role !== "assistant") return;
+    this.ending.answered = true;
     this.endThought();
     this.tools.recorded((message.parts ?? []).filter((part) => part.type === "tool_call"));
     this.activity.answered();

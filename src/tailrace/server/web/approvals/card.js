@@ -3,7 +3,7 @@
 
 import { button, element, make } from "../answer/dom.js";
 import { post } from "../net/api.js";
-import { tellRefusal } from "../net/reached.js";
+import { isUnreached, tellRefusal } from "../net/reached.js";
 import { mayAnswer, serverNow } from "./server_clock.js";
 import { coverage, requesterName } from "./words.js";
 
@@ -16,6 +16,7 @@ export class ApprovalCard {
     this.asked = asked;
     this.runId = runId;
     this.closed = closed;
+    this.pressed = ""; // the decision that was sent from here
     const title = element("h2", [element("strong", [asked.tool_name]), ` asks for approval${asked.reason ? `: ${asked.reason}` : ""}`]);
     title.id = `approval-${++count}`;
     this.countdown = make("span", "countdown");
@@ -106,11 +107,13 @@ export class ApprovalCard {
     const controls = this.choices.querySelectorAll("button, input");
     for (const control of controls) control.disabled = true;
     this.refused.textContent = "";
+    this.pressed = decision;
     const body = { approval_id: this.asked.approval_id, decision, ...(reason && { reason }) };
     try {
       await post(`/runs/${encodeURIComponent(this.runId())}/approval`, body);
       this.closed();
     } catch (error) {
+      if (isUnreached(error)) this.pressed = "";
       tellRefusal(this.refused, error, "The server cannot be reached. Nothing was decided.");
       for (const control of controls) control.disabled = false;
     }

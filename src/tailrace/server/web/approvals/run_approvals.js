@@ -8,7 +8,7 @@ import { outcome } from "./words.js";
 export class RunApprovals {
   constructor(runId) {
     this.runId = runId;
-    this.lines = new Map(); // approval id → {asked, node, said, isOpen}
+    this.lines = new Map(); // approval id → {asked, node, said, isOpen, card: while somebody may answer here}
   }
 
   /** The line of a question, for the conversation. `answered`: it was, before this page knew of it. */
@@ -25,7 +25,8 @@ export class RunApprovals {
     else {
       said.textContent = "Waiting for an approval";
       node.dataset.state = "waiting";
-      pin(new ApprovalCard(asked, this.runId), node);
+      line.card = new ApprovalCard(asked, this.runId);
+      pin(line.card, node);
     }
     return node;
   }
@@ -37,7 +38,10 @@ export class RunApprovals {
 
   answered(event) {
     const line = this.lines.get(event.approval_id);
-    if (line) this.settle(line, outcome(line.asked, event));
+    if (!line) return;
+    const pressed = line.card?.pressed ?? "";
+    const late = pressed && pressed !== event.decision ? " (your answer came too late)" : "";
+    this.settle(line, outcome(line.asked, event) + late);
   }
 
   /** The run has ended: what is still open will not be answered. */

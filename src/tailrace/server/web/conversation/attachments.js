@@ -4,21 +4,6 @@ const IMAGES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
 const MAX_FILES = 10;
 const MAX_TEXT_BYTES = 1_000_000;
 const BODY_SHARE = 0.9; // of the largest request, for what is attached; the rest is the message's
-// A text file stands in the question as this block, after what the person wrote.
-const BLOCK = /\n\n<file name="([^"\n]*)">\n[\s\S]*?\n<\/file>(?=\n\n<file name="|$)/g;
-
-/** What the person wrote, and the names of the files below it. */
-export function filesOf(question) {
-  const files = [];
-  const text = question.replace(BLOCK, (_, name) => {
-    files.push(name);
-    return "";
-  });
-  return { text, files };
-}
-
-/** The name of a conversation without the files of its first question. */
-export const titleOf = (title) => title.replace(/\s*<file name="[\s\S]*$/, "");
 
 export class Attachments {
   /** `say(words)` tells what was refused and why. */

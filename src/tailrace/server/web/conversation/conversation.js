@@ -7,7 +7,7 @@ import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
-import { filesOf, titleOf } from "./attachments.js";
+import { fileChips, filesOf, titleOf } from "./question_files.js";
 
 const SHOWN_RUNS = 30;
 const HIDDEN_MS = 250;
@@ -204,7 +204,7 @@ export class Conversation {
     if (images) files.push(images === 1 ? "1 image" : `${images} images`);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const view = new RunView(text, { load, speaker });
-    if (files.length) view.node.querySelector(".question")?.append(chips(files));
+    if (files.length) view.node.querySelector(".question")?.append(fileChips(files));
     view.fork = (body, button) => this.startFork(view, body, button);
     offerActions(view, (...wanted) => this.startFork(...wanted));
     if (above) above.before(view.node);
@@ -355,7 +355,7 @@ export class Conversation {
     const latest = await read(`/runs?kind=agent&limit=${LINKED_RUNS}`);
     for (const run of latest.data.reverse()) {
       const source = this.runs.get(run.forked_from?.run_id);
-      if (source && run.session !== this.session) source.view.link(`Forked here: ${run.input}`, place(run.session));
+      if (source && run.session !== this.session) source.view.link(`Forked here: ${titleOf(run.input)}`, place(run.session));
     }
   }
 }
@@ -371,18 +371,6 @@ function ended() {
 function openApprovals(state) {
   const open = (state.approvals ?? []).filter(({ decision }) => !decision);
   return new Set(open.map(({ asked }) => asked.approval_id));
-}
-
-function chips(files) {
-  const list = document.createElement("span");
-  list.className = "question-files";
-  for (const name of files) {
-    const chip = document.createElement("span");
-    chip.className = "chip";
-    chip.textContent = name;
-    list.append(chip);
-  }
-  return list;
 }
 
 function addImages(view, parts) {

@@ -1,5 +1,7 @@
 // What a run is, at a glance: its question, how it ended, how long it took, what it cost.
 
+import { INTERRUPTED } from "../answer/failure.js";
+import { titleOf } from "../conversation/question_files.js";
 import { button, link, make } from "./dom.js";
 import { dollars, seconds, tokens } from "./words.js";
 
@@ -18,11 +20,12 @@ export class RunHeader {
   }
 
   draw(timeline) {
-    this.title.textContent = timeline.question || timeline.id;
-    this.title.title = timeline.question;
+    this.title.textContent = titleOf(timeline.question) || timeline.id;
+    this.title.title = titleOf(timeline.question);
     const status = make("span", "status", timeline.status);
     status.dataset.status = timeline.status;
-    const attempts = timeline.items.filter(({ kind }) => kind === "attempt").length;
+    const attempts = timeline.items.filter(({ kind }) => kind === "attempt");
+    const calls = attempts.filter(({ try_number: tried = 1 }) => tried === 1).length;
     this.tellTime(timeline.duration_s);
     this.facts.replaceChildren(
       ...fact("Status", status),
@@ -31,12 +34,14 @@ export class RunHeader {
       ...fact("First token", seconds(timeline.first_token_s)),
       ...fact("Tokens", tokens(timeline.usage)),
       ...fact("Cost", dollars(timeline.cost_usd)),
-      ...fact("Attempts", attempts > 1 ? String(attempts) : ""),
+      ...fact("Model calls", calls > 1 ? String(calls) : ""),
+      ...fact("Tries", attempts.length > calls ? String(attempts.length) : ""),
       ...fact("Began", timeline.started_at ? CLOCK.format(timeline.started_at * 1000) : ""),
       ...fact("Run", timeline.id),
     );
-    this.error.textContent = timeline.error?.message ?? "";
-    this.error.hidden = !timeline.error;
+    const why = timeline.error?.message ?? "";
+    this.error.textContent = why === INTERRUPTED ? "" : why;
+    this.error.hidden = !this.error.textContent;
   }
 
   tellTime(value) {

@@ -1,6 +1,7 @@
 // The inspector of the page: `/?run=ID` shows a run, `/?run=A&with=B` two of them. Live runs are followed.
 
 import { startInbox } from "../approvals/inbox.js";
+import { titleOf } from "../conversation/question_files.js";
 import { ask, wordsOf } from "../net/api.js";
 import { withStreamSlot } from "../net/with_stream_slot.js";
 import { notShown } from "../not_shown.js";
@@ -60,7 +61,7 @@ class Inspector {
     run.timeline = await loadTimeline(run.id, this);
     run.tookMs = performance.now() - began;
     this.draw(run, index);
-    document.title = `${run.timeline.question || run.id} · Tailrace`;
+    document.title = `${titleOf(run.timeline.question) || run.id} · Tailrace`;
   }
 
   draw(run, index) {
@@ -153,7 +154,7 @@ class Inspector {
     if (origin) header.note("Forked from another run. ", compare(origin.run_id, run.id, "Show both side by side"));
     const { data } = await (await ask(`/runs?kind=agent&limit=${FORKS_AMONG}`)).json();
     for (const { id, input, forked_from: from } of data.reverse()) {
-      if (from?.run_id === run.id) header.note(`Forked: ${input || "goes on"} `, compare(run.id, id, "Show both side by side"));
+      if (from?.run_id === run.id) header.note(`Forked: ${titleOf(input) || "goes on"} `, compare(run.id, id, "Show both side by side"));
     }
   }
 

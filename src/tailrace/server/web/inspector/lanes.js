@@ -3,9 +3,10 @@
 
 import { make, svg } from "./dom.js";
 import { lanesOf, pace } from "./placed.js";
-import { nameOf, outcomeOf, seconds, titleOf, tone } from "./words.js";
+import { nameOf, outcomeOf, seconds, tickLabel, titleOf, tone } from "./words.js";
 
 const TICK_PX = 60; // what a label of the axis takes
+const LATE = 0.75; // a label on the right of what stands there may not fit
 const MOST_BUCKETS = 60;
 const PIECES_PER_BUCKET = 4; // fewer would show how they were cut, not how fast they came
 
@@ -61,6 +62,7 @@ export class Lanes {
       ...marks.map(({ at, label }) => {
         const mark = make("div", "mark", make("span", "", label));
         mark.style.setProperty("--x", scale.x(at));
+        mark.classList.toggle("late", scale.x(at) > LATE);
         return mark;
       }),
     );
@@ -71,8 +73,8 @@ export class Lanes {
     const width = this.plot.clientWidth || 700;
     const ticks = scale.ticks(Math.max(3, Math.floor(width / 90))).filter(({ x }) => (1 - x) * width > TICK_PX);
     this.axis.replaceChildren(
-      ...ticks.map(({ at, x }) => {
-        const tick = make("span", "tick", timeline.timed ? seconds(at) : String(Math.round(at)));
+      ...ticks.map(({ at, x, step }) => {
+        const tick = make("span", "tick", timeline.timed ? tickLabel(at, step) : String(Math.round(at)));
         tick.style.setProperty("--x", x);
         return tick;
       }),

@@ -1,7 +1,7 @@
 // The items of a run as a list. Each opens to what belongs to it: arguments, output, changes, reasons.
 
 import { button, make } from "./dom.js";
-import { dollars, lengthOf, moment, nameOf, number, outcomeOf, seconds, titleOf, tokens, tone } from "./words.js";
+import { callWords, dollars, lengthOf, moment, nameOf, number, outcomeOf, seconds, titleOf, tokens, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
 const ABOVE_PX = 48; // of the list, over an item that it is scrolled to
@@ -40,7 +40,7 @@ export class ItemList {
     const summary = make(
       "summary",
       "",
-      make("span", "item-time", moment(item.start ?? item.end) || `#${item.seq}`),
+      make("span", "item-time", moment(item.writing_start ?? item.start ?? item.end) || `#${item.seq}`),
       make("span", `item-kind kind-${item.kind}`, nameOf(item)),
       make("span", "item-title", titleOf(item).slice(0, TITLE_CHARS)),
       outcome,
@@ -122,13 +122,14 @@ function rowsOf(item) {
     case "reasoning":
       return [
         ["Step", item.block_id],
-        ["Attempt", item.attempt ?? 1],
+        ["Model", callWords(item)],
         ["Length", `${number(item.chars ?? 0)} characters in ${number(item.chunks ?? 0)} pieces`],
         ["Speed", item.tokens_per_s ? `about ${item.tokens_per_s} tokens/s` : ""],
         place,
       ];
     case "tool_call":
       return [
+        ["Ran from", item.writing_start === undefined ? "" : moment(item.start)], // the line says when it was written
         ["Took", seconds(item.duration_s)],
         ["Exit code", item.exit_code],
         ["Not executed", item.not_executed?.reason],

@@ -1,6 +1,7 @@
 // A run as its viewers saw it at a moment: its events up to there, through the same view that shows it live.
 
 import { RunView } from "../answer/runview.js";
+import { fileChips, filesOf } from "../conversation/question_files.js";
 import { make } from "./dom.js";
 import { lastBefore } from "./placed.js";
 import { StepsView } from "./steps_view.js";
@@ -36,7 +37,9 @@ export class Replay {
 
   restart() {
     const { kind, question } = this.timeline;
-    this.view = kind === "sequence" ? new StepsView() : new RunView(question, { now: () => this.at });
+    const { text, files } = filesOf(question);
+    this.view = kind === "sequence" ? new StepsView() : new RunView(text, { now: () => this.at });
+    if (files.length) this.view.node.querySelector(".question")?.append(fileChips(files));
     this.applied = 0;
     this.panel.replaceChildren(this.view.node);
   }

@@ -50,7 +50,7 @@ export class Scale {
     return between(this.drawn, this.from, clamp(x) * this.length);
   }
 
-  /** Round moments to write on an axis that has room for about `room` of them. */
+  /** Round moments to write on an axis that has room for about `room` of them, each with the seconds between two. */
   ticks(room) {
     const step = roundStep(this.length / Math.max(2, room));
     const ticks = [];
@@ -65,7 +65,7 @@ export class Scale {
       }
       if (x - last < 0.7 / room) continue;
       last = x;
-      ticks.push({ at, x });
+      ticks.push({ at, x, step });
     }
     return ticks;
   }

@@ -1,5 +1,7 @@
 // An item of a timeline in words: its name, one line that says what happened, and how it went.
 
+import { titleOf as withoutFiles } from "../conversation/question_files.js";
+
 /** 0.31 s, 12.4 s, 3 min 05 s */
 export function seconds(value) {
   if (value === null || value === undefined) return "";
@@ -13,9 +15,27 @@ export function seconds(value) {
   return `${Math.floor(whole / 3600)} h ${rest(Math.floor((whole % 3600) / 60))} min`;
 }
 
-/** Where in the run: +0.31 */
+/** Where in the run: +0.31, +3:20.4 */
 export function moment(value) {
-  return value === null || value === undefined ? "" : `+${value < 100 ? value.toFixed(2) : Math.round(value)}`;
+  if (value === null || value === undefined) return "";
+  return `+${value < 59.995 ? value.toFixed(2) : clock(value, 1)}`;
+}
+
+/** A moment of the axis, whose moments are `step` seconds apart: 0.25 s, 12 s, 3:20.4. No two of them read the same. */
+export function tickLabel(value, step) {
+  const digits = [0, 1, 2, 3].find((count) => Math.abs(step * 10 ** count - Math.round(step * 10 ** count)) < 1e-6) ?? 3;
+  if (value === 0) return "0 s";
+  return value < 59.9995 ? `${value.toFixed(digits)} s` : clock(value, digits);
+}
+
+/** 3:20.4, 1:03:20.4 */
+function clock(value, digits) {
+  const whole = Number(value.toFixed(digits)); // rounded first: 59.96 s are a minute
+  const rest = (number, count) => number.toFixed(count).padStart(count ? count + 3 : 2, "0");
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  const head = hours ? `${hours}:${rest(minutes, 0)}` : String(minutes);
+  return `${head}:${rest(whole - hours * 3600 - minutes * 60, digits)}`;
 }
 
 export const number = (value) => value.toLocaleString("en-US");
@@ -54,7 +74,7 @@ const DECISIONS = { once: "approved once", session: "approved for the session", 
 const NO_ONE = { timeout: "denied: nobody answered", nobody: "denied: nobody to ask" };
 const NAMES = {
   question: "Question",
-  attempt: "Attempt",
+  attempt: "Model",
   text: "Text",
   reasoning: "Thinking",
   stall: "Stall",
@@ -76,13 +96,16 @@ export const nameOf = (item) => NAMES[item.kind] ?? item.kind;
 
 const whom = (provider, model) => [provider, model].filter(Boolean).join("/");
 
+/** Which call of the model an attempt or its text belongs to: "call 2", "call 2, try 3". */
+export const callWords = ({ call = 1, try_number: tried = 1 }) => (tried > 1 ? `call ${call}, try ${tried}` : `call ${call}`);
+
 /** One line, as short as a bar of the lanes is. */
 export function titleOf(item) {
   switch (item.kind) {
     case "question":
-      return item.text;
+      return withoutFiles(item.text);
     case "attempt":
-      return `${item.number} ${whom(item.provider, item.model)}`;
+      return `${item.block_id ? `${item.block_id}, ` : ""}${callWords(item)}: ${whom(item.provider, item.model)}`;
     case "text":
       return item.text.trim();
     case "reasoning":

@@ -5,7 +5,9 @@
 const held = new Map(); // id → {pool, runs, granted, give}: what waits for a slot or has it
 let ids = 0;
 let port = null;
-let failed = false;
+let listening = false;
+let away = null; // while the browser keeps this page for Back, out of sight: what ends when it is shown again
+let comeBack = () => {};
 
 /**
  * Calls `hold(signal)` when this window has a slot, and again with its next one where the slot was taken back; until
@@ -13,8 +15,9 @@ let failed = false;
  * in this window, which then goes before others; `tellState` tells when that has changed.
  */
 export async function withStreamSlot(pool, signal, hold, runs = () => true) {
-  if (!connected()) return hold(signal);
+  connect();
   for (;;) {
+    await away;
     const id = ++ids;
     const slot = new AbortController();
     try {
@@ -52,23 +55,38 @@ const tell = (what, id, { pool, runs }) => port?.postMessage({ what, id, pool, h
 
 const each = (act) => [...held].forEach(([id, stream]) => act(stream, id));
 
-/** Whether there is somebody to ask. */
-function connected() {
-  if (port || failed || !globalThis.SharedWorker) return Boolean(port);
-  const worker = startWorker();
-  if (!worker) return false;
+/** A page that is left may be kept, whole, for Back. Its streams would keep their connections, which nobody could use. */
+function leave() {
+  away ??= new Promise((resolve) => {
+    comeBack = resolve;
+  });
+  each((stream, id) => {
+    tell("leave", id, stream); // now: nothing runs here a moment later
+    stream.give();
+  });
+}
+
+function enter() {
+  comeBack();
+  away = null;
+}
+
+/** To whoever gives the slots; nobody, where there are no shared workers. */
+function connect() {
+  if (listening) return;
+  listening = true;
+  globalThis.addEventListener?.("pagehide", leave);
+  globalThis.addEventListener?.("pageshow", enter);
+  const worker = globalThis.SharedWorker ? startWorker() : null;
+  if (!worker) return;
   worker.addEventListener("error", () => {
-    failed = true; // it cannot be loaded: nobody has to wait
-    port = null;
+    port = null; // it cannot be loaded: nobody has to wait
     each((stream) => stream.granted());
   });
   port = worker.port;
   port.addEventListener("message", ({ data: { said, id } }) => held.get(id)?.[said]());
   port.start();
   document.addEventListener("visibilitychange", tellState);
-  addEventListener("pagehide", () => each((stream, id) => tell("leave", id, stream)));
-  addEventListener("pageshow", ({ persisted }) => persisted && each((stream) => stream.give())); // it asks anew
-  return true;
 }
 
 /** Null where the browser refuses one: Firefox does where cookies are blocked for the site. */
@@ -76,7 +94,6 @@ function startWorker() {
   try {
     return new SharedWorker("/web/net/stream_slots_worker.js", { type: "module", name: "tailrace" });
   } catch {
-    failed = true;
     return null;
   }
 }

@@ -1,6 +1,6 @@
 // One conversation in the list: its first question, when it was last heard of, whether something happens in it.
 
-import { titleOf } from "../conversation/attachments.js";
+import { titleOf } from "../conversation/question_files.js";
 import { place } from "../conversation/conversation.js";
 import { ago } from "./ago.js";
 

@@ -1,7 +1,7 @@
 // The list of conversations: what there is, what runs, what waits for an answer; and the runs that are not conversations.
 // On a narrow screen it is a drawer over the conversation.
 
-import { titleOf } from "../conversation/attachments.js";
+import { titleOf } from "../conversation/question_files.js";
 import { ask, read, wordsOf } from "../net/api.js";
 import { tellRefusal } from "../net/reached.js";
 import { RunList } from "./runs.js";
