@@ -15,9 +15,11 @@ from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
-from tailrace.cli.main import INTERRUPTED, USAGE, print_error
+from tailrace.cli.main import FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
+from tailrace.errors import ConfigError
+from tailrace.system.own_program import typed
 from tailrace.system.unread_bytes import unread_bytes
 
 
@@ -91,6 +93,15 @@ def run(args: argparse.Namespace, config: Config) -> int:
             return runner.run(work)
     except asyncio.CancelledError:  # by a signal other than Ctrl-C's
         return INTERRUPTED
+    except ConfigError as exc:
+        print_error(str(exc))
+        if _is_missing_key(exc) and sys.stderr.isatty():
+            sys.stderr.write(f"       export it and start again, or choose another model: {typed('init')}\n")
+        return FAILED
+
+
+def _is_missing_key(problem: ConfigError) -> bool:
+    return problem.key.startswith("providers.") and problem.key.endswith(".key_env")
 
 
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
