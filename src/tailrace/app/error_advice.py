@@ -40,7 +40,12 @@ class FailedProvider(msgspec.Struct, frozen=True):
     @property
     def is_own(self) -> bool:
         """Whether the server is one that the user starts."""
-        return self.name in _STARTED_BY or bool(re.search(r"//(localhost|127\.|\[::1\])", self.base_url))
+        return self.name in _STARTED_BY or self.is_here
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its address is one of this machine."""
+        return bool(re.search(r"//(localhost|127\.|\[::1\])", self.base_url))
 
 
 def failed_provider(config: Config, name: str) -> FailedProvider:

@@ -50,6 +50,7 @@ from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
+_NOTICE_STYLES: Final = (("error:", "red"), ("warning:", "yellow"))
 _STOP: Final = TypedLine("/stop", "")
 
 
@@ -70,7 +71,6 @@ class ScreenChat:
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
         self._run_id = ""
-        self._turns = 0
         self._turn_s: float | None = None  # how long the last turn took
         self._interrupt_key = InterruptKey()
         self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
@@ -100,7 +100,8 @@ class ScreenChat:
     # ── the surface of commands ──────────────────────────────────────────────────────────────────────────────
 
     def notify(self, text: str) -> None:
-        self._transcript.add_notice(text, "red" if text.startswith("error:") else "dim")
+        style = next((colour for beginning, colour in _NOTICE_STYLES if text.startswith(beginning)), "dim")
+        self._transcript.add_notice(text, style)
         self._screen.changed()
 
     async def replay(self, run: Run) -> None:
@@ -327,7 +328,6 @@ class ScreenChat:
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
         self._transcript.own_stop = False
-        self._turns += 1
         self._turn = self._group.create_task(self._show(run.id))
 
     async def _show(self, run_id: str) -> None:
@@ -352,7 +352,7 @@ class ScreenChat:
         if self._command is not None:
             self._command.cancel()
         await self.interrupt()
-        if self._turns:
+        if not await is_new_session(self._conversation.app.journal, self._conversation.session):
             again = typed(f"chat --session {self._conversation.session}")
             self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
 
