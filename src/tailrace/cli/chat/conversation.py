@@ -33,6 +33,7 @@ from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.runs.timeline.question import question_of
 from tailrace.speaker_marks import SpokenBy
+from tailrace.wire.token_estimate import message_tokens
 
 _REACH_S = 2.0  # to connect to a server on this machine
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
@@ -107,6 +108,7 @@ class Conversation:
         self.tools: ToolDisplay = "lines"
         self.outputs: list[CommandOutput] = []  # of commands that the user ran: the next question takes them along
         self.spending = Spending(self._price)
+        self._read: set[tuple[str, str]] = set()  # the sessions of which a turn was begun here, and its model
 
     @property
     def session(self) -> str:
@@ -199,8 +201,18 @@ class Conversation:
     def turn(self, question: Question | str) -> TurnSpec:
         return turn_of(self.options, question)
 
+    def to_read(self, spec: TurnSpec) -> int:
+        """About how many tokens the model reads before it answers this turn, where it is so slow that one waits for
+        that: the embedded one. It remembers what it has read in this process; of a session that is gone on with, or
+        that another model answered, it reads everything."""
+        if named(self.app.config, spec.model).provider != LOCAL:
+            return 0
+        earlier = 0 if (self.session, spec.model) in self._read else self.spending.context_tokens
+        return message_tokens((*(spec.history or ()), spec.message)) + earlier
+
     async def submit(self, spec: TurnSpec) -> Run:
         """Starts this turn; its approvals can be asked for here."""
+        self._read.add((self.session, spec.model))
         return await self.app.agents.submit(msgspec.structs.replace(spec, reachable=True), session=self.session)
 
     async def prepared(self, spec: TurnSpec) -> TurnSpec:

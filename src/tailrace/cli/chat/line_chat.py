@@ -16,6 +16,7 @@ from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
+from tailrace.cli.screen.call_progress import reading_words
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
@@ -124,6 +125,8 @@ class LineChat:
         for note in question.notes:
             self.notify(note)
         spec = await self._conversation.prepared(self._conversation.turn(question))
+        if reading := reading_words(self._conversation.to_read(spec)):
+            self.notify(f"{reading} …")
         await self._until_ended(self._shot().ask(spec, self._conversation.session))
 
     async def _own_command(self, command: str) -> None:

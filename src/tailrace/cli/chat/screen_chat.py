@@ -60,12 +60,13 @@ class ScreenChat:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         config = conversation.app.config
+        self._progress = CallProgress(lambda provider: config.call_for(provider).max_attempts, self._advice)
         self._transcript = Transcript(
             time.monotonic,
             streamed=conversation.options.streamed,
             requester=REQUESTER,
             approval_timeout_s=config.approvals.timeout_s,
-            progress=CallProgress(lambda provider: config.call_for(provider).max_attempts, self._advice),
+            progress=self._progress,
         )
         self._lines: asyncio.Queue[TypedLine] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
@@ -120,6 +121,7 @@ class ScreenChat:
             self._transcript.add_question(spec.shown or spec.message.text, notes)
         else:
             self._transcript.waiting()
+        self._progress.reads(self._conversation.to_read(spec))
         self._screen.changed()
         self._begin(await self._conversation.submit(spec))
 
@@ -214,7 +216,9 @@ class ScreenChat:
             return "waiting for your answer"
         if self._command is not None:
             return "your command runs"
-        return "answering" if running_s is not None else ""
+        if running_s is None:
+            return ""
+        return "reading" if self._progress.is_reading else "answering"
 
     def _interrupt_means(self) -> str:
         if self._interrupt_key.leaves_next:
