@@ -243,6 +243,17 @@ def test_a_model_that_has_much_to_read_is_said_to_read() -> None:
     assert progress.activity == "thinking", "that takes no time"
 
 
+def test_a_model_whose_thoughts_are_hidden_is_said_to_think_while_they_come() -> None:
+    drawn = Drawn(width=100)
+    drawn.transcript.waiting()
+    for _ in range(30):
+        drawn.clock.now += 0.1
+        drawn.see(ReasoningChunk("Hm. "))
+    assert drawn.moving[1].endswith(" thinking 3 s")
+    drawn.see(MessageChunk("Here."))
+    assert drawn.moving == ["", "● Here."]
+
+
 def test_tools_settle_with_their_outcome() -> None:
     drawn = Drawn().see(
         ToolCallChunk("terminal", "make\n all", index=0), ToolCallChunk("read_file", "x" * 200, index=1)

@@ -279,7 +279,9 @@ class Transcript:
         event = entry.event
         self._progress.note(event)
         if self._since is not None and not isinstance(event, GatewayNotice):
-            self._since, self._status = self._clock(), ""
+            self._status = ""
+            if self.reasoning or not isinstance(event, ReasoningChunk):  # a hidden thought shows nothing new
+                self._since = self._clock()
         match event:
             case MessageChunk(text):
                 self._chunk(text, entry.attempt)
