@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
-from tailrace.cli.chat.conversation import Conversation, SessionSummary
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, is_new_session
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
@@ -21,6 +21,7 @@ from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 
 PROMPT: Final = "> "
 _INTERRUPTED: Final = object()
@@ -183,4 +184,6 @@ async def converse(conversation: Conversation) -> int:
     finally:
         if asker is not None:
             asker.close()
+    if not await is_new_session(conversation.app.journal, conversation.session):
+        print_status(f"go on with this conversation: {typed(f'chat --session {conversation.session}')}")
     return DONE
