@@ -116,7 +116,10 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
 
 async def test_doctor_names_a_missing_key_once(patient: Patient) -> None:
     key = {"key_env": "OPENAI_API_KEY"}
-    patient.write(model={"provider": "openai", "name": "x"}, providers={"openai": key, "spare": key | {"base_url": "http://127.0.0.1:1/v1"}})
+    patient.write(
+        model={"provider": "openai", "name": "x"},
+        providers={"openai": key, "spare": key | {"base_url": "http://127.0.0.1:1/v1"}},
+    )
     found = [each.what async for each in findings(offline=True) if "OPENAI_API_KEY" in each.what]
     assert found == [
         "model openai/x: providers.openai.key_env: OPENAI_API_KEY is not set in the environment",
