@@ -251,7 +251,7 @@ class Dashboard:
 
     async def _stop(self, chosen: Run) -> str:
         self._change(prompt="stopping …")
-        owner, by = f"tailrace top {os.getpid()}", os.environ.get("USER", "")
+        owner, by = f"tailrace top {os.getpid()}", os.environ.get("USER") or REQUESTER
         found = await stop(self._journal, chosen.id, owner, at=time.time(), by=by, last_words=last_words)
         return f"{found.state if found.state in ENDED else 'stopping'}"
 
