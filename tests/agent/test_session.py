@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace.agent.session import history_of
-from tailrace.events import MessageRecorded, RunFinished
+from tailrace.events import MessageRecorded, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import assistant, user
 from tailrace.ports import NewRun
@@ -49,3 +51,28 @@ async def test_a_turn_that_is_no_longer_kept_is_followed_by_those_before_it() ->
     await add_turn(journal, "four", follows=second)
     await journal.delete(second)
     assert await questions(journal) == ["one", "four"]
+
+
+TOO_LONG = RunFailure("context_length_exceeded", "the maximum context length is 8192 tokens", status=400)
+BROKEN = RunFailure("retryable", "overloaded", status=500)
+
+
+@pytest.mark.parametrize(("failure", "kept"), [(TOO_LONG, ["one", "three"]), (BROKEN, ["one", "two", "three"])])
+async def test_a_question_that_was_refused_as_too_long_is_not_asked_again(failure: RunFailure, kept: list[str]) -> None:
+    journal = MemoryJournal()
+    await add_turn(journal, "one")
+    _, lease = await journal.start(NewRun("agent", session="s"), "me")
+    assert lease is not None
+    journal.append(lease, [MessageRecorded(user("two"))])
+    await journal.seal(lease, RunFinished("failed", error=failure))
+    await add_turn(journal, "three")
+    assert await questions(journal) == kept
+
+
+async def test_what_a_turn_has_done_before_it_grew_too_long_stays() -> None:
+    journal = MemoryJournal()
+    _, lease = await journal.start(NewRun("agent", session="s"), "me")
+    assert lease is not None
+    journal.append(lease, [MessageRecorded(user("two")), MessageRecorded(assistant("I will look."))])
+    await journal.seal(lease, RunFinished("failed", error=TOO_LONG))
+    assert await questions(journal) == ["two"]

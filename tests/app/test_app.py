@@ -12,6 +12,7 @@ from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.events import MessageChunk, ReasoningChunk, ToolOutputRecorded
 from tailrace.messages import user
+from tailrace.ports import NewRun, Run
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 
 
@@ -80,3 +81,12 @@ async def test_a_pattern_that_is_none_is_said_at_the_start(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=r"agent\.redact: not a regular expression"):
         async with open_app(load({}, tmp_path)):
             pass
+
+
+async def test_a_history_for_the_embedded_model_grows_no_longer_than_it_reads(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("agent: {context_tokens: 50000}", encoding="utf-8")
+    async with open_app(load({"OPENAI_API_KEY": "sk-1"}, tmp_path), directory=tmp_path) as app:
+        run = Run("run_1", NewRun("agent"), "running", 0, 1, 0.0, 1)
+        wanted = {"": 8192, "openai/gpt-5": 50_000}
+        given = {model: app.equip(TurnSpec(user("go"), model=model), run).model.context_tokens for model in wanted}
+    assert given == wanted

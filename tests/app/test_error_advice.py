@@ -61,7 +61,7 @@ REFUSED = "cannot connect to 127.0.0.1: Connect call failed"
         (
             RunFailure("x", "maximum context length is 8192 tokens", status=400),
             OPENAI,
-            "the conversation is too long for this model: begin a new one, or have it summarised",
+            "too long for this model: send less, begin a new conversation, or choose another model",
         ),
         (
             RunFailure("retryable", "boom", status=500),

@@ -155,13 +155,16 @@ def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
     assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? A question in quotes is asked\n"
 
 
+@pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last")])
 def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
-    capsys: pytest.CaptureFixture[str],
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["setup"])
-    assert capsys.readouterr().err == "error: no command 'setup'; did you mean init? A question in quotes is asked\n"
+        cli.main([word])
+    expected = f"error: no command {word!r}; did you mean {meant}? A question in quotes is asked\n"
+    assert capsys.readouterr().err == expected
     assert {meant.split()[0] for meant in cli.ELSEWHERE.values()} <= set(cli.COMMANDS)
+    assert cli._with_command(["version"]) == ["--version"]
     assert cli._with_command(["setup", "a", "mill"]) == ["chat", "setup", "a", "mill"], "that is a question"
 
 

@@ -69,6 +69,11 @@ def mistake(text: str) -> ConfigError:
         ("agent: {tools: terminal}", "config.yaml:1: agent.tools: expected a list; found 'terminal'"),
         ("agent:\n  tools:\n    - terminal\n    - [x]\n", "config.yaml:4: agent.tools[1]: expected text; found a list"),
         ("agent: 3", "config.yaml:1: agent: expected keys and values; found 3"),
+        (
+            "model: openai/gpt-5",
+            "config.yaml:1: model: expected keys and values: {provider: openai, name: gpt-5}; found 'openai/gpt-5'",
+        ),
+        ("model: gpt-5", "config.yaml:1: model: expected keys and values; found 'gpt-5'"),
         ("- a", "config.yaml:1: expected keys and values; found a list"),
         (
             "model:\n  provider: openai\n  fallbacks: []\n",

@@ -232,7 +232,7 @@ class EditorSession:
             run.id,
             directory=str(run.new.input.get("directory") or self.stored.directory),
             loaded=loaded,
-            context_tokens=config.agent.context_tokens,
+            context_tokens=self._app.context_tokens(named(config, str(run.new.input.get("model") or ""))),
             cached_apart=[name for name, dialect in providers.items() if dialect == "anthropic"],
             old_texts=self._old_texts,
         )

@@ -13,6 +13,7 @@ from tailrace.agent.turn import Turn
 from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
+from tailrace.runs.failures import is_too_long
 
 TURN_KIND = "agent"
 _PAGE = 50
@@ -43,7 +44,8 @@ async def history_of(
     journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
 ) -> tuple[Message, ...]:
     """What was said in the session (before this run, up to the one that it follows), as far back as the last
-    compression. Turns that another one replaced are left out."""
+    compression. Turns that another one replaced are left out, and so is a question that was refused since it is too
+    long: every turn after it would be refused too."""
     turns: deque[Turn] = deque()
     branch = Branch(follows)
     cursor = before
@@ -53,12 +55,19 @@ async def history_of(
         for run, facts in zip(taken, await journal.facts_of_runs([run.id for run in taken]), strict=True):
             turn = Turn(foreign=[tool["name"] for tool in run.new.input.get("foreign", ())])
             turn.replay(facts)
-            turns.appendleft(turn)
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
+                turns.appendleft(turn)
                 return _messages(turns)
+            if not _was_refused(run, turn):
+                turns.appendleft(turn)
         if len(runs) < _PAGE or branch.is_whole:
             break
     return _messages(turns)
+
+
+def _was_refused(run: Run, turn: Turn) -> bool:
+    error = run.finished.error if run.finished is not None else None
+    return error is not None and is_too_long(error) and all(message.role == "user" for message in turn.messages)
 
 
 def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:

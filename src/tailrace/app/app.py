@@ -242,7 +242,7 @@ class App:
                 request=msgspec.structs.replace(base, system=system),
                 tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
                 think_tags=(*DEFAULT_TAGS, *self.config.agent.think_tags),
-                context_tokens=self.config.agent.context_tokens,
+                context_tokens=self.context_tokens(choice),
             ),
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
@@ -259,6 +259,11 @@ class App:
             snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,
         )
+
+    def context_tokens(self, choice: ModelChoice) -> int:
+        """How long a history may grow with this model. The embedded one has less room than the config allows."""
+        most = self.config.agent.context_tokens
+        return min(most, self.models.local.context_tokens) if choice.provider == LOCAL else most
 
     async def _find_name(self, requester: str) -> str:
         """What the platform of this process calls the requester; empty where none does."""

@@ -17,6 +17,7 @@ from tailrace.config.sections import ProviderSettings
 from tailrace.events import RunFailure
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import CANNOT_CONNECT
+from tailrace.runs.failures import is_too_long
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {
@@ -25,7 +26,6 @@ _STARTED_BY: Final = {
     "vllm": "vllm serve MODEL",
     "lmstudio": "lms server start",
 }
-_CONTEXT: Final = re.compile(r"context.{0,12}(length|window|size)|too many tokens|prompt is too long", re.IGNORECASE)
 _NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 _DNS: Final = re.compile(r"name or service|name resolution|nodename|getaddrinfo|no address", re.IGNORECASE)
 
@@ -40,7 +40,12 @@ class FailedProvider(msgspec.Struct, frozen=True):
     @property
     def is_own(self) -> bool:
         """Whether the server is one that the user starts."""
-        return self.name in _STARTED_BY or bool(re.search(r"//(localhost|127\.|\[::1\])", self.base_url))
+        return self.name in _STARTED_BY or self.is_here
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its address is one of this machine."""
+        return bool(re.search(r"//(localhost|127\.|\[::1\])", self.base_url))
 
 
 def failed_provider(config: Config, name: str) -> FailedProvider:
@@ -131,11 +136,11 @@ def _limited(failure: RunFailure, _asked: FailedProvider) -> str:
 
 
 def _too_long(_failure: RunFailure, _asked: FailedProvider) -> str:
-    return "the conversation is too long for this model: begin a new one, or have it summarised"
+    return "too long for this model: send less, begin a new conversation, or choose another model"
 
 
 def _malformed(failure: RunFailure, asked: FailedProvider) -> str:
-    if _CONTEXT.search(f"{failure.kind} {failure.message}"):
+    if is_too_long(failure):
         return _too_long(failure, asked)
     return "the same request will be refused again: change it, or choose another model"
 

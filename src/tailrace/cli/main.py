@@ -36,7 +36,12 @@ ELSEWHERE = {
     "install": "add",
     "start": "serve",
     "status": "runs",
+    "list": "runs",
+    "sessions": "runs",
     "last": "show last",
+    "watch": "tail last",
+    "logs": "tail last",
+    "resume": "chat --session ID",
 }
 # A closed pipe, a full disk, a quota, a limit of size.
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -143,8 +148,8 @@ def _with_command(argv: list[str]) -> list[str]:
     first = argv[0]
     if first in COMMANDS or first in {"-h", "--help", "--version"}:
         return argv
-    if first == "help":
-        return ["--help"]
+    if first == "help" or argv == ["version"]:
+        return [f"--{first}"]
     meant = ELSEWHERE.get(first.lower()) if len(argv) == 1 else None
     if not first.startswith("-") and (meant := meant or near_command(first)):
         print_error(f"no command {first!r}; did you mean {meant}? A question in quotes is asked")

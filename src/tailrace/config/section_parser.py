@@ -36,6 +36,8 @@ class _SectionParser(YamlReader):
     def section(self, node: yaml.Node, section: type[S], path: str) -> S:
         fields = _fields(section)
         values: dict[str, Any] = {}
+        if isinstance(node, yaml.ScalarNode) and (instead := section.instead_of(str(node.value))):
+            raise self.error(node, path, f"expected keys and values: {instead}; found {shown(node)}")
         for key, key_node, value_node in self.items(node, path):
             if key not in fields:
                 raise self.error(key_node, joined(path, key), _unknown(key, list(fields)))

@@ -78,6 +78,11 @@ class Section(msgspec.Struct, frozen=True):
         """A key that the given keys make necessary, and the message about it."""
         return None
 
+    @classmethod
+    def instead_of(cls, _text: str) -> str:
+        """What to write in place of a text that names the same; empty where that is not known."""
+        return ""
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, _Shown(getattr(self, name))) for name in self.__struct_fields__]
 
@@ -145,6 +150,13 @@ class ModelChoice(Section):
         """The default name is the embedded model's: no other provider knows it."""
         provider = given.get("provider", "local")
         return None if provider == "local" or "name" in given else ("name", f"is missing: which model of {provider}?")
+
+    @classmethod
+    def instead_of(cls, text: str) -> str:
+        """For `<provider>/<model>`, as the command line takes it."""
+        provider, slash, name = text.partition("/")
+        plain = slash and f"{provider}{name}".isascii() and not set(text) & set(" ,{}[]#&*!|>'\"%@`")
+        return f"{{provider: {provider}, name: {name}}}" if plain and provider and name else ""
 
 
 class DefaultSeconds(float):

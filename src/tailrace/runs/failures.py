@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tailrace.errors import ProviderError, Retryable, TailraceError, TimedOut
@@ -17,6 +18,8 @@ _SURFACES: Final = {
     "python": "a Python program",
 }
 
+_TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|too many tokens|prompt is too long", re.IGNORECASE)
+
 
 def failure_of(error: ProviderError) -> RunFailure:
     """A provider's error. The message names the provider: the configured one may have been replaced by a stand-in."""
@@ -26,6 +29,13 @@ def failure_of(error: ProviderError) -> RunFailure:
         message = f"{error.provider}: {message}"
     retry_after_s = error.retry_after_s if isinstance(error, Retryable) else None
     return RunFailure(error.code or error.kind, message, status=status, retry_after_s=retry_after_s)
+
+
+def is_too_long(failure: RunFailure) -> bool:
+    """Whether the provider has refused the request since it is longer than the model reads."""
+    if failure.status not in (400, 413, 422):
+        return False
+    return failure.status == 413 or bool(_TOO_LONG.search(f"{failure.kind} {failure.message}"))
 
 
 def unexpected_failure(error: Exception) -> RunFailure:

@@ -23,7 +23,10 @@ async def conversation_with(home: Path, *answers: Reply | Scenario | str) -> Asy
     async with FaultyProvider(script=list(answers)) as provider:
         settings = {
             "model": {"provider": "faulty", "name": "ok"},
-            "providers": {"faulty": {"dialect": "chat", "base_url": provider.openai_url}},
+            "providers": {
+                "faulty": {"dialect": "chat", "base_url": provider.openai_url},
+                "local": {"model_path": "none.gguf"},  # nothing is downloaded
+            },
         }
         (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
         async with open_app(load({"TAILRACE_HOME": str(home)}), directory=home) as app:
@@ -44,3 +47,19 @@ async def test_what_the_agent_says_before_a_tool_is_saved_too(tmp_path: Path) ->
         run = await conversation.submit(conversation.turn("What?"))
         await conversation.app.agents.finished(run.id)
         assert await conversation.as_markdown() == "## What?\n\nLet me look.\n\nIt says hi."
+
+
+async def test_what_the_embedded_model_reads_before_it_answers(tmp_path: Path) -> None:
+    async with conversation_with(tmp_path, reply("Yes.")) as conversation:
+        assert conversation.to_read(conversation.turn("word " * 4000)) == 0, "others read at once"
+        run = await conversation.submit(conversation.turn("Hello?"))
+        await conversation.app.agents.finished(run.id)
+        await conversation.count_spending()
+        said = conversation.spending.context_tokens
+        assert said > 0
+        conversation.switch(model="local/smollm2-135m")
+        spec = conversation.turn("word " * 4000)
+        assert conversation.to_read(spec) == 5004 + said, "another model has answered before"
+        run = await conversation.submit(spec)
+        assert (await conversation.app.agents.finished(run.id)).status == "failed"
+        assert conversation.to_read(spec) == 5004

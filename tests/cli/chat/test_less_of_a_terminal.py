@@ -46,6 +46,7 @@ async def test_a_dumb_terminal_gets_lines_and_nothing_else(home: Home) -> None:
         await terminal.until("Not done.")
         terminal.type("\x04")
         assert await terminal.exit_code() == 0
+        assert "go on with this conversation: " in terminal.text
     assert "\x1b" not in terminal.written
 
 

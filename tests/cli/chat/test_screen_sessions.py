@@ -10,6 +10,7 @@ import sys
 
 from cli.chat.screen_home import Home, answered, body, ready
 from cli.screen.vt import VirtualTerminal
+from postgres_server import free_port
 from tailrace.testing.provider import call, reply
 
 
@@ -33,6 +34,10 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("no command /modle; did you mean /model?")
         terminal.enter("/back")
         await terminal.until("no command /back; /resume goes back to a session")
+        terminal.enter("/nwe")
+        await terminal.until("no command /nwe; did you mean /new?")
+        terminal.enter("/exit")
+        await terminal.until("no command /exit; /quit leaves")
         terminal.enter("/yol")
         await terminal.until("no command /yol; /help lists them")
         terminal.enter("/model anthropic")
@@ -41,6 +46,7 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("model: faulty/blocks")
         terminal.enter("Hello?")
         await terminal.until("First block. Second block.")
+        assert "warning:" not in terminal.text
         terminal.enter("/quit")
         assert await terminal.exit_code() == 0
 
@@ -52,6 +58,43 @@ async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
         terminal.enter("Early.")  # the line is there before the program starts
         await terminal.until("● Good morning.")
     assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
+
+
+async def test_a_model_whose_server_does_not_run_is_said_at_once(home: Home) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    home.config["providers"]["ollama"] = {"base_url": url}
+    async with home.terminal(columns=120) as terminal:
+        await ready(terminal)
+        terminal.enter("/model ollama/qwen3:8b")
+        await terminal.until("model: ollama/qwen3:8b")
+        await terminal.until(f"warning: nothing answers at {url}: is ollama running?")
+
+
+async def test_leaving_names_a_session_in_which_something_was_asked(home: Home) -> None:
+    async with home.terminal("--session", "diary") as terminal:
+        await ready(terminal)
+        terminal.enter("Hello?")
+        await answered(terminal, 0)
+        terminal.enter("/new")
+        await terminal.until("new session ses_")
+        terminal.enter("/quit")
+        assert await terminal.exit_code() == 0
+        assert "go on with this conversation" not in terminal.text
+    async with home.terminal("--session", "diary") as terminal:
+        await ready(terminal)
+        terminal.enter("/quit")
+        assert await terminal.exit_code() == 0
+        assert "chat --session diary" in terminal.text
+
+
+async def test_a_missing_key_has_its_next_step(home: Home) -> None:
+    home.config["model"] = {"provider": "openai", "name": "gpt-5"}
+    home.env.pop("OPENAI_API_KEY", None)
+    async with home.terminal(columns=120) as terminal:
+        assert await terminal.exit_code() == 1
+        assert "error: providers.openai.key_env: OPENAI_API_KEY is not set in the environment" in terminal.text
+        assert "       export it and start again, or choose another model: " in terminal.text
+        assert terminal.text.rstrip().endswith("tailrace init")
 
 
 async def test_a_path_and_ctrl_z_are_no_commands(home: Home) -> None:

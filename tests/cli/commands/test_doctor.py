@@ -114,6 +114,19 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert len(await patient.broken()) == 1
 
 
+async def test_doctor_names_a_missing_key_once(patient: Patient) -> None:
+    key = {"key_env": "OPENAI_API_KEY"}
+    patient.write(
+        model={"provider": "openai", "name": "x"},
+        providers={"openai": key, "spare": key | {"base_url": "http://127.0.0.1:1/v1"}},
+    )
+    found = [each.what async for each in findings(offline=True) if "OPENAI_API_KEY" in each.what]
+    assert found == [
+        "model openai/x: providers.openai.key_env: OPENAI_API_KEY is not set in the environment",
+        "providers.spare: OPENAI_API_KEY is not set",
+    ]
+
+
 def test_a_model_that_is_named_is_the_one_of_the_provider_that_is_chosen() -> None:
     candidates = [Candidate("openai", "gpt-5-mini", "OPENAI_API_KEY is set"), Candidate("local", "smollm2-135m", "")]
     assert _answered("1", candidates, "gpt-5").model == "gpt-5"

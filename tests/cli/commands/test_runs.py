@@ -165,13 +165,18 @@ def test_J122_what_a_model_wrote_moves_no_cursor(home: Path, capsys: pytest.Capt
         assert "\x07" not in out
 
 
-def test_stop_ends_a_run_nobody_executes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("user", "by"), [("ada", "ada"), ("", "cli")])
+def test_stop_ends_a_run_nobody_executes(
+    user: str, by: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", user)
     run = asyncio.run(a_run(home, None))
     assert main(["stop", run.id]) == 0
     assert capsys.readouterr().out == f"{run.id}: stopped\n"
     assert main(["stop", run.id]) == 0
     assert capsys.readouterr().out == f"{run.id}: stopped\n"
-    assert main(["tail", run.id]) == 3
+    assert main(["tail", run.id, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["by"] == by
 
 
 def test_I102_tail_ends_at_a_run_that_is_set_aside(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,15 +30,17 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import user
 from tailrace.ports import Lease, NewRun, Signal
+from tailrace.server.http.auth import LOCAL
 from tailrace.server.metrics.registry import Metrics
 
+RUNS = (("Build it", "cli"), ("Other's", "telegram:7"), ("Explain 漢字 " * 20, ""))
 COMMAND = "rm -r build && " + "make everything " * 8
 
 
-async def a_journal() -> tuple[MemoryJournal, dict[str, Lease]]:
+async def a_journal(runs: Sequence[tuple[str, str]] = RUNS) -> tuple[MemoryJournal, dict[str, Lease]]:
     journal = MemoryJournal()
     leases: dict[str, Lease] = {}
-    for question, requester in (("Build it", "cli"), ("Other's", "telegram:7"), ("Explain 漢字 " * 20, "")):
+    for question, requester in runs:
         given = {"message": msgspec.to_builtins(user(question))}
         _, lease = await journal.start(NewRun("agent", given, "fake/small"), "me")
         assert lease is not None
@@ -109,7 +111,7 @@ async def test_keys_choose_stop_approve_and_quit(
     keys.send_text("a")
     await until(top, lambda: top.state.prompt == "this run waits for no approval")
     keys.send_text("ja")
-    await until(top, lambda: top.state.prompt == "only telegram:7 may answer this")
+    await until(top, lambda: top.state.prompt == "only telegram:7 may answer this, where it was asked")
     keys.send_text("y")  # nothing was asked
     keys.send_text("ja")
     await until(top, lambda: top.state.prompt.startswith("approve once?") and COMMAND in top.state.prompt)
@@ -128,6 +130,26 @@ async def test_keys_choose_stop_approve_and_quit(
     await journal.seal(lease, RunFinished("stopped"))
     keys.send_text("q")
     assert await showing is None
+
+
+async def test_the_user_of_a_server_without_keys_answers_here_and_a_key_does_not(tmp_path: Path) -> None:
+    config = load({"TAILRACE_HOME": str(tmp_path)})
+    config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, port=0))
+    journal, leases = await a_journal([("Mine", LOCAL.name), ("Theirs", "default")])
+    with create_pipe_input() as keys, create_app_session(input=keys, output=_Window()):
+        top = Dashboard(journal, config)
+        showing = asyncio.ensure_future(top.show())
+        await until(top, lambda: bool(top.state.selected))
+        keys.send_text("a")
+        await until(top, lambda: top.state.prompt.startswith("only the key default may answer this: on the page"))
+        keys.send_text("ja")
+        await until(top, lambda: top.state.prompt.startswith("approve once?"))
+        keys.send_text("y")
+        await until(top, lambda: top.state.prompt == "approved")
+        keys.send_text("q")
+        await showing
+    payload = {"approval_id": "a-local", "decision": "once"}
+    assert await journal.signals(leases["Mine"]) == [Signal("approval", payload, "local", 1)]
 
 
 async def test_enter_chooses_the_run_to_tail(

@@ -227,6 +227,33 @@ def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
     assert not drawn.transcript.spinning
 
 
+def test_a_model_that_has_much_to_read_is_said_to_read() -> None:
+    progress = CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
+    drawn = Drawn(progress=progress, width=100)
+    progress.reads(4300)
+    drawn.transcript.waiting()
+    drawn.see(RunStarted("agent", at=10.0), AttemptStarted("local", "small"))
+    drawn.clock.now += 45
+    drawn.draw()
+    assert drawn.moving[1][4:] == "reading about 4,300 tokens 45 s · the embedded model takes its time to read"
+    assert progress.is_reading
+    drawn.see(MessageChunk("Here."), MessageStop(final=True), done())
+    assert progress.activity == "thinking"
+    progress.reads(200)
+    assert progress.activity == "thinking", "that takes no time"
+
+
+def test_a_model_whose_thoughts_are_hidden_is_said_to_think_while_they_come() -> None:
+    drawn = Drawn(width=100)
+    drawn.transcript.waiting()
+    for _ in range(30):
+        drawn.clock.now += 0.1
+        drawn.see(ReasoningChunk("Hm. "))
+    assert drawn.moving[1].endswith(" thinking 3 s")
+    drawn.see(MessageChunk("Here."))
+    assert drawn.moving == ["", "● Here."]
+
+
 def test_tools_settle_with_their_outcome() -> None:
     drawn = Drawn().see(
         ToolCallChunk("terminal", "make\n all", index=0), ToolCallChunk("read_file", "x" * 200, index=1)

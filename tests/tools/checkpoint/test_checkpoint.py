@@ -351,6 +351,14 @@ def test_one_file_that_cannot_be_restored_keeps_no_other_from_it(here: Workplace
     assert (here.directory / "b").read_text(encoding="utf-8") == "one"
 
 
+def test_looking_for_a_checkpoint_makes_no_store(here: Workplace, home: Path) -> None:
+    made = Checkpoints(home / "checkpoints", here.directory)
+    assert made.all() == []
+    with pytest.raises(CheckpointError, match="there is no checkpoint of"):
+        made.plan()
+    assert not (home / "checkpoints").exists()
+
+
 def test_without_git_it_says_so(here: Workplace, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(CheckpointError, match="need git, which is not on the PATH"):

@@ -10,16 +10,18 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
-from tailrace.cli.chat.conversation import Conversation, SessionSummary
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, is_new_session
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
+from tailrace.cli.screen.call_progress import reading_words
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.runs.timeline.question import question_of
+from tailrace.system.own_program import typed
 
 PROMPT: Final = "> "
 _INTERRUPTED: Final = object()
@@ -124,6 +126,8 @@ class LineChat:
         for note in question.notes:
             self.notify(note)
         spec = await self._conversation.prepared(self._conversation.turn(question))
+        if reading := reading_words(self._conversation.to_read(spec)):
+            self.notify(f"{reading} …")
         await self._until_ended(self._shot().ask(spec, self._conversation.session))
 
     async def _own_command(self, command: str) -> None:
@@ -180,4 +184,6 @@ async def converse(conversation: Conversation) -> int:
     finally:
         if asker is not None:
             asker.close()
+    if not await is_new_session(conversation.app.journal, conversation.session):
+        print_status(f"go on with this conversation: {typed(f'chat --session {conversation.session}')}")
     return DONE

@@ -50,6 +50,7 @@ from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
+_NOTICE_STYLES: Final = (("error:", "red"), ("warning:", "yellow"))
 _STOP: Final = TypedLine("/stop", "")
 
 
@@ -59,18 +60,18 @@ class ScreenChat:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         config = conversation.app.config
+        self._progress = CallProgress(lambda provider: config.call_for(provider).max_attempts, self._advice)
         self._transcript = Transcript(
             time.monotonic,
             streamed=conversation.options.streamed,
             requester=REQUESTER,
             approval_timeout_s=config.approvals.timeout_s,
-            progress=CallProgress(lambda provider: config.call_for(provider).max_attempts, self._advice),
+            progress=self._progress,
         )
         self._lines: asyncio.Queue[TypedLine] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
         self._run_id = ""
-        self._turns = 0
         self._turn_s: float | None = None  # how long the last turn took
         self._interrupt_key = InterruptKey()
         self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
@@ -100,7 +101,8 @@ class ScreenChat:
     # ── the surface of commands ──────────────────────────────────────────────────────────────────────────────
 
     def notify(self, text: str) -> None:
-        self._transcript.add_notice(text, "red" if text.startswith("error:") else "dim")
+        style = next((colour for beginning, colour in _NOTICE_STYLES if text.startswith(beginning)), "dim")
+        self._transcript.add_notice(text, style)
         self._screen.changed()
 
     async def replay(self, run: Run) -> None:
@@ -119,6 +121,7 @@ class ScreenChat:
             self._transcript.add_question(spec.shown or spec.message.text, notes)
         else:
             self._transcript.waiting()
+        self._progress.reads(self._conversation.to_read(spec))
         self._screen.changed()
         self._begin(await self._conversation.submit(spec))
 
@@ -213,7 +216,9 @@ class ScreenChat:
             return "waiting for your answer"
         if self._command is not None:
             return "your command runs"
-        return "answering" if running_s is not None else ""
+        if running_s is None:
+            return ""
+        return "reading" if self._progress.is_reading else "answering"
 
     def _interrupt_means(self) -> str:
         if self._interrupt_key.leaves_next:
@@ -327,7 +332,6 @@ class ScreenChat:
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
         self._transcript.own_stop = False
-        self._turns += 1
         self._turn = self._group.create_task(self._show(run.id))
 
     async def _show(self, run_id: str) -> None:
@@ -352,7 +356,7 @@ class ScreenChat:
         if self._command is not None:
             self._command.cancel()
         await self.interrupt()
-        if self._turns:
+        if not await is_new_session(self._conversation.app.journal, self._conversation.session):
             again = typed(f"chat --session {self._conversation.session}")
             self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
 

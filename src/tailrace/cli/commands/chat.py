@@ -15,9 +15,11 @@ from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
-from tailrace.cli.main import INTERRUPTED, USAGE, print_error
+from tailrace.cli.main import FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
+from tailrace.errors import ConfigError
+from tailrace.system.own_program import typed
 from tailrace.system.unread_bytes import unread_bytes
 
 
@@ -91,21 +93,36 @@ def run(args: argparse.Namespace, config: Config) -> int:
             return runner.run(work)
     except asyncio.CancelledError:  # by a signal other than Ctrl-C's
         return INTERRUPTED
+    except ConfigError as exc:
+        return _refused(exc)
+
+
+def _refused(problem: ConfigError) -> int:
+    """A key that is not set has its next step below it, for a person; a program that reads stderr gets the one line."""
+    print_error(str(problem))
+    is_key = problem.key.startswith("providers.") and problem.key.endswith(".key_env")
+    if is_key and sys.stderr.isatty():
+        sys.stderr.write(f"       export it and start again, or choose another model: {typed('init')}\n")
+    return FAILED
 
 
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import is_new_session, turn_of
+    from tailrace.cli.chat.conversation import Conversation, is_new_session, turn_of
     from tailrace.cli.chat.oneshot import OneShot, print_status
     from tailrace.cli.chat.tty_approval import TerminalAsker
+    from tailrace.cli.screen.call_progress import reading_words
     from tailrace.cli.screen.sanitize import sanitized_line
 
     cancel_on_sigterm()
     async with open_app(config) as app:
         await app.models.make_ready(named(config, options.model))
+        conversation = Conversation(app, options)
         if options.session and sys.stderr.isatty() and await is_new_session(app.journal, options.session):
             print_status(f"there is no session {sanitized_line(options.session, 80)} yet: this question begins it")
+        if sys.stderr.isatty() and (words := reading_words(conversation.to_read(conversation.turn(question)))):
+            print_status(f"{words} …")
         asker = TerminalAsker.open()
         shot = OneShot(
             app,

@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.agent.session import last_words
 from tailrace.cli.argument_types import whole_number
+from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
@@ -174,7 +175,7 @@ async def _stop(journal: Journal, args: Namespace) -> int:
     owner = f"tailrace stop {os.getpid()}"
     run_id = (await find_run(journal, args.run)).id
     try:
-        by = os.environ.get("USER", "")
+        by = os.environ.get("USER") or REQUESTER  # cron and containers have no name for the user
         found = await stop(journal, run_id, owner, at=time.time(), by=by, last_words=last_words)
     except RunSealed:
         found = await journal.get(run_id)

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tailrace.agent.session import last_words
-from tailrace.cli.chat.options import REQUESTER
+from tailrace.cli.chat.options import REQUESTER, SERVER_REQUESTER
 from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import console_for, place_of, print_note
@@ -36,11 +36,14 @@ from tailrace.cli.runs.top_frame import MIN_ROWS, TopState, frame_lines, prompt_
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.config.load import Config
 from tailrace.errors import JournalError, TailraceError
+from tailrace.events import ApprovalAsked
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, Signal
 from tailrace.runs.recovery import stop
 
 EVERY_S = 1.0
+OWN_REQUESTERS = (REQUESTER, SERVER_REQUESTER)
+_OTHER_SURFACES = ("editor", "python", "mcp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,9 +214,8 @@ class Dashboard:
             self._change(prompt="this run waits for no approval")
             return
         asked = chosen.overview.approvals[0]
-        if asked.requester != REQUESTER:
-            who = sanitized_line(asked.requester_name or asked.requester, 60) or "its requester"
-            self._change(prompt=f"only {who} may answer this")
+        if asked.requester not in OWN_REQUESTERS:
+            self._change(prompt=_not_ours(asked))
             return
         where = f" in {sanitized_line(asked.directory, 100)}" if asked.directory else ""
         prompt = f"approve once{where}?  y yes  n no\n{sanitized(asked.command)}"
@@ -221,7 +223,7 @@ class Dashboard:
         if len(prompt_lines(prompt, size.columns)) > size.rows - MIN_ROWS:  # it is approved only where it is seen whole
             self._change(prompt="the command does not fit this window: make it larger")
             return
-        self._confirm = lambda: self._begin(self._approve(chosen.run.id, asked.approval_id))
+        self._confirm = lambda: self._begin(self._approve(chosen.run.id, asked))
         self._change(prompt=prompt)
 
     def _confirmed(self) -> None:
@@ -249,11 +251,19 @@ class Dashboard:
 
     async def _stop(self, chosen: Run) -> str:
         self._change(prompt="stopping …")
-        owner, by = f"tailrace top {os.getpid()}", os.environ.get("USER", "")
+        owner, by = f"tailrace top {os.getpid()}", os.environ.get("USER") or REQUESTER
         found = await stop(self._journal, chosen.id, owner, at=time.time(), by=by, last_words=last_words)
         return f"{found.state if found.state in ENDED else 'stopping'}"
 
-    async def _approve(self, run_id: str, approval_id: str) -> str:
-        payload = {"approval_id": approval_id, "decision": "once"}
-        await self._journal.signal(run_id, Signal("approval", payload, by=REQUESTER))
+    async def _approve(self, run_id: str, asked: ApprovalAsked) -> str:
+        payload = {"approval_id": asked.approval_id, "decision": "once"}
+        await self._journal.signal(run_id, Signal("approval", payload, by=asked.requester))
         return "approved"
+
+
+def _not_ours(asked: ApprovalAsked) -> str:
+    """Who may answer instead, and where. A requester without a colon that is no surface is the name of a key."""
+    who = sanitized_line(asked.requester_name or asked.requester, 60)
+    if not asked.requester or ":" in asked.requester or asked.requester in _OTHER_SURFACES:
+        return f"only {who or 'its requester'} may answer this, where it was asked"
+    return f"only the key {who} may answer this: on the page of the server, or over HTTP, with that key"

@@ -6,7 +6,7 @@ Pure: the events of runs in, text out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.app.error_advice import failure_text
 from tailrace.cli.screen.sanitize import sanitized_line
@@ -14,11 +14,18 @@ from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
     AttemptStarted,
+    Commentary,
+    MessageChunk,
     MessageRecorded,
+    ReasoningChunk,
     RunFailure,
     RunFinished,
     RunStarted,
+    ToolCallChunk,
 )
+
+_LONG_READ: Final = 400  # tokens; the embedded model reads some 60 to 200 a second
+_SLOW_READER: Final = "the embedded model takes its time to read"
 
 
 class FailureWords(NamedTuple):
@@ -32,6 +39,11 @@ Advise = Callable[[RunFailure, str], str]
 """The failure and the provider's name to what to do next."""
 
 
+def reading_words(tokens: int) -> str:
+    """For a model that reads so slowly that it would be taken for hung; empty where it has little to read."""
+    return f"reading about {tokens:,} tokens" if tokens >= _LONG_READ else ""
+
+
 class CallProgress:
     """`max_tries` says how often a provider is asked."""
 
@@ -39,6 +51,7 @@ class CallProgress:
         self._max_tries = max_tries
         self._advise = advise
         self._began_at = 0.0  # the turn, by the wall clock
+        self._reading = ""  # until the answer begins
         self._forget_call()
 
     def _forget_call(self) -> None:
@@ -47,8 +60,14 @@ class CallProgress:
         self._tries_there = 0  # at that provider and model
         self._reason = ""  # why the last try failed, until the next begins
 
+    def reads(self, tokens: int) -> None:
+        """A turn begins whose model has about so much to read; 0 where that takes no time."""
+        self._reading = reading_words(tokens)
+
     def note(self, event: AnyEvent) -> None:
-        if isinstance(event, RunStarted):
+        if isinstance(event, MessageChunk | ReasoningChunk | Commentary | ToolCallChunk | RunFinished):
+            self._reading = ""
+        elif isinstance(event, RunStarted):
             self._began_at = event.at
             self._forget_call()
         elif isinstance(event, AttemptStarted):
@@ -62,8 +81,17 @@ class CallProgress:
             self._forget_call()
 
     @property
+    def activity(self) -> str:
+        """What the model does before its answer begins."""
+        return self._reading or "thinking"
+
+    @property
+    def is_reading(self) -> bool:
+        return bool(self._reading)
+
+    @property
     def status(self) -> str:
-        """Empty while the first try of a call goes well."""
+        """Empty while the first try of a call goes well and has little to read."""
         provider, model = self._route
         most = self._max_tries(provider) if provider else 1
         if self._reason:
@@ -71,7 +99,9 @@ class CallProgress:
             return sanitized_line(f"{self._reason} · {follows}", 150)
         if self._tries_there > 1:
             return f"try {self._tries_there} of {most}"
-        return sanitized_line(f"asking {provider}/{model} instead", 150) if self._tries > 1 else ""
+        if self._tries > 1:
+            return sanitized_line(f"asking {provider}/{model} instead", 150)
+        return _SLOW_READER if self._reading else ""
 
     def failure(self, finished: RunFinished) -> FailureWords | None:
         """None for a run that did not fail."""

@@ -211,7 +211,7 @@ class Transcript:
         said = self._status or self._progress.status
         quiet_s = now - self._since
         if self._message is None:
-            what = f"thinking{seconds}"
+            what = f"{self._progress.activity}{seconds}"
         else:  # the answer has begun
             what = f"no new text for {quiet_s:.0f} s" if quiet_s >= 1 else ""
         return " · ".join(filter(None, (what, said)))
@@ -279,7 +279,9 @@ class Transcript:
         event = entry.event
         self._progress.note(event)
         if self._since is not None and not isinstance(event, GatewayNotice):
-            self._since, self._status = self._clock(), ""
+            self._status = ""
+            if self.reasoning or not isinstance(event, ReasoningChunk):  # a hidden thought shows nothing new
+                self._since = self._clock()
         match event:
             case MessageChunk(text):
                 self._chunk(text, entry.attempt)

@@ -272,8 +272,9 @@ def _secrets(config: Config) -> Iterator[Finding]:
         yield from _odd_users(name, settings.allow)
         if is_whole_by_default(config, name):
             yield Finding("note", f"platforms.{name}: answers appear whole", STREAM_THERE)
+    asked = {ref.provider for ref in _refs(config)}  # what these lack stands with their models
     for name, provider in config.providers.items():
-        if provider.key_env and config.secret(provider.key_env) is None:
+        if name not in asked and provider.key_env and config.secret(provider.key_env) is None:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
 
 

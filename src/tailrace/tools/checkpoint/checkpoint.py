@@ -88,6 +88,8 @@ class Checkpoints:
 
     def all(self) -> list[Checkpoint]:
         """Latest first."""
+        if not self._store.exists:  # looking makes none
+            return []
         with self._store.locked():
             return [
                 Checkpoint(number, commit.at, _note(commit).label)
@@ -96,6 +98,8 @@ class Checkpoints:
 
     def plan(self, number: int = 1) -> RollbackPlan:
         """What going back to this checkpoint would do."""
+        if not self._store.exists:
+            raise self._no_checkpoint()
         with self._store.locked():
             return self._plan(number)
 
@@ -144,12 +148,15 @@ class Checkpoints:
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
         if not commits:
-            raise CheckpointError(
-                f"there is no checkpoint of {self._directory}; `--checkpoints`, or `checkpoints.enabled`, takes them"
-            )
+            raise self._no_checkpoint()
         if not 1 <= number <= len(commits):
             raise CheckpointError(f"there is no checkpoint {number} of {self._directory}: there are {len(commits)}")
         return commits[number - 1]
+
+    def _no_checkpoint(self) -> CheckpointError:
+        return CheckpointError(
+            f"there is no checkpoint of {self._directory}; `--checkpoints`, or `checkpoints.enabled`, takes them"
+        )
 
     def _apply(self, plan: RollbackPlan) -> None:
         """Deletes first: what is a file now may have been a directory."""

@@ -55,6 +55,11 @@ class SnapshotStore:
         self.directory = directory
         self._git = shutil.which("git")
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever kept of this directory."""
+        return self.location.exists()
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One at a time, in this process and others. Makes the store where there is none."""

@@ -20,7 +20,8 @@ from tailrace.errors import TailraceError
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
-ELSEWHERE: Final = {"/back": "/resume goes back to a session"}  # as it is called in chats
+# As it is called in chats, and in other programs.
+ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/exit", "/q", "/bye"), "/quit leaves")
 
 
 _TOOL_DISPLAYS: Final[dict[ToolDisplay, str]] = {
@@ -89,6 +90,8 @@ async def _model(call: SlashCall) -> None:
     choice = call.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
     call.surface.notify(f"model: {choice.provider}/{choice.name}{stand_ins}")
+    if call.argument and (reason := await call.conversation.unreachable()):
+        call.surface.notify(f"warning: {reason}")
 
 
 async def _use_model(call: SlashCall) -> None:
