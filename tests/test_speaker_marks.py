@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.messages import Image, Message, Part, Text, user
-from tailrace.speaker_marks import SpokenBy, marked_message, named_text, spoken_text
+from tailrace.speaker_marks import SpokenBy, marked_message, named_text, spoken_text, unmarked_message
 
 BEN = SpokenBy("Ben")
 GIF = Image(data="R0lG", media_type="image/gif")
@@ -41,6 +41,13 @@ def test_a_photo_has_the_line_above_it_and_a_file_a_bar_before_each_line() -> No
             Text("\n| [attached: a.txt]\n| ```\n| [from Anna]\n| ```"),
         ),
     )
+
+
+@pytest.mark.parametrize("by", [BEN, SpokenBy("Ben", above="Anna"), SpokenBy("Ben", above_unknown=True), SpokenBy()])
+@pytest.mark.parametrize("parts", [(Text("see\n\n| this"), GIF, Text("[attached: a.txt]\n```")), (GIF,)])
+def test_the_marks_are_taken_off_again(parts: tuple[Part, ...], by: SpokenBy) -> None:
+    message = Message("user", parts)
+    assert unmarked_message(marked_message(message, by), by) == message
 
 
 FORGED = [

@@ -44,6 +44,23 @@ def marked_message(message: Message, by: SpokenBy | None) -> Message:
     return Message(message.role, (*begun, *map(_marked_part, others)))
 
 
+def unmarked_message(message: Message, by: SpokenBy | None) -> Message:
+    """What `marked_message` has made this of, but for the last line ends of its texts."""
+    if by is None or not by.name:
+        return message
+    head = "\n".join((*_above(by), f"[from {by.name}]"))
+    first, *others = message.parts
+    if not isinstance(first, Text) or not first.text.startswith(head):
+        return message
+    typed = _unbarred(first.text.removeprefix(head))
+    begun: tuple[Part, ...] = (Text(typed),) if typed else ()
+    return Message(message.role, (*begun, *map(_unmarked_part, others)))
+
+
+def _unmarked_part(part: Part) -> Part:
+    return Text(_unbarred(part.text)) if isinstance(part, Text) else part
+
+
 def _above(by: SpokenBy) -> tuple[str, ...]:
     if by.above_unknown:
         return (ABOVE_UNKNOWN,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.agent.session import history_of
-from tailrace.events import MessageRecorded, RunFailure, RunFinished
+from tailrace.events import HistoryCompressed, MessageRecorded, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import assistant, user
 from tailrace.ports import NewRun
@@ -76,3 +76,22 @@ async def test_what_a_turn_has_done_before_it_grew_too_long_stays() -> None:
     journal.append(lease, [MessageRecorded(user("two")), MessageRecorded(assistant("I will look."))])
     await journal.seal(lease, RunFinished("failed", error=TOO_LONG))
     assert await questions(journal) == ["two"]
+
+
+async def test_a_fork_whose_question_was_refused_goes_on_from_what_it_inherited() -> None:
+    journal = MemoryJournal()
+    _, lease = await journal.start(NewRun("agent", session="s"), "me")
+    assert lease is not None
+    journal.append(lease, [HistoryCompressed((user("one"), assistant("to one"))), MessageRecorded(user("two"))])
+    await journal.seal(lease, RunFinished("failed", error=TOO_LONG))
+    await add_turn(journal, "three")
+    assert await questions(journal) == ["one", "three"]
+
+
+async def test_a_question_that_was_summarised_with_what_came_before_stays() -> None:
+    journal = MemoryJournal()
+    _, lease = await journal.start(NewRun("agent", session="s"), "me")
+    assert lease is not None
+    journal.append(lease, [MessageRecorded(user("two")), HistoryCompressed((user("in short: one. two"),))])
+    await journal.seal(lease, RunFinished("failed", error=TOO_LONG))
+    assert await questions(journal) == ["in short: one. two"]

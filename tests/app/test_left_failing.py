@@ -27,9 +27,10 @@ WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is
 
 
 @asynccontextmanager
-async def opened(home: Path, answers: str = "ok") -> AsyncGenerator[App, None]:
-    """With a provider that answers so for as often as a call asks it."""
-    async with FaultyProvider(script=[answers] * 4) as provider:
+async def opened(home: Path, *answers: str) -> AsyncGenerator[App, None]:
+    """With a provider that answers so, the last of them as often as a call asks it."""
+    script = answers or ("ok",)
+    async with FaultyProvider(script=[*script, *script[-1:] * 4]) as provider:
         (home / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
         async with open_app(load({}, home), directory=home) as app:
             yield app
@@ -65,6 +66,16 @@ async def test_a_turn_whose_provider_is_gone_goes_on_after_the_next_start(tmp_pa
         run = await app.journal.get(run_id)
     assert (run.finished, run.owner) == (None, "")
     end = await end_of(tmp_path, run_id)
+    assert (end.status, end.output) == ("completed", WHOLE)
+
+
+@pytest.mark.parametrize("model", ["ok+cut@50%", "drop", "status-503"])
+async def test_a_provider_that_answers_the_next_try_is_asked_again_first(tmp_path: Path, model: str) -> None:
+    async with opened(tmp_path, model, "ok") as app:
+        await app.hand_over()
+        run_id = await ask(app)
+        await drained(app)
+        end = await app.agents.finished(run_id)
     assert (end.status, end.output) == ("completed", WHOLE)
 
 

@@ -109,14 +109,19 @@ def until(entries: Iterable[Entry], after: int) -> list[Entry]:
     return [entry for entry in entries if entry.seq <= after or is_inherited(entry)]
 
 
-def has_question(entries: Iterable[Entry], point: ForkPoint | None) -> bool:
-    """Whether the run's own question is on record. `point` is where the run itself was forked, if it was."""
+def question_in(entries: Iterable[Entry], point: ForkPoint | None) -> Message | None:
+    """The run's own question, as it is on record. `point` is where the run itself was forked, if it was."""
     own = point is None or not point.asks
     for entry in entries:
         own = own or isinstance(entry.event, RunForked)
         if own and isinstance(entry.event, MessageRecorded):
-            return True
-    return False
+            return entry.event.message
+    return None
+
+
+def has_question(entries: Iterable[Entry], point: ForkPoint | None) -> bool:
+    """Whether the run's own question is on record."""
+    return question_in(entries, point) is not None
 
 
 def leaves_question(entries: Sequence[Entry], point: ForkPoint | None) -> bool:

@@ -23,6 +23,7 @@ from tailrace.agent.fork import (
     has_question,
     inherited,
     leaves_question,
+    question_in,
     with_files_of,
 )
 from tailrace.agent.model_call import lost_usage
@@ -43,7 +44,7 @@ from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
-from tailrace.speaker_marks import SpokenBy, marked_message
+from tailrace.speaker_marks import SpokenBy, marked_message, unmarked_message
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -239,7 +240,7 @@ class AgentService(RunHost["_TurnExecution"]):
         message, unfetched = request.message, None
         follows = leaves_question(found.entries, spec.forked_from)
         if message is not None and request.keep_files and not follows:
-            message, unfetched = with_files_of(spec.message, message), spec.unfetched
+            message = with_files_of(await self._question_of(source, spec), message)
         if message is None and not has_question(found.entries, spec.forked_from):
             message, unfetched = spec.message, spec.unfetched
         if message is None:
@@ -252,6 +253,11 @@ class AgentService(RunHost["_TurnExecution"]):
             spoken_by=None if request.message and follows else spec.spoken_by,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
         )
+
+    async def _question_of(self, run: Run, spec: TurnSpec) -> Message:
+        """With the files that were fetched for it."""
+        asked = question_in(await self._journal.facts(run.id), spec.forked_from)
+        return spec.message if asked is None else unmarked_message(asked, spec.spoken_by)
 
     async def retried_turn(self, run_id: str, *, requester: str) -> TurnSpec:
         """The same question again, for `submit` in the session of that run: the new turn takes the place of that one in

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from tailrace.agent.turn import Turn
-from tailrace.events import AnyEvent, Entry, HistoryCompressed
+from tailrace.events import AnyEvent, Entry, HistoryCompressed, MessageRecorded
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 from tailrace.runs.failures import is_too_long
@@ -54,20 +54,24 @@ async def history_of(
         taken = [run for run in runs if branch.takes(run)]
         for run, facts in zip(taken, await journal.facts_of_runs([run.id for run in taken]), strict=True):
             turn = Turn(foreign=[tool["name"] for tool in run.new.input.get("foreign", ())])
-            turn.replay(facts)
+            turn.replay(without_refused(run, facts))
+            turns.appendleft(turn)
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
-                turns.appendleft(turn)
                 return _messages(turns)
-            if not _was_refused(run, turn):
-                turns.appendleft(turn)
         if len(runs) < _PAGE or branch.is_whole:
             break
     return _messages(turns)
 
 
-def _was_refused(run: Run, turn: Turn) -> bool:
+def without_refused(run: Run, facts: Sequence[Entry]) -> Sequence[Entry]:
+    """The facts of a turn without its question, where that was refused since it is too long and nothing came of it."""
     error = run.finished.error if run.finished is not None else None
-    return error is not None and is_too_long(error) and all(message.role == "user" for message in turn.messages)
+    if error is None or not is_too_long(error):
+        return facts
+    said = [entry for entry in facts if isinstance(entry.event, MessageRecorded | HistoryCompressed)]
+    if not said or not isinstance(last := said[-1].event, MessageRecorded) or last.message.role != "user":
+        return facts
+    return [entry for entry in facts if entry is not said[-1]]
 
 
 def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:

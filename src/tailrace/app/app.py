@@ -180,11 +180,11 @@ class App:
             await self._give_back(lasting=True)
         elif self.config.store_is_kept:
             self.agents.leave_questions()
-            self.caller.after_failure = self._leave_failing
+            self.caller.before_giving_up = self._leave_failing
 
     async def _leave_failing(self, error: ProviderError) -> None:
         """A machine that is switched off ends its model server with this process: what was cut goes on after the next
-        start, instead of being ended by a server that is gone."""
+        start, instead of being ended by a server that is gone. Other tries and stand-ins come first, as ever."""
         run_id = CURRENT_RUN.get()
         if not isinstance(error, Permanent) and any(
             service.leave(run_id, f"was cut ({error})") for service in self._services

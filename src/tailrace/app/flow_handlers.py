@@ -141,7 +141,7 @@ class AgentTurns:
         self._agents = agents
         self._journal = journal
 
-    async def turn(self, params: AgentParams, key: str, directory: Path) -> AgentOutcome:
+    async def turn(self, params: AgentParams, key: str, directory: Path, is_wanted: Callable[[], bool]) -> AgentOutcome:
         spec = TurnSpec(
             user(params.prompt),
             model=params.model,
@@ -157,7 +157,8 @@ class AgentTurns:
         try:
             finished = await self._agents.finished(run.id)
         except asyncio.CancelledError:
-            await asyncio.shield(self._agents.stop(run.id))
+            if not is_wanted():
+                await asyncio.shield(self._agents.stop(run.id))
             raise
         except RunParked as exc:
             raise StepError(str(exc), code="parked") from exc

@@ -83,8 +83,9 @@ class Caller:
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
-        # Awaited after each attempt that failed, before what follows it; it may keep the call until that is cancelled.
-        self.after_failure: Callable[[ProviderError], Awaitable[None]] | None = None
+        # Awaited before a call is given up whose attempts have all failed, but not where its time is used up. It may
+        # keep the call until that is cancelled.
+        self.before_giving_up: Callable[[ProviderError], Awaitable[None]] | None = None
 
     def complete(
         self,
@@ -233,6 +234,8 @@ class _CallInProgress:
                 result = await self._attempt(self._routes[index], purpose, left_s)
                 if result is not None:
                     return result
+            else:
+                await self._hold()
             return self._give_up()
         finally:
             self._outcomes = []  # an error that is raised holds its frames, and they hold this call: no cycle
@@ -266,8 +269,8 @@ class _CallInProgress:
                 return None
             self._route_order.failed(exc, asyncio.get_running_loop().time())
             recovered = self._recover(outcome.number, attempt, received, exc)
-            if self._caller.after_failure is not None:
-                await self._caller.after_failure(exc)
+            if recovered is not None:
+                await self._hold()
             return recovered
         except (asyncio.CancelledError, StoppedByListener) as exc:
             unwanted = isinstance(exc, StoppedByListener) or not attempt.kept_id or not self._listener.may_read_on()
@@ -379,6 +382,11 @@ class _CallInProgress:
             log_stall(last, self._silent_s)
             self._listener.stalled(last.provider, self._silent_s)
         log_next_attempt(last, route.provider.name, route.model, wait_s)
+
+    async def _hold(self) -> None:
+        """Lets whoever watches calls keep this one from its end."""
+        if self._caller.before_giving_up is not None:
+            await self._caller.before_giving_up(self._error())
 
     def _give_up(self) -> CallResult:
         if self._newest is not None and (self._shown or self._open_calls):

@@ -18,7 +18,12 @@ _SURFACES: Final = {
     "python": "a Python program",
 }
 
-_TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|too many tokens|prompt is too long", re.IGNORECASE)
+# As OpenAI and most others say it; then Anthropic, Bedrock, xAI, Gemini.
+_TOO_LONG: Final = re.compile(
+    r"context.{0,12}(length|window|size)|too many tokens|(prompt|input) is too long|maximum prompt length"
+    r"|token count.{0,20}exceeds the maximum",
+    re.IGNORECASE,
+)
 
 
 def failure_of(error: ProviderError) -> RunFailure:

@@ -57,6 +57,7 @@ class _Hosted(msgspec.Struct, Generic[E]):
     execution: E | None  # None: it could not be made
     task: asyncio.Task[None]
     stopping: RunFailure | None = None  # this process has told it to stop; what its end says about that
+    stays: bool = False  # it is not left to the next process
 
 
 class _PutOff(msgspec.Struct, frozen=True):
@@ -351,9 +352,16 @@ class RunHost(ABC, Generic[E]):
         self._hosted[run_id].task.cancel()
         return True
 
+    def keep_here(self, run_id: str) -> None:
+        """A client waits for the end of this run that cannot come back for it, and is to have it from this process."""
+        if (hosted := self._hosted.get(run_id)) is not None:
+            hosted.stays = True
+
     def _can_leave(self, run_id: str) -> bool:
         hosted = self._hosted.get(run_id)
-        return hosted is not None and hosted.run.new.durability != "memory" and hosted.stopping is None
+        if hosted is None or hosted.stays:
+            return False
+        return hosted.run.new.durability != "memory" and hosted.stopping is None
 
     async def give_back(self, *, lasting: bool = False) -> bool:
         """Cancels what runs; other processes go on with it. `lasting`: but for runs that are in this process's memory

@@ -10,8 +10,9 @@ import pytest
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
+from tailrace.agent.fork import ForkRequest
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
-from tailrace.messages import Message, Text
+from tailrace.messages import Image, Message, Text, user
 from tailrace.platforms.runtime import attachments
 from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.testing.clock import driven
@@ -192,3 +193,19 @@ async def test_neither_the_name_nor_the_kind_of_a_file_ends_its_line(name: str, 
     unread = Text(f"[attached: {told}; only images and text files can be read]")
     assert await attachments.message_of(MemoryPlatform(EDITING), received) == Message("user", (Text("look"), unread))
     assert attachments.named_message(received).parts[1] == Text(f"[attached: {told}; it was not fetched]")
+
+
+@driven
+async def test_an_edited_question_is_the_edited_one_and_has_the_photo_of_the_first(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    platform.may_give.set()
+    async with town(tmp_path, reply("A cat."), reply("A dog."), platform=platform) as here:
+        await here.write("Whta is this?", attachments=[PHOTO])
+        [run_id] = await here.runs()
+        await here.app.agents.finished(run_id)
+        request = ForkRequest(run_id, 0, user("What is this?"), requester="local", keep_files=True)
+        fork = await here.app.agents.start_fork(await here.app.agents.forked_turn(request))
+        await here.app.agents.finished(fork.id)
+        first, edited = await question_of(here, run_id), await question_of(here, fork.id)
+    assert edited == Message("user", (Text("What is this?"), *first.parts[1:]))
+    assert (isinstance(edited.parts[1], Image), platform.fetches) == (True, 1)

@@ -16,9 +16,10 @@ from tailrace.ports import ENDED
 from tailrace.runs.recovery import finished as delivered
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
-from tailrace.testing.provider import Scenario, call, reply
+from tailrace.testing.provider import Scenario, call, reply, scenario
 
 DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
 
 
@@ -150,3 +151,24 @@ async def test_a_question_to_a_person_is_not_waited_for_and_is_answered_after_th
     assert platform.chat("42").texts[-1] == "Done."
     assert not any("Restarting" in text for text in platform.chat("42").texts)
     assert (tmp_path / "ran.txt").read_text() == "ran\n"
+
+
+@pytest.mark.parametrize("shown", ["ok+cut@50%", "status-503"])
+async def test_an_answer_that_a_failing_provider_cuts_says_so_at_once_and_goes_on_afterwards(
+    tmp_path: Path, shown: str
+) -> None:
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    script: list[str | Scenario] = [replace(scenario(shown), headers_after_s=0.5), *[shown] * 4]
+    async with town(tmp_path, *script, store=store, platform=platform, drain_s=600) as here, asyncio.timeout(30):
+        await here.write("Tell me.")
+        await here.provider.request(0)
+        await here.gateway.hand_over()
+        await here.app.hand_over()
+        await here.gateway.drain()
+        [run] = await here.app.journal.runs(kind="agent")
+        [delivery] = await here.app.journal.runs(kind=DELIVERY)
+        assert (run.owner, run.state in ENDED, delivery.owner) == ("", False, "")
+    assert platform.chat("42").texts[-1].endswith("; this goes on afterwards.")
+    async with town(tmp_path, "ok", store=store, platform=platform) as here, asyncio.timeout(60):
+        await until_delivered(here)
+    assert platform.chat("42").texts == (WHOLE,)

@@ -430,8 +430,8 @@ def test_a_model_without_a_key_is_refused_with_a_status_that_no_client_tries_aga
 
 
 def test_what_a_provider_has_refused_is_not_asked_again() -> None:
-    refused = Rejected("Incorrect API key provided", status=401, code="invalid_api_key")
-    refused.tried = ("openai",)
+    refused = Rejected("Incorrect API key provided", status=401, code="invalid_api_key", provider="openai")
+    refused.tried = ("anthropic", "openai")
     error = as_api_error(refused)
     assert str(error) == "openai refused this server's key: Incorrect API key provided", "the client's own key is fine"
     assert error.headers == {"x-should-retry": "false"}

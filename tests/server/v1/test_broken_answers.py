@@ -1,4 +1,4 @@
-"""An error in mid-stream, asked whole: one rule for every API."""
+"""An error of the provider's, in mid-stream or instead of an answer: one rule for every API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.dialect_api import DIALECTS
+from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import chat_chunks, replaying
 
 REFUSED = chat_chunks("One, ", error={"code": "content_policy_violation", "message": "not this"})
@@ -22,3 +22,22 @@ async def test_an_error_in_mid_stream_has_one_status_in_every_api(tmp_path: Path
         agent, _ = await server.whole("chat", model="tailrace")
     assert set(statuses.values()) == {expected}, statuses
     assert agent == (400 if expected == 400 else 200)  # a cut turn keeps its text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["tailrace", "up-chat/ok"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_refusal_is_not_asked_again_and_says_whose_key_it_is_about(
+    tmp_path: Path, path: str, model: str, stream: bool
+) -> None:
+    """A stored response and the agent are answered from their logs, other calls from the provider's error."""
+    asked = {"model": model, "stream": stream, "max_tokens": 9, "messages": [{"role": "user", "content": "Go."}]}
+    if path == "/v1/responses":
+        asked = {"model": model, "stream": stream, "input": "Go."}
+    async with (
+        dialect_server(tmp_path, ["status-401"]) as server,
+        server.session.post(server.url + path, json=asked) as response,
+    ):
+        body = await response.text()
+    assert (response.status, response.headers.get("x-should-retry")) == (401, "false")
+    assert "refused this server's key" in body

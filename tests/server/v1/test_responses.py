@@ -217,6 +217,15 @@ async def test_a_conversation_remembers(tmp_path: Path, model: str, given: objec
     assert body["conversation"] == {"id": "conv_1"}
 
 
+@pytest.mark.parametrize("model", ["tailrace", "up-chat/ok"])
+async def test_a_conversation_forgets_a_question_that_was_refused_as_too_long(tmp_path: Path, model: str) -> None:
+    async with dialect_server(tmp_path, ["ok", "status-413", "ok"]) as server:
+        given = {"model": model, "conversation": "conv_1"}
+        statuses = [(await server.post(PATH, {**given, "input": text}))[0] for text in ("one", "two " * 99, "three")]
+        told = [message["content"] for message in server.provider.requests[-1].json()["messages"]]
+    assert (statuses, told[-3:]) == ([200, 413, 200], ["one", OK, "three"])
+
+
 async def test_a_client_s_tool_and_its_result_travel_by_previous_response_id(tmp_path: Path) -> None:
     script = [reply(call("get_weather", {"city": "Bern"})), reply("Sunny.")]
     tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}]

@@ -131,9 +131,9 @@ class AgentOutcome(msgspec.Struct, frozen=True):
 class AgentRuns(Protocol):
     """Turns of the agent, each a durable run of its own."""
 
-    async def turn(self, params: AgentParams, key: str, directory: Path) -> AgentOutcome:
+    async def turn(self, params: AgentParams, key: str, directory: Path, is_wanted: Callable[[], bool]) -> AgentOutcome:
         """One turn, to its end. With a key that is known, the turn that has it: begun before a crash, it goes on.
-        Cancelling it stops the turn."""
+        Cancelling it stops the turn, unless its result `is_wanted` by another process, which goes on with the step."""
 
 
 class AgentStep(Handler[AgentParams]):
@@ -149,7 +149,7 @@ class AgentStep(Handler[AgentParams]):
         return False
 
     async def run(self, params: AgentParams, step: StepContext) -> Any:
-        outcome = await self._runs.turn(params, f"{step.key}/{step.number}", step.directory)
+        outcome = await self._runs.turn(params, f"{step.key}/{step.number}", step.directory, step.is_wanted)
         step.log.record_usage(outcome.usage, "", params.model)
         if outcome.status == "failed":
             raise StepError(outcome.error or "the turn failed", kind="retryable", code="agent_failed")

@@ -25,12 +25,14 @@ from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.errors import CursorAhead, JournalError, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY
+from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.ports import Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.recovery import take_over as claim_orphan
+from tailrace.runs.signals import run_beside
 
 log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
@@ -38,6 +40,7 @@ MAX_TRIES = 5  # of a delivery that fails by an error of our own
 ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 BELOW_S = 10.0  # for what a message of our own stands below
+LOOK_S = 0.25  # between two looks for runs that were left to the next process
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -56,6 +59,7 @@ class Deliveries(RunHost["_Delivery"]):
         limits leave."""
         super().__init__(app.journal, DELIVERY, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._processes = app.processes
+        self._agents = app.agents
         self._runs_are_kept = app.config.runs_are_kept
         self._lease = lease
         self._platform = platform
@@ -141,12 +145,12 @@ class Deliveries(RunHost["_Delivery"]):
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
         back. What needs a person first is not waited for: another token, a word on a run that was set aside, or an
-        answer to its question."""
+        answer to its question; nor is a run that was left to the next process."""
         self.leave_questions()
         for delivery in self.executions:
             if delivery.consumer.needs_operator:
                 delivery.consumer.leave()
-        await self._wait(timeout_s)
+        await run_beside(self._wait(timeout_s), self._suspend_left())
         for delivery in self.executions:
             delivery.consumer.suspend()
         await self._wait(SUSPEND_S)
@@ -160,6 +164,19 @@ class Deliveries(RunHost["_Delivery"]):
         if self._runs_are_kept:
             for delivery in self.executions:
                 delivery.consumer.leave_questions()
+
+    async def _suspend_left(self) -> None:
+        """Another worker may have executed the run, so the journal is asked which of them wait for the next process."""
+        while self._agents.leaves_questions:
+            try:
+                left = {run.id for run in await self._journal.orphans()} if self._hosted else set()
+            except JournalError as exc:
+                log.log(warning_level(exc), "answers that were cut say so a little later: %s", exc)
+                left = set()
+            for delivery in self.executions:
+                if delivery.consumer.spec.run_id in left:
+                    delivery.consumer.suspend()
+            await asyncio.sleep(LOOK_S)
 
     async def hand_over(self) -> None:
         """Gives every delivery back, once its request to the platform that is under way was answered: another process

@@ -201,15 +201,19 @@ def _of_config(exc: ConfigError) -> ApiError:
     return ApiError(503, str(exc), code="not_configured", headers={"x-should-retry": "false"})
 
 
+def refusal(status: int, message: str, code: str, provider: str = "") -> ApiError:
+    """What a provider has refused for good. Nobody need ask again: Claude Code would, a 401 for minutes. Whose key was
+    refused is said, since the client has one too."""
+    if status == 401:
+        message = f"{provider or 'the provider'} refused this server's key: {message}"
+    return ApiError(status, message, code=code, headers={"x-should-retry": "false"})
+
+
 def _of_provider(exc: ProviderError) -> ApiError:
-    """A provider's refusal is passed on with its status; its failures are those of a gateway. Clients are told not to
-    ask again after a refusal: Claude Code would, a 401 for minutes. The client has a key too, so it is said whose was
-    refused."""
+    """A provider's refusal is passed on with its status; its failures are those of a gateway."""
     if not isinstance(exc, Retryable):
         status = exc.status if exc.status is not None and 400 <= exc.status < 500 else 502
-        asked = ", ".join(exc.tried) or "the provider"
-        message = f"{asked} refused this server's key: {exc}" if exc.status == 401 else str(exc)
-        return ApiError(status, message, code=exc.code, headers={"x-should-retry": "false"})
+        return refusal(status, str(exc), exc.code, exc.provider or ", ".join(exc.tried))
     if isinstance(exc, TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502

@@ -124,6 +124,7 @@ class _AgentAnswer:
 
     async def _submit(self, disconnected: asyncio.Event) -> Run:
         run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
+        self._app.agents.keep_here(run.id)
         if disconnected.is_set():
             await self._app.agents.stop(run.id)
         return run

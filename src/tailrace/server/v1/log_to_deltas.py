@@ -59,7 +59,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.server.http.api_errors import ApiError, retry_after
+from tailrace.server.http.api_errors import ApiError, refusal, retry_after
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
@@ -263,7 +263,10 @@ class LogToDeltas:
             return None
         if (error := finished.error) is None:
             return ApiError(502, "the run failed")
-        status = error.status or failure("", code=error.kind).status or 502
+        known = failure("", code=error.kind, status=error.status or None)
+        status = error.status or known.status or 502
+        if finished.status == "failed" and known.kind == "permanent":
+            return refusal(status, error.message, error.kind)
         passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
         headers = retry_after(error.retry_after_s)
         return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers)

@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
+from tailrace.agent.service import AgentService
 from tailrace.agent.session import TURN_KIND
 from tailrace.calls.raw_model import not_told
-from tailrace.calls.service import CallSpec
+from tailrace.calls.service import CallService, CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Batch, Run
 from tailrace.runs.recovery import ended, follow
@@ -241,6 +242,8 @@ class Responses:
 
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
         """The response to the client that created it. A disconnect stops the run unless it is in the background."""
+        if not background:
+            self._service_of(run).keep_here(run.id)
         try:
             return await self._streamed(request, run, patient=not background) if stream else await self._whole(run)
         except asyncio.CancelledError:
@@ -259,9 +262,10 @@ class Responses:
         self, request: web.Request, run: Run, *, after: int = -1, patient: bool = False
     ) -> web.StreamResponse:
         """The events after `after`, to the end. A number that no event has had is 409, compacted events are 410 (H98).
-        `patient`: nothing is sent before the first output, so that an error can still be a status (D52)."""
+        `patient`: nothing is sent before the first output, so that an error can still be a status (D52); the run ends
+        with its client, which cannot come back for the rest."""
         response = StoredResponse(run, after=after)
-        stream = self._pipeline.stream(request)
+        stream = self._pipeline.stream(request, run_id="" if patient else run.id)
         held: list[bytes] = []
         at_once = self._app.config.streaming.api_server is False
 
@@ -284,8 +288,10 @@ class Responses:
         return await stream.end(b"".join(held))
 
     async def _stop(self, run: Run, by: str = "") -> None:
-        service = self._app.agents if run.new.kind == TURN_KIND else self._app.calls
-        await service.stop(run.id, by=by)
+        await self._service_of(run).stop(run.id, by=by)
+
+    def _service_of(self, run: Run) -> AgentService | CallService:
+        return self._app.agents if run.new.kind == TURN_KIND else self._app.calls
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
 

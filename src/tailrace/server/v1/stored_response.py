@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import TURN_KIND, history_of
+from tailrace.agent.session import TURN_KIND, history_of, without_refused
 from tailrace.agent.turn import Turn
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
@@ -21,6 +21,7 @@ from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded
 from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
+from tailrace.runs.failures import is_too_long
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
@@ -277,11 +278,14 @@ def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObje
 
 
 async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
-    """The messages of the conversation up to the end of this run."""
+    """The messages of the conversation up to the end of this run, without a question that was refused since it is too
+    long: every one after it would be refused too."""
     facts = await journal.facts(run.id)
     if run.new.kind == CALL_KIND:
         spec = msgspec.convert(run.new.input, CallSpec)
         recorded = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
+        if not recorded and run.finished is not None and run.finished.error and is_too_long(run.finished.error):
+            return spec.history
         return (*spec.history, *RESPONSES.parse_request(spec.body).request.messages, *recorded)
     turn_spec = msgspec.convert(run.new.input, TurnSpec)
     history = turn_spec.history
@@ -289,7 +293,7 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
         session, follows = run.new.session, turn_spec.follows
         history = await history_of(journal, session, before=run.id, follows=follows) if session else ()
     turn = Turn(history, foreign=[tool.name for tool in turn_spec.foreign])
-    turn.replay(facts)
+    turn.replay(without_refused(run, facts))
     return turn.messages
 
 
