@@ -24,6 +24,7 @@ from tailrace.delivery.inbound import (
     command_in,
     command_meant,
     is_for_us,
+    is_unknown_command,
     is_yes_or_no,
     joined_message,
 )
@@ -35,7 +36,7 @@ from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
-from tailrace.platforms.runtime.chats.chat_words import RESTARTING
+from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
@@ -152,10 +153,10 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us_alone = place.kind == "private" or self._sessions.is_whole_chat(place)
-        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
+        to_us = place.kind == "private" or message.addressed or self._sessions.is_whole_chat(place)
+        if to_us and not message.attachments and is_unknown_command(message.text):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            told = f"There is no such command. Did you mean /{meant}? See /help."
+            told = no_such_command(command_meant(message.text))
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)
             return
         now = asyncio.get_running_loop().time()
