@@ -128,7 +128,7 @@ class FakeTelegram(LoopbackFake):
     def stop_draft(self, chat: TelegramChat) -> int:
         """The user presses the stop button of the preview."""
         draft = chat.draft
-        if draft is None or not draft.can_stop:
+        if draft is None or not draft.is_shown(self.now()) or not draft.can_stop:
             raise AssertionError("there is no preview that can be stopped")
         thread = {"message_thread_id": draft.thread} if draft.thread else {}
         return self._put({"stopped_message_generation": {"chat": chat.as_json(), "draft_id": draft.id, **thread}})
