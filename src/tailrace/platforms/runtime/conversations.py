@@ -127,7 +127,7 @@ class Conversations:
                 if decision in DECISIONS:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
-                await self._runs.stop(update.place, update.sender)
+                await self._commands.stop_by_button(update)
 
     async def join_pastes(self) -> None:
         """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""
