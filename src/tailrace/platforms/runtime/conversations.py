@@ -153,14 +153,14 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us = place.kind == "private" or message.addressed or self._sessions.is_whole_chat(place)
-        if to_us and not message.attachments and is_unknown_command(message.text):
+        to_us = is_for_us(message, self._settings.respond)
+        if (to_us or self._sessions.is_whole_chat(place)) and not message.attachments and is_unknown_command(message.text):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             told = no_such_command(command_meant(message.text))
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)
             return
         now = asyncio.get_running_loop().time()
-        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
+        for_us = to_us or self._pastes.continues(message, now)
         if not for_us and (message.to_others or not await self._goes_on(place)):
             self._pastes.set_aside(message, now)
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
