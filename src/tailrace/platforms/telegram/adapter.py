@@ -173,6 +173,8 @@ class TelegramPlatform(BasePlatform):
     @staticmethod
     def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         reply = reply_to(error)
+        if reply == port.Gone("chat"):
+            log.warning("%s cannot be written to: %s", place.key, error.message)  # blocked, put out, or deleted
         if isinstance(action, port.Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
             return port.Accepted()
         if reply == port.Gone("thread") and not place.thread:
