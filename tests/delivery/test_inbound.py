@@ -42,7 +42,9 @@ def test_a_word_behind_the_mark_that_is_no_command_is_known_for_one(text: str, m
     assert command_meant(text) == meant
 
 
-@pytest.mark.parametrize("text", ["/new", "/help me", "/usr/bin/env", "/etc or /opt?", "/undo the last step", "/", "undo"])
+@pytest.mark.parametrize(
+    "text", ["/new", "/help me", "/usr/bin/env", "/etc or /opt?", "/undo the last step", "/", "undo"]
+)
 def test_a_command_a_path_and_a_sentence_are_no_unknown_commands(text: str) -> None:
     assert not is_unknown_command(text)
 

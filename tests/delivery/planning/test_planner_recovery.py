@@ -197,7 +197,8 @@ def test_a_shutdown_leaves_what_a_preview_showed_in_a_message_which_is_gone_on_w
     stage = Stage(DRAFTING)
     stage.feed(events[:60])
     stage.run_until(stage.now + 2)
-    assert stage.chat.draft and not stage.chat.messages
+    assert stage.chat.draft
+    assert not stage.chat.messages
     stage.planner.suspend()
     stage.finish()
     [shown] = stage.chat.messages

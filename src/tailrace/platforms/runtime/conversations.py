@@ -154,7 +154,11 @@ class Conversations:
             await self._commands.carry_out(message, command)
             return
         to_us = is_for_us(message, self._settings.respond)
-        if (to_us or self._sessions.is_whole_chat(place)) and not message.attachments and is_unknown_command(message.text):
+        if (
+            (to_us or self._sessions.is_whole_chat(place))
+            and not message.attachments
+            and is_unknown_command(message.text)
+        ):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             told = no_such_command(command_meant(message.text))
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)

@@ -291,7 +291,9 @@ class TelegramPlatform(BasePlatform):
         stays on record after the webhook works again, so it counts only while messages wait."""
         told = await self._ask(self._bot.get_webhook_info())
         if told.url == url and told.pending_update_count and told.last_error_message:
-            waiting = "1 message waits" if told.pending_update_count == 1 else f"{told.pending_update_count} messages wait"
+            waiting = (
+                "1 message waits" if told.pending_update_count == 1 else f"{told.pending_update_count} messages wait"
+            )
             reason = f"Telegram calls {url} and fails: {told.last_error_message}; {waiting}"
             raise PlatformError(reason, platform=self.name, permanent=True)
 

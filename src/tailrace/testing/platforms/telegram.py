@@ -206,17 +206,18 @@ class FakeTelegram(LoopbackFake):
                 self.answered_queries.append(params["callback_query_id"])
             case "setmycommands":
                 self.commands = params["commands"]
-            case "setwebhook" | "deletewebhook":
-                self.webhook = (params.get("url", ""), params.get("secret_token", ""))
-            case "getwebhookinfo":
-                return self._webhook_json()
+            case "setwebhook" | "deletewebhook" | "getwebhookinfo":
+                return self._carry_out_webhook(method, params)
             case "getfile":
                 return self._file_json(params["file_id"])
             case _:
                 raise TelegramRefusal(404, "Not Found")
         return True
 
-    def _webhook_json(self) -> dict[str, Any]:
+    def _carry_out_webhook(self, method: str, params: Params) -> object:
+        if method != "getwebhookinfo":
+            self.webhook = (params.get("url", ""), params.get("secret_token", ""))
+            return True
         waiting = len(self._unconfirmed())
         shown = {"url": self.webhook[0], "has_custom_certificate": False, "pending_update_count": waiting}
         failed = {"last_error_date": EPOCH + int(self.now()), "last_error_message": self.webhook_error}

@@ -102,7 +102,7 @@ class ChatCommands:
         self._deliveries.say(place, told, key, below=stopped, only_for=sender)
 
     async def stop_by_button(self, pressed: StopPressed) -> None:
-        """The platform itself shows that the answer has ended; nothing shows that what waited behind it is not asked."""
+        """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
         stopped = await self._runs.stop(pressed.place, pressed.sender)
         if waited := unanswered(stopped):
             self._deliveries.say(pressed.place, STOPPED + waited, pressed.update_id, below=stopped)
