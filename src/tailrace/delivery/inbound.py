@@ -20,7 +20,8 @@ PASTE_GAP_S = 1.5
 EVERYONE = "*"
 CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
-_COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
+_NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
 
 _WORDS = re.compile(r"[^\W_]+")
 _YES_OR_NO = re.compile(
@@ -50,8 +51,17 @@ def command_meant(text: str) -> CommandName | None:
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() in _NAMES:
         return None
-    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=0.7)
+    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=_NEAR_COMMAND)
     return msgspec.convert(close[0], CommandName) if close else None
+
+
+def is_unknown_command(text: str) -> bool:
+    """Whether the text is written as a command and is none of ours: one that is mistyped, or a word behind the mark and
+    nothing else ("/undo"). A path and a sentence are for the agent."""
+    match = _COMMAND.fullmatch(text.strip())
+    if match is None or match[1].lower() in _NAMES:
+        return False
+    return not match[2] or command_meant(text) is not None
 
 
 def with_command_mark(text: str) -> str:

@@ -24,6 +24,7 @@ from tailrace.delivery.inbound import (
     command_in,
     command_meant,
     is_for_us,
+    is_unknown_command,
     is_yes_or_no,
     joined_message,
 )
@@ -35,7 +36,7 @@ from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
-from tailrace.platforms.runtime.chats.chat_words import RESTARTING
+from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
@@ -126,7 +127,7 @@ class Conversations:
                 if decision in DECISIONS:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
-                await self._runs.stop(update.place, update.sender)
+                await self._commands.stop_by_button(update)
 
     async def join_pastes(self) -> None:
         """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""
@@ -152,14 +153,18 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us_alone = place.kind == "private" or message.by_name or self._sessions.is_whole_chat(place)
-        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
+        to_us = is_for_us(message, self._settings.respond)
+        if (
+            (to_us or self._sessions.is_whole_chat(place))
+            and not message.attachments
+            and is_unknown_command(message.text)
+        ):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            told = f"There is no such command. Did you mean /{meant}? See /help."
+            told = no_such_command(command_meant(message.text))
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)
             return
         now = asyncio.get_running_loop().time()
-        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
+        for_us = to_us or self._pastes.continues(message, now)
         if not for_us and (message.to_others or not await self._goes_on(place)):
             self._pastes.set_aside(message, now)
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import telegram
 
-from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.speakers import one_line_name
 from tailrace.platforms.telegram.cards import card_of
@@ -22,7 +22,7 @@ def replied_message(message: telegram.Message) -> telegram.Message | None:
 
 def is_plain(text: str) -> bool:
     """Whether it is a command or an answer to a question: nothing is added to these."""
-    return bool(command_in(text) or command_meant(text) or is_yes_or_no(text))
+    return bool(command_in(text) or is_unknown_command(text) or is_yes_or_no(text))
 
 
 def with_context(message: telegram.Message, text: str, me: telegram.User) -> str:

@@ -25,6 +25,12 @@ HELP: Final = """\
 /help shows this"""
 
 
+def no_such_command(meant: str | None) -> str:
+    """What to say of a word that is written as a command. `meant`: the command that it is near to."""
+    suggestion = f" Did you mean /{meant}?" if meant else ""
+    return f"There is no such command.{suggestion} See /help."
+
+
 def unanswered(stopped: Sequence[str]) -> str:
     """What to say of those that waited behind the one that ran: they end with it."""
     match len(stopped) - 1:

@@ -10,7 +10,7 @@ from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.delivery.inbound import ChatCommand
 from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
-from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
 from tailrace.platforms.runtime.chat_settings import switched
 from tailrace.platforms.runtime.chats.chat_words import (
@@ -101,6 +101,12 @@ class ChatCommands:
         waited = "" if self._sessions.is_whole_chat(place) else unanswered(stopped)
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
         self._deliveries.say(place, told, key, below=stopped, only_for=sender)
+
+    async def stop_by_button(self, pressed: StopPressed) -> None:
+        """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
+        stopped = await self._runs.stop(pressed.place, pressed.sender)
+        if waited := unanswered(stopped):
+            self._deliveries.say(pressed.place, STOPPED + waited, pressed.update_id, below=stopped)
 
     async def _begin(self, message: MessageReceived, question: str) -> None:
         place, key = message.place, message.update_id
