@@ -235,6 +235,22 @@ async def test_whose_message_it_is_that_people_reply_to_is_asked_once() -> None:
         assert homeserver.asked == ["$bobs", "$ours", "$none"]
 
 
+def in_thread(name: str, root: str, **content: Any) -> dict[str, Any]:
+    """As clients send it: the reply is for clients without threads, and says nothing."""
+    fallback = {"is_falling_back": True, "m.in_reply_to": {"event_id": "$last"}}
+    relation = {"rel_type": "m.thread", "event_id": root, **fallback}
+    return message(name, "and then?", **{"m.relates_to": relation}, **content)
+
+
+async def test_what_is_written_in_a_thread_below_a_message_of_the_bot_is_for_it_unless_others_are_mentioned() -> None:
+    to_bob = {"m.mentions": {"user_ids": [BOB]}}
+    async with silent() as (homeserver, platform):
+        talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$ours", **to_bob), in_thread("t3", "$bobs"))
+        homeserver.again = [in_thread("t4", "$bobs"), in_thread("t5", "$ours")]
+        assert await addressed(platform, 5) == [True, False, False, False, True]
+        assert homeserver.asked == ["$ours", "$bobs"]
+
+
 async def test_of_a_message_that_is_for_the_bot_anyway_it_is_not_asked_what_it_replies_to() -> None:
     async with silent() as (homeserver, platform):
         mention = {"m.mentions": {"user_ids": [BOT]}}

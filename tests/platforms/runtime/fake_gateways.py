@@ -71,6 +71,7 @@ class Town:
         at_limit: bool = False,
         attachments: Sequence[Attachment] = (),
         forwarded: bool = False,
+        to_others: bool = False,
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -81,6 +82,7 @@ class Town:
                 tuple(attachments),
                 addressed,
                 at_limit,
+                to_others=to_others,
                 forwarded=forwarded,
             )
         )

@@ -38,6 +38,7 @@ CAPABILITIES = port.Capabilities(
     edits=True,
     deletes=True,
     reactions=True,
+    joins_threads=True,
     command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first

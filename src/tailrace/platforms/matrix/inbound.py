@@ -118,24 +118,26 @@ class Rooms:
         """Rooms and messages, each once."""
         served, undecided = dict[str, bool](), dict[tuple[str, str], None]()
         for room_id, event in self._events(answer):
-            meant = self._undecided(room_id, event)
-            if not meant or f"{room_id} {meant}" in self._of_others:
+            unknown = [one for one in self._undecided(room_id, event) if f"{room_id} {one}" not in self._of_others]
+            if not unknown:
                 continue
             sender = self._sender(room_id, event)
             if sender.id not in served:
                 served[sender.id] = await serves(sender)
             if served[sender.id]:
-                undecided[room_id, meant] = None
+                undecided |= {(room_id, one): None for one in unknown}
         return list(undecided)
 
-    def _undecided(self, room_id: str, event: JsonObject) -> str:
-        """The message on whose author it depends whether the event is for us; empty where that is known."""
+    def _undecided(self, room_id: str, event: JsonObject) -> list[str]:
+        """The messages on whose authors it depends whether the event is for us: what it replies to, and the one that
+        its thread hangs from. None where that is known."""
         if event.get("type") == "m.reaction":
             reaction = reaction_in(content_of(event))
-            return reaction.event_id if reaction is not None and reaction.event_id not in self._sent else ""
-        replied = replied_to(relation_of(content_of(event)))
-        update = self._message(room_id, event) if EVENT_ID.fullmatch(replied) else None
-        return replied if update is not None and not update.addressed else ""
+            return [reaction.event_id] if reaction is not None and reaction.event_id not in self._sent else []
+        relation = relation_of(content_of(event))
+        about = [one for one in (replied_to(relation), thread_of(relation)) if EVENT_ID.fullmatch(one)]
+        update = self._message(room_id, event) if about else None
+        return about if update is not None and not update.addressed else []
 
     async def _note_author(self, room_id: str, event_id: str) -> None:
         found = await self._client.room_get_event(room_id, event_id)
@@ -249,7 +251,8 @@ class Rooms:
         mentioned = self._is_mentioned(content)
         written = _without_quote(str(content.get("body") or ""), relation)
         text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), place.kind)
-        addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        to_others = not named and names.speaks_to_others(written, content)
         attachment = _attachment(content)
         is_name = content.get("msgtype") in _FILES and not _is_caption(content)
         return MessageReceived(
@@ -258,8 +261,9 @@ class Rooms:
             sender=self._sender(room_id, event),
             text="" if is_name else text,
             attachments=(attachment,) if attachment else (),
-            addressed=place.kind == "private" or addressed,
+            addressed=place.kind == "private" or named or (place.thread in self._sent and not to_others),
             message_id=str(event.get("event_id")),
+            to_others=to_others,
         )
 
     def _is_mentioned(self, content: JsonObject) -> bool:

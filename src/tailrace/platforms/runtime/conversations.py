@@ -29,7 +29,7 @@ from tailrace.delivery.inbound import (
 )
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject, Message
@@ -160,7 +160,7 @@ class Conversations:
             return
         now = asyncio.get_running_loop().time()
         for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
-        if not for_us and (message.to_others or not await self._goes_on(place)):
+        if not for_us and (message.to_others or not await self._sessions.goes_on_in(place)):
             self._pastes.set_aside(message, now)
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
@@ -199,10 +199,6 @@ class Conversations:
         joined = joined_message(comment.message, message)
         self._joined[joined.update_id] = _Joined(message.update_id, str(follows))
         return joined
-
-    async def _goes_on(self, place: Place) -> bool:
-        """Whether the place is a thread in which we have answered before, or were told to begin anew."""
-        return self._sessions.is_thread_of_chat(place) and await self._sessions.has_begun(place)
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
