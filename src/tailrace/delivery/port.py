@@ -318,6 +318,8 @@ class MessageReceived(_Update, tag="message"):
     What an adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`;
     `speakers.typed_text` keeps what was typed from looking so. `forwarded`: all of it is somebody else's; what the
     person says to it is a message of its own, right before or after it, since that is how clients send both.
+    `late_s`: it came while no process was there to hear it, so many seconds ago by the platform's clock, 0 where that
+    is not known; None for all others. A command that was meant for its moment is not carried out any more.
     """
 
     text: str = ""
@@ -327,6 +329,7 @@ class MessageReceived(_Update, tag="message"):
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
+    late_s: float | None = None
 
 
 class ButtonPressed(_Update, tag="button"):

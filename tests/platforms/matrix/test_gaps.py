@@ -54,6 +54,7 @@ class Silent:
         self.cuts = False  # the connection, in place of an event
         self.until = "then"  # what the first sync ends with
         self.unknown: dict[str, str] = {}  # positions of another state of the database: "refused" or "stuck"
+        self.cached = False  # as Synapse does it: a sync like an earlier one gets the answer of that, without the news
         self.sync_refusals: dict[str, list[tuple[int, Any]]] = {}  # by position
 
     def routes(self) -> list[web.RouteDef]:
@@ -79,9 +80,11 @@ class Silent:
             return web.json_response({"next_batch": since})
         if refused := self._refused(self.sync_refusals.get(since)):
             return refused
+        if self.cached and since == "then" and "not_types" not in request.query["filter"]:
+            return web.json_response({"next_batch": "then, again"})
         if self.syncs[-1] == "later" or (self.syncs[-1] == "now" and not self.again):
             await asyncio.Event().wait()
-        events, until = (self.events, "now") if self.syncs[-1] == "then" else (self.again, "later")
+        events, until = (self.events, "now") if since.startswith("then") else (self.again, "later")
         return self._news(events, until)
 
     def _news(self, events: list[dict[str, Any]], until: str) -> web.Response:

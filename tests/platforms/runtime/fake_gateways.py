@@ -72,6 +72,7 @@ class Town:
         attachments: Sequence[Attachment] = (),
         forwarded: bool = False,
         to_others: bool = False,
+        late_s: float | None = None,
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -84,6 +85,7 @@ class Town:
                 at_limit,
                 to_others=to_others,
                 forwarded=forwarded,
+                late_s=late_s,
             )
         )
 

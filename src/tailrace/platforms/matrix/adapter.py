@@ -245,7 +245,8 @@ class MatrixPlatform(BasePlatform):
             inbox.connected()
             first = True
             while True:
-                answer = await self._sync(self._since, poll_s=POLL_S)
+                # The first one tells what there is already, and waits for nothing: what is written from now on is new.
+                answer = await self._sync(self._since, poll_s=0 if first else POLL_S)
                 await self._complete(rooms, answer, inbox)
                 await invitations.follow(answer, inbox.serves)
                 await invitations.follow_replacements(answer, inbox.serves)
@@ -314,7 +315,12 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to sync", answer)
 
     async def _ask_sync(self, since: str, *, poll_s: float) -> nio.SyncResponse | nio.SyncError:
-        window = {"room": {"timeline": _timeline(first=not since), "state": {"lazy_load_members": True}}}
+        timeline: JsonObject = {"limit": 50 if since else 1}
+        if not poll_s:
+            # Unlike any before it: Synapse answers an equal one of the last two minutes, also of another process, from
+            # a cache, which says that now is then. What was written since would not be taken for late.
+            timeline["not_types"] = [f"tailrace.{secrets.token_hex(8)}"]
+        window = {"room": {"timeline": timeline, "state": {"lazy_load_members": True}}}
         async with asyncio.timeout(poll_s + self._answer_s):
             return await self._client.sync(
                 timeout=int(poll_s * 1000), since=since or None, sync_filter=window, set_presence="online"
@@ -416,12 +422,6 @@ class MatrixPlatform(BasePlatform):
         return PlatformError(
             f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )
-
-
-def _timeline(*, first: bool) -> JsonObject:
-    """The filter of a sync. The first one is unlike any before it: Synapse answers an equal one of the last two minutes
-    from a cache, which says that now is then, and the commands since then would be carried out again."""
-    return {"limit": 1, "not_types": [f"tailrace.{secrets.token_hex(8)}"]} if first else {"limit": 50}
 
 
 def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:

@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import Any
 
 import nio
+from msgspec.structs import replace
 
-from tailrace.delivery.inbound import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
@@ -44,7 +44,6 @@ _ASKED_FOR = [
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
-LATE_COMMANDS = ("new", "stop")  # carried out though nobody was there: they allow nothing and answer no question
 MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
@@ -193,8 +192,8 @@ class Rooms:
                 is_early = update.update_id in early
                 if (first or is_early) and age_s(event) > LATE_S:
                     log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
-                elif (late or is_early) and _is_for_its_time(update):
-                    log.warning("matrix: a command in %s came while nobody was there: it is not carried out", room_id)
+                elif (late or is_early) and isinstance(update, MessageReceived):
+                    yield replace(update, late_s=max(0.0, age_s(event)))
                 else:
                     yield update
 
@@ -273,15 +272,6 @@ class Rooms:
 
     def _is_reply_to_us(self, relation: JsonObject) -> bool:
         return replied_to(relation) in self._sent
-
-
-def _is_for_its_time(update: Update) -> bool:
-    """Whether it is a command that somebody meant for the moment in which they typed it. A question for approval that
-    `!approve` would answer now may be another one; a reaction names its question."""
-    if not isinstance(update, MessageReceived) or update.attachments:
-        return False
-    command = command_in(update.text)
-    return command is not None and command.name not in LATE_COMMANDS
 
 
 def _passes(error: nio.ErrorResponse) -> bool:
