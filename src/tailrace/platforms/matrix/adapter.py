@@ -25,6 +25,7 @@ from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms, remember_event
 from tailrace.platforms.matrix.invitations import Invitations
 from tailrace.platforms.matrix.notices import NO_MENTIONS, RoomNotices
+from tailrace.platforms.matrix.quotations import Quotations
 from tailrace.platforms.matrix.reactions import Questions, asking
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
@@ -91,6 +92,7 @@ class MatrixPlatform(BasePlatform):
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
         self._questions = Questions()
         self._notices = RoomNotices(self._client)
+        self._quotations = Quotations(self._client)
         if token:
             self._client.access_token = token
             self._client.user_id = user
@@ -132,6 +134,7 @@ class MatrixPlatform(BasePlatform):
                 content = _message(text, markup=markup, thread=place.thread) | asking(buttons)
                 reply = self._remembered(await self._put(place, content, key))
                 if isinstance(reply, port.Sent):
+                    self._quotations.note_begun(place.thread)
                     self._questions.note_shown(reply.message_id, place.thread, buttons)
                 return reply
             case port.Upload():
@@ -238,7 +241,15 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
+            rooms = Rooms(
+                self._client,
+                user_id,
+                self._sent,
+                self._of_others,
+                self._questions,
+                self._notices,
+                self._quotations,
+            )
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
             await self._find_position(inbox, invitations)
@@ -252,7 +263,7 @@ class MatrixPlatform(BasePlatform):
                 await invitations.follow_replacements(answer, inbox.serves)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                for update in rooms.updates(answer, first=first, late=self._late):
+                async for update in rooms.updates(answer, inbox.serves, first=first, late=self._late):
                     await inbox.put(update)
                 first = self._late = False
                 self._since = answer.next_batch
