@@ -30,6 +30,7 @@ from tailrace.platforms.runtime.registry import account_of, enabled, former_acco
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.platforms")
+POSITIONS = "platforms.positions"  # in the journal's small state: up to where each account was read
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 60.0  # a connection that has held so long starts the pauses over
 
@@ -169,7 +170,7 @@ class PlatformRunner:
         self._processes = app.processes
         account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
         self._lease = PlatformLease(app.journal, app.processes, account, former)
-        self._positions = KeyValues(app.journal, "platforms.positions", str)  # by account
+        self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
