@@ -265,6 +265,16 @@ async def test_a_command_to_the_bot_brings_nothing_of_what_it_replies_to() -> No
         assert homeserver.asked == []
 
 
+@pytest.mark.parametrize("joined", [2, 3])
+async def test_the_name_of_the_bot_alone_gets_the_commands_and_as_a_reply_it_is_about_that(joined: int) -> None:
+    async with silent() as (homeserver, platform):
+        mention = {"m.mentions": {"user_ids": [BOT]}}
+        talk(homeserver, message("m", BOT, **mention), reply("r", "$bobs", f"{BOT}:", **mention), joined=joined)
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == ["/help", f"[in reply to {BOB}]\n> said"]
+
+
 async def test_what_is_no_event_id_is_not_asked_for() -> None:
     async with silent() as (homeserver, platform):
         wrong = ["..", "bobs", "$", "$" + "x" * 255, "$a\x00b", "$a b", "$bobs\n", 7, ["$bobs"]]

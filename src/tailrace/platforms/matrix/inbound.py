@@ -272,6 +272,8 @@ class Rooms:
         written = without_quote(str(content.get("body") or ""), relation)
         text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), place.kind)
         named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
+            text = "/help"  # the bot's name alone
         to_others = not named and names.speaks_to_others(written, content)
         attachment = attachment_in(content)
         is_name = content.get("msgtype") in FILES and not _is_caption(content)
