@@ -152,8 +152,8 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us_alone = place.kind == "private" or self._sessions.is_whole_chat(place)
-        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
+        meant = command_meant(message.text) if not message.attachments else None
+        if meant and await self._mistypes_ours(message):
             # As a question it would end the answer under way, and with it the question that it was to answer.
             told = f"There is no such command. Did you mean /{meant}? See /help."
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)
@@ -178,6 +178,16 @@ class Conversations:
         self._held.set()
         if whole is not None:
             await self._start_run(whole)
+
+    async def _mistypes_ours(self, message: MessageReceived) -> bool:
+        """Whether what looks like a mistyped command is one of ours: in a shared chat it may be another bot's."""
+        place = message.place
+        if place.kind == "private" or self._sessions.is_whole_chat(place) or message.addressed:
+            return True
+        if not message.to_others and await self._sessions.goes_on_in(place):
+            return True
+        asked = await self._runs.open_approval(place, message.sender)
+        return asked is not None and asked.requester == self._runs.requester(message.sender)
 
     async def _joined_with(self, comment: AskedAlready, message: MessageReceived) -> MessageReceived:
         """What somebody forwards, below their comment on it. The run of the comment alone ends here, and the joined
