@@ -308,8 +308,7 @@ async def _keep_position(config: Config, platform: str, position: str) -> None:
     storage fails, it begins with what comes after that."""
     from tailrace.journal.key_values import KeyValues
     from tailrace.journal.open_journal import open_journal
-    from tailrace.platforms.runtime.gateway import POSITIONS
-    from tailrace.platforms.runtime.registry import account_of
+    from tailrace.platforms.runtime.registry import POSITIONS, account_of
 
     with contextlib.suppress(JournalError):
         async with open_journal(

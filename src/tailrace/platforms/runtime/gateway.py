@@ -26,11 +26,17 @@ from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.platform_lease import PlatformLease
-from tailrace.platforms.runtime.registry import account_of, enabled, former_account_of, make_platform, settings_of
+from tailrace.platforms.runtime.registry import (
+    POSITIONS,
+    account_of,
+    enabled,
+    former_account_of,
+    make_platform,
+    settings_of,
+)
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.platforms")
-POSITIONS = "platforms.positions"  # in the journal's small state: up to where each account was read
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 60.0  # a connection that has held so long starts the pauses over
 
