@@ -70,6 +70,7 @@ class Capabilities(Value):
     buttons: bool = False
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
+    joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
@@ -317,7 +318,9 @@ class MessageReceived(_Update, tag="message"):
     platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what was typed stands below a
     line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from looking so. `forwarded`:
     all of it is somebody else's; what the person says to it is a message of its own, right before or after it, since
-    that is how clients send both.
+    that is how clients send both. `late_s`: it came while no process was there to hear it, so many seconds ago by the
+    platform's clock, 0 where that is not known; None for all others. A command that was meant for its moment is not
+    carried out any more.
     """
 
     text: str = ""
@@ -328,6 +331,7 @@ class MessageReceived(_Update, tag="message"):
     to_others: bool = False
     forwarded: bool = False
     by_name: bool = False
+    late_s: float | None = None
 
 
 class ButtonPressed(_Update, tag="button"):

@@ -55,6 +55,26 @@ def test_a_name_is_taken_off_and_a_word_is_not(text: str, rest: str, named: bool
     assert NAMES.named_in(text) is named
 
 
+@pytest.mark.parametrize(
+    ("text", "mentions", "to_others"),
+    [
+        ("can you look?", {"user_ids": ["@ben:example.org"]}, True),
+        ("can you look?", {"user_ids": ["@Tailrace:example.org"]}, False),
+        ("can you both look?", {"user_ids": ["@tailrace:example.org", "@ben:example.org"]}, True),
+        ("lunch!", {"room": True}, True),
+        ("@ben:example.org: can you look?", None, True),
+        ("@ben:example.org can you look?", {}, True),
+        ("what did @ben:example.org say?", {}, False),
+        ("@ben can you look?", {}, False),
+        ("and then?", {}, False),
+        ("and then?", {"user_ids": "@ben:example.org", "room": "no"}, False),
+        ("and then?", "nobody", False),
+    ],
+)
+def test_whom_a_client_says_a_message_is_for(text: str, mentions: object, to_others: bool) -> None:
+    assert NAMES.speaks_to_others(text, {"m.mentions": mentions}) is to_others
+
+
 def test_a_name_whose_small_letters_are_longer_takes_nothing_of_the_text_along() -> None:
     assert (
         BotNames("@tailrace:example.org", "İstanbul Bot").without_name("İstanbul Bot:hello", mentioned=False) == "hello"

@@ -192,3 +192,10 @@ async def test_neither_the_name_nor_the_kind_of_a_file_ends_its_line(name: str, 
     unread = Text(f"[attached: {told}; only images and text files can be read]")
     assert await attachments.message_of(MemoryPlatform(EDITING), received) == Message("user", (Text("look"), unread))
     assert attachments.named_message(received).parts[1] == Text(f"[attached: {told}; it was not fetched]")
+
+
+async def test_of_an_image_that_is_too_large_the_model_is_told_why_it_was_not_read() -> None:
+    image = Attachment("a", "photo.png", "image/png", attachments.MAX_IMAGE_BYTES + 1)
+    received = MessageReceived("u", Place("telegram", "42"), Sender("1"), "What is this?", (image,))
+    told = Text("[attached: photo.png (image/png); an image of more than 10 MiB is not read]")
+    assert (await attachments.message_of(MemoryPlatform(EDITING), received)).parts[1] == told

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 
 from tailrace.delivery.inbound import command_in, command_meant
+from tailrace.messages import JsonObject
 
 _MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off
+
+_USER_ID = re.compile(r"@[^\s:@]+:[^\s]")  # at the beginning of a text: whom it is for
 
 
 class BotNames:
@@ -32,6 +35,14 @@ class BotNames:
     def named_in(self, text: str) -> bool:
         """Whether the text begins with a name, or has the id in it."""
         return self.without_name(text, mentioned=False) != text or self._user_id in text.lower()
+
+    def speaks_to_others(self, text: str, content: JsonObject) -> bool:
+        """Whether the client says that somebody else is mentioned, or everybody, or the text begins with another id."""
+        mentions = content.get("m.mentions")
+        mentions = mentions if isinstance(mentions, dict) else {}
+        users = mentions.get("user_ids")
+        others = isinstance(users, list) and any(str(user).lower() != self._user_id for user in users)
+        return others or mentions.get("room") is True or _USER_ID.match(text) is not None
 
 
 def _any_of(beginnings: Iterable[str]) -> re.Pattern[str]:
