@@ -31,6 +31,7 @@ from mcp.client.subscriptions import (
     ToolsListChanged,
 )
 from mcp_types import (
+    CONNECTION_CLOSED,
     Implementation,
     ListRootsResult,
     LoggingLevel,
@@ -50,7 +51,10 @@ from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.tools.mcp")
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # a lost connection is a traceback there; we say it in words
 Listing: TypeAlias = Literal["tools", "resources", "prompts"]
+# How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
+Opening: TypeAlias = Literal["auto", "legacy"]
 OnChange: TypeAlias = Callable[[Listing], None]
 _TAIL_BYTES: Final = 2000
 _A_DAY_S: Final = 86_400.0
@@ -128,11 +132,16 @@ class McpConnection:
 
     async def _hold(self) -> None:
         try:
-            async with self._client() as client, asyncio.TaskGroup() as group:
-                self._ready.set_result(client)
-                listening = group.create_task(self._listen(client))
-                await self._leave.wait()
-                listening.cancel()
+            if self._settings.uses_sse:  # a newer protocol has no such transport, and Home Assistant's server dies of it
+                await self._hold_with("legacy")
+                return
+            try:
+                await self._hold_with("auto")
+            except Exception as exc:  # as below; older servers end at a request that they do not know
+                if self._ready.done() or not _is_closed(exc):
+                    raise
+                log.debug("the MCP server %s ends at server/discover; the handshake follows", self._name)
+                await self._hold_with("legacy")
         except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
             self._fail(f"the MCP server {self._name} cannot be reached: {self._reason(exc)}{self.last_words()}")
         finally:
@@ -140,10 +149,18 @@ class McpConnection:
             self._fail(f"the MCP server {self._name} was let go")
             self._errors.close()
 
+    async def _hold_with(self, opening: Opening) -> None:
+        async with self._client(opening) as client, asyncio.TaskGroup() as group:
+            self._ready.set_result(client)
+            listening = group.create_task(self._listen(client))
+            await self._leave.wait()
+            listening.cancel()
+
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
             return f"there is no program {command[0]}"
-        return _innermost(exc)
+        innermost = _innermost(exc)
+        return str(innermost) or type(innermost).__name__
 
     def _fail(self, why: str) -> None:
         if not self._ready.done():
@@ -151,8 +168,9 @@ class McpConnection:
             self._ready.exception()  # retrieved: there may be no waiter any more
 
     @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Client]:
+    async def _client(self, opening: Opening) -> AsyncIterator[Client]:
         options: dict[str, Any] = {
+            "mode": opening,
             "client_info": Implementation(name="tailrace", version=__version__),
             "cache": None,
             "message_handler": self._heard,
@@ -254,10 +272,15 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _innermost(exc: BaseException) -> str:
+def _innermost(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
-    return str(exc) or type(exc).__name__
+    return exc
+
+
+def _is_closed(exc: BaseException) -> bool:
+    innermost = _innermost(exc)
+    return isinstance(innermost, MCPError) and innermost.code == CONNECTION_CLOSED
 
 
 class _Tail:
