@@ -140,6 +140,22 @@ async def test_an_http_server_that_went_away_and_came_back(here: Workplace) -> N
                 assert await add.run({"a": 1, "b": 1}, here) == ToolOutcome("2")
 
 
+async def test_an_sse_server_that_came_back_meanwhile_loses_no_call(here: Workplace) -> None:
+    with http_server(kind="sse") as (process, port):
+        server = McpServer(url=f"http://127.0.0.1:{port}/sse", timeout_s=30)
+        async with McpServers({"web": server}, environment=ENVIRONMENT) as servers:
+            await servers.tools()
+            link = servers._links["web"]
+            process.kill()
+            process.wait()
+            with http_server(port, kind="sse"):
+                async with asyncio.timeout(10):
+                    while link._live is not None and not link._live.lost:
+                        await asyncio.sleep(0)
+                called = await link.call("add", {"a": 1, "b": 1}, here, again=False)
+                assert not called.is_error
+
+
 async def test_a_call_that_takes_too_long_is_given_up(here: Workplace) -> None:
     async with over_pipes() as servers:
         tools = await servers.tools()

@@ -47,6 +47,7 @@ from pydantic import FileUrl
 from tailrace import __version__
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
+from tailrace.tools.mcp.stream_end import watched
 from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
@@ -123,7 +124,7 @@ class McpConnection:
         self._leave.set()
         if not self._ready.done():
             self._task.cancel()
-        await to_the_end(_ended(self._task))
+        await to_the_end(_until_ended(self._task))
 
     def last_words(self) -> str:
         """What it printed to its standard error in the end, where it did."""
@@ -141,6 +142,7 @@ class McpConnection:
                 if self._ready.done() or not _is_closed(exc):
                     raise
                 log.debug("the MCP server %s ends at server/discover; the handshake follows", self._name)
+                self.lost = False
                 await self._hold_with("legacy")
         except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
             self._fail(f"the MCP server {self._name} cannot be reached: {self._reason(exc)}{self.last_words()}")
@@ -155,6 +157,10 @@ class McpConnection:
             listening = group.create_task(self._listen(client))
             await self._leave.wait()
             listening.cancel()
+
+    def _ended(self) -> None:
+        """The server has ended the connection: the next call needs another one."""
+        self.lost = True
 
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
@@ -185,14 +191,15 @@ class McpConnection:
             env = {name: value for name, value in self._environment.items() if name in wanted}
             env[DEPTH_VARIABLE] = str(depth_in(self._environment) + 1)
             parameters = StdioServerParameters(command=program, args=arguments, env=env)
-            async with Client(stdio_client(parameters, self._errors.file), **options) as client:
+            transport = watched(stdio_client(parameters, self._errors.file), self._ended)
+            async with Client(transport, **options) as client:
                 self._errors.file.close()  # ours; the server has its own by now
                 yield client
             return
         headers = headers_of(self._settings, self._environment)
         if self._settings.uses_sse:
-            transport = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
-            async with Client(transport, **options) as client:
+            sse = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
+            async with Client(watched(sse, self._ended), **options) as client:
                 yield client
             return
         async with (
@@ -268,7 +275,7 @@ def _http(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(30.0, read=None))
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _until_ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
