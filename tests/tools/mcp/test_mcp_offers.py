@@ -19,6 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
+from tailrace.app.app import _mcp_servers
 from tailrace.config.load import load
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
@@ -354,3 +355,15 @@ async def test_a_server_that_ends_at_a_request_it_does_not_know(here: Workplace)
         tools = await offered.tools()
         assert offered.problems == {}
         assert await tools["s__change"].run({}, here) == ToolOutcome('{"ok":true}')
+
+
+async def test_a_key_that_was_kept_in_the_file_is_sent(tmp_path: Path, here: Workplace) -> None:
+    with http_server(kind="sse") as (_, port):
+        kept = tmp_path / "env"
+        kept.write_text("HASS_TOKEN=t-123\n")
+        kept.chmod(0o600)
+        home = {"url": f"http://127.0.0.1:{port}/sse", "key_env": "HASS_TOKEN"}
+        (tmp_path / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"home": home}}}))
+        async with _mcp_servers(load({"PATH": PATH}, tmp_path), tmp_path) as offered:
+            assert offered is not None
+            assert (await (await offered.tools())["home__token"].run({}, here)).output == "Bearer t-123"
