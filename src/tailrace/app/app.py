@@ -396,8 +396,8 @@ async def _mcp_servers(config: Config, directory: Path) -> AsyncGenerator[McpSer
 
 
 def _mcp_secrets(config: Config) -> dict[str, str]:
-    """What is sent to the addresses of MCP servers, from the file `env` too. A program gets only what `env_allow` names,
-    and never a variable of that file."""
+    """What is sent to the addresses of MCP servers, from the file `env` too. A program gets what `env_allow` names, and
+    never a variable of that file."""
     by_address = [server for server in config.mcp.servers.values() if server.url is not None]
     names = {name for server in by_address for name in (server.key_env, *server.headers_env.values()) if name}
     for_programs = {name for server in config.mcp.servers.values() for name in server.env_allow}

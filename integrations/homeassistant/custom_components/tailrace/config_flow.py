@@ -135,7 +135,7 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
         )
 
     def _give_to_others(self, entry: TailraceEntry, key: str) -> None:
-        """The other agents of the server that had the same key get the new one too, and what they ask for is withdrawn."""
+        """The other agents of the server that had the same key get the new one too; what they ask for is withdrawn."""
         before = (entry.data[CONF_URL], entry.data.get(CONF_API_KEY))
         for other in self._async_current_entries():
             if other.entry_id != entry.entry_id and (other.data[CONF_URL], other.data.get(CONF_API_KEY)) == before:

@@ -21,7 +21,8 @@ _SAVE_DELAY_S = 2.0
 @dataclass
 class Kept:
     """Open it with `open`. `followers`: who tells the rest of a run later, by run. `spoken`: runs whose answers are
-    being spoken. `cancelled`: when a person last cancelled an answer, by talk. Once `removed`, nothing is written any more."""
+    being spoken. `cancelled`: when a person last cancelled an answer, by talk. Once `removed`, nothing is
+    written any more."""
 
     store: Store[dict[str, Any]]
     talks: Talks

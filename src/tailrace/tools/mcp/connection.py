@@ -52,7 +52,6 @@ from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.tools.mcp")
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # a lost connection is a traceback there; we say it in words
 Listing: TypeAlias = Literal["tools", "resources", "prompts"]
 # How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
 Opening: TypeAlias = Literal["auto", "legacy"]
@@ -79,6 +78,19 @@ DEPTH_VARIABLE: Final = "TAILRACE_MCP_DEPTH"
 def depth_in(environment: Mapping[str, str]) -> int:
     given = environment.get(DEPTH_VARIABLE, "")
     return int(given) if given.isdecimal() else 0
+
+
+class _SdkLines(logging.Handler):
+    """What the SDK logs of a connection, as one line: that it was lost, or that a request was refused (401), which the
+    SDK tells nobody else. The SDK writes it with a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        why = f": {_told(failure)}" if failure is not None else ""
+        log.log(min(record.levelno, logging.WARNING), "MCP: %s%s", record.getMessage(), why)
+
+
+logging.getLogger("mcp").addHandler(_SdkLines(logging.WARNING))
 
 
 class McpFailed(TailraceError):
@@ -133,7 +145,9 @@ class McpConnection:
 
     async def _hold(self) -> None:
         try:
-            if self._settings.uses_sse:  # a newer protocol has no such transport, and Home Assistant's server dies of it
+            if (
+                self._settings.uses_sse
+            ):  # a newer protocol has no such transport, and Home Assistant's server dies of it
                 await self._hold_with("legacy")
                 return
             try:
@@ -165,8 +179,7 @@ class McpConnection:
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
             return f"there is no program {command[0]}"
-        innermost = _innermost(exc)
-        return str(innermost) or type(innermost).__name__
+        return _told(exc)
 
     def _fail(self, why: str) -> None:
         if not self._ready.done():
@@ -283,6 +296,14 @@ def _innermost(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     return exc
+
+
+def _told(exc: BaseException) -> str:
+    """The failure in one line. An address may hold a key, so it is left out."""
+    innermost = _innermost(exc)
+    if isinstance(innermost, httpx2.HTTPStatusError):
+        return f"HTTP {innermost.response.status_code} {innermost.response.reason_phrase}"
+    return preview_line(str(innermost), _MAX_LOG_CHARS) or type(innermost).__name__
 
 
 def _is_closed(exc: BaseException) -> bool:
