@@ -85,6 +85,18 @@ def test_every_event_is_read_or_passed_over_on_purpose() -> None:
     assert {str(each.__struct_config__.tag) for each in get_args(AnyEvent)} == READ | PASSED_OVER
 
 
+def test_a_tool_of_another_server_works_in_no_directory() -> None:
+    asked = {
+        "seq": 1,
+        "type": "approval_asked",
+        "approval_id": "a1",
+        "tool_name": "home__HassTurnOn",
+        "command": 'home__HassTurnOn {"name":"lamp"}',
+        "directory": "/srv",
+    }
+    assert LogView().feed([asked]) == [Ask("a1", "home__HassTurnOn", 'home__HassTurnOn {"name":"lamp"}', "", 1)]
+
+
 def test_a_log_is_told() -> None:
     assert LogView().feed(LOG) == [
         Say("Let me"),

@@ -190,8 +190,10 @@ class LogView:
         if asked["approval_id"] in self._asked:
             return []
         self._asked.add(asked["approval_id"])
-        command, directory = asked.get("command", ""), asked.get("directory", "")
-        return [Ask(asked["approval_id"], asked.get("tool_name", ""), command, directory, self.seq)]
+        command, tool_name = asked.get("command", ""), asked.get("tool_name", "")
+        # a tool of an MCP server stands there with its name and arguments, and works in no directory of ours
+        directory = "" if command.startswith(f"{tool_name} ") else asked.get("directory", "")
+        return [Ask(asked["approval_id"], tool_name, command, directory, self.seq)]
 
     def _restore(self, state: dict[str, Any]) -> list[Told]:
         """A snapshot stands for every entry up to its own."""

@@ -26,6 +26,7 @@ from tailrace.platforms.whatsapp import inbound
 from tailrace.platforms.whatsapp.context import RecentTexts
 from tailrace.platforms.whatsapp.meta_errors import (
     NO_SUCH_THING,
+    TOKEN_CODES,
     Refusal,
     Trouble,
     UnclearResponse,
@@ -104,6 +105,7 @@ class WhatsAppPlatform(BasePlatform):
         self._http: aiohttp.ClientSession | None = None
         self._told = MessagesTold()
         self._recent = RecentTexts()
+        self._token_refusal: asyncio.Future[str] | None = None  # while `run` waits: why the token is no longer good
         self._named_numbers: set[str] = set()  # other numbers of the account, whose messages come here
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,6 +131,8 @@ class WhatsAppPlatform(BasePlatform):
                 case _:
                     return port.Refused(f"WhatsApp has no {type(action).__name__}")
         except Refusal as refused:
+            if refused.trouble.code in TOKEN_CODES and self._token_refusal and not self._token_refusal.done():
+                self._token_refusal.set_result(str(refused))
             return reply_to(refused, place)
         except UnclearResponse as exc:
             return port.Unknown(str(exc))
@@ -199,9 +203,12 @@ class WhatsAppPlatform(BasePlatform):
 
     async def run(self, inbox: port.Inbox) -> None:
         """There is no connection to keep: Meta calls the webhook. The number is asked for: a wrong token is to be said
-        at the start and not with the first answer."""
+        at the start and not with the first answer. A token that is refused later ends it, so that whoever watches over
+        the process sees it; the webhook is heard all the same. Raises `PlatformError`."""
         log.info("the number is %s", await self.check())
-        await super().run(inbox)
+        self._token_refusal = asyncio.get_running_loop().create_future()
+        inbox.connected()
+        raise PlatformError(await self._token_refusal, platform=self.name, permanent=True)
 
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
