@@ -13,6 +13,7 @@ from tailrace.delivery.inbound import (
     is_allowed,
     is_unknown_command,
     is_yes_or_no,
+    with_command_mark,
 )
 from tailrace.delivery.port import MessageReceived, Place, Sender
 
@@ -47,6 +48,14 @@ def test_a_word_behind_the_mark_that_is_no_command_is_known_for_one(text: str, m
 )
 def test_a_command_a_path_and_a_sentence_are_no_unknown_commands(text: str) -> None:
     assert not is_unknown_command(text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [("stop", "/stop"), ("stpo", "/stpo"), ("hello", "hello"), ("stock", "stock"), ("stop words?", "stop words?")],
+)
+def test_a_word_without_the_mark_is_a_command_only_where_it_is_very_near_to_one(typed: str, read: str) -> None:
+    assert with_command_mark(typed) == read
 
 
 def test_ids_are_compared_as_text_and_numbers_without_their_plus() -> None:

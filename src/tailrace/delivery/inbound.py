@@ -22,6 +22,7 @@ CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approv
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
+_NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
 
 _WORDS = re.compile(r"[^\W_]+")
 _YES_OR_NO = re.compile(
@@ -48,10 +49,14 @@ def command_in(text: str) -> ChatCommand | None:
 
 def command_meant(text: str) -> CommandName | None:
     """The command that a text mistypes: "/aprove"; None for a command, and for any other text."""
+    return _nearest(text, _NEAR_COMMAND)
+
+
+def _nearest(text: str, cutoff: float) -> CommandName | None:
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() in _NAMES:
         return None
-    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=_NEAR_COMMAND)
+    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=cutoff)
     return msgspec.convert(close[0], CommandName) if close else None
 
 
@@ -71,7 +76,7 @@ def with_command_mark(text: str) -> str:
     command = command_in(f"/{text}")
     if command is not None and _takes(command):
         return f"/{text}"
-    return f"/{text}" if " " not in text and command_meant(f"/{text}") else text
+    return f"/{text}" if " " not in text and _nearest(f"/{text}", _NEAR_COMMAND_UNMARKED) else text
 
 
 def _takes(command: ChatCommand) -> bool:
