@@ -101,6 +101,12 @@ def is_yes_or_no(text: str) -> bool:
     return bool(_YES_OR_NO.fullmatch(" ".join(_WORDS.findall(text.lower())))) or text.strip() in _THUMBS
 
 
+def is_command_or_answer(text: str) -> bool:
+    """Whether it is a command, one that there is none of, or a word that answers a question. An adapter adds nothing of
+    what the message refers to: with a quotation above it, it would be a question to the model."""
+    return command_in(text) is not None or is_unknown_command(text) or is_yes_or_no(text)
+
+
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:
     """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
     wanted = user_id.removeprefix("+")

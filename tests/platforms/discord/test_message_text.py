@@ -124,6 +124,12 @@ async def test_a_reply_to_the_bot_is_quoted_too_and_a_command_stays_one() -> Non
     update = await heard("why?", replies_to="Water\nis wet.", author=42)
     assert update.text == "[in reply to you]\n> Water\n> is wet.\n\nwhy?"
     assert (await heard("<@42> /stop", replies_to="Water is dry.")).text == "/stop"
+    assert (await heard("<@42> /aprove", replies_to="Water is dry.")).text == "/aprove"
+
+
+async def test_a_reply_that_begins_with_a_path_is_a_question_about_what_it_replies_to() -> None:
+    update = await heard("<@42> /etc/hosts says so, why?", replies_to="Water is dry.")
+    assert update.text == "[in reply to user8]\n> Water is dry.\n\n/etc/hosts says so, why?"
 
 
 async def test_a_yes_stays_a_plain_answer_whatever_it_replies_to() -> None:

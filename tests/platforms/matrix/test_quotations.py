@@ -61,7 +61,8 @@ def test_in_a_thread_that_the_bot_writes_in_replies_alone_bring_something() -> N
     assert [quotations.reference(said, relation) for relation in (threaded, replying)] == ["", ""]
     quotations.note_begun("$root")
     assert [quotations.reference(said, relation) for relation in (threaded, replying)] == ["", "$last"]
-    assert quotations.reference(replace(said, text="yes"), replying) == ""
+    for word in ("yes", "/stop", "/aprove", "/undo"):
+        assert quotations.reference(replace(said, text=word), replying) == ""
 
 
 async def test_a_reply_to_a_picture_brings_the_picture() -> None:

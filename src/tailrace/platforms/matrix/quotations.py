@@ -13,7 +13,7 @@ from collections import OrderedDict
 import nio
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.port import MessageReceived
 from tailrace.delivery.speakers import one_line_name
@@ -63,7 +63,7 @@ class Quotations:
         command or to an answer to a question."""
         text, thread = message.text, message.place.thread
         is_heard = message.addressed or thread in self._begun
-        if not is_heard or command_in(text) or command_meant(text) or is_yes_or_no(text):
+        if not is_heard or is_command_or_answer(text):
             return ""
         about = replied_to(relation) or (thread if thread not in self._begun else "")
         return about if EVENT_ID.fullmatch(about) else ""

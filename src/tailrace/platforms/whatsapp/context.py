@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
+from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
@@ -63,7 +63,7 @@ def with_context(text: str, quote: Quote | None, *, forwarded: bool, origin: str
     stay as they are, unless the message is forwarded: then they are somebody else's."""
     if forwarded:
         return f"[forwarded]\n{quotation(text)}".rstrip()
-    if command_in(text) or is_unknown_command(text) or is_yes_or_no(text):
+    if is_command_or_answer(text):
         return text
     above = [origin] if origin else []
     if quote is not None:
