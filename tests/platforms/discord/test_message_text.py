@@ -104,6 +104,13 @@ async def test_a_mention_in_code_calls_nobody() -> None:
     assert (update.text, update.addressed) == ("`<@42>` is its id", False)
 
 
+@pytest.mark.parametrize(
+    ("text", "addressed"), [("/stop", True), ("/weather", False), ("/etc/hosts is odd", False), ("<@42> /weather", True)]
+)
+async def test_a_command_is_for_the_bot_where_it_is_one_of_ours_or_names_it(text: str, addressed: bool) -> None:
+    assert (await heard(text)).addressed is addressed
+
+
 async def test_a_reply_brings_the_message_that_it_is_about() -> None:
     update = await heard("<@42> is that so?", replies_to="Water\nis dry.")
     assert update.text == "[in reply to user8]\n> Water\n> is dry.\n\nis that so?"

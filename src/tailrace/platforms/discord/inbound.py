@@ -6,6 +6,7 @@ from typing import Any
 
 import discord
 
+from tailrace.delivery.inbound import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.platforms.discord.message_text import KnownName, MessageText, is_private
 from tailrace.platforms.discord.private_word import USER
@@ -41,7 +42,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser, known_name: 
         sender=_sender(message.author),
         text=text,
         attachments=attachments,
-        addressed=private or said.calls_bot or said.replies_to_bot or text.startswith("/"),
+        addressed=private or said.calls_bot or said.replies_to_bot or command_in(text) is not None,
         at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
         message_id=str(message.id),
         forwarded=bool(message.message_snapshots) and not message.content,
