@@ -39,7 +39,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser, known_name: 
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, message.author, private=private),
-        sender=_sender(message.author),
+        sender=sender_of(message.author),
         text=text,
         attachments=attachments,
         addressed=private or said.calls_bot or said.replies_to_bot or command_in(text) is not None,
@@ -55,7 +55,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
     if interaction.channel is None:
         return None
     place = place_of(interaction.channel, interaction.user, private=interaction.guild_id is None)
-    sender = _sender(interaction.user)
+    sender = sender_of(interaction.user)
     update_id = f"interaction:{interaction.id}"
     match interaction.type, data:
         case discord.InteractionType.component, {"custom_id": str(value)}:
@@ -86,5 +86,5 @@ def place_of(channel: Any, user: discord.User | discord.Member, *, private: bool
     return Place("discord", str(channel.id), kind="group", extra={USER: str(user.id)})
 
 
-def _sender(user: discord.User | discord.Member) -> Sender:
+def sender_of(user: discord.User | discord.Member) -> Sender:
     return Sender(str(user.id), user.display_name)
