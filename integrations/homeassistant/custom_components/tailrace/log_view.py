@@ -191,8 +191,10 @@ class LogView:
             return []
         self._asked.add(asked["approval_id"])
         command, tool_name = asked.get("command", ""), asked.get("tool_name", "")
-        # a tool of an MCP server stands there with its name and arguments, and works in no directory of ours
-        directory = "" if command.startswith(f"{tool_name} ") else asked.get("directory", "")
+        # a tool of an MCP server (`server__tool`) stands there with its name and arguments, and works in no directory
+        # of ours; of a command line that begins with the word "terminal" the directory is part of what is approved
+        is_of_server = "__" in tool_name and command.startswith(f"{tool_name} ")
+        directory = "" if is_of_server else asked.get("directory", "")
         return [Ask(asked["approval_id"], tool_name, command, directory, self.seq)]
 
     def _restore(self, state: dict[str, Any]) -> list[Told]:
