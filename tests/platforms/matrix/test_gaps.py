@@ -238,11 +238,11 @@ async def test_whose_message_it_is_that_people_reply_to_is_asked_once() -> None:
         assert homeserver.asked == ["$bobs", "$ours", "$none"]
 
 
-def in_thread(name: str, root: str, **content: Any) -> dict[str, Any]:
+def in_thread(name: str, root: str, text: str = "and then?", **content: Any) -> dict[str, Any]:
     """As clients send it: the reply is for clients without threads, and says nothing."""
     fallback = {"is_falling_back": True, "m.in_reply_to": {"event_id": "$last"}}
     relation = {"rel_type": "m.thread", "event_id": root, **fallback}
-    return message(name, "and then?", **{"m.relates_to": relation}, **content)
+    return message(name, text, **{"m.relates_to": relation}, **content)
 
 
 async def test_what_is_written_in_a_thread_below_a_message_of_the_bot_is_for_it_unless_others_are_mentioned() -> None:
@@ -252,6 +252,15 @@ async def test_what_is_written_in_a_thread_below_a_message_of_the_bot_is_for_it_
         homeserver.again = [in_thread("t4", "$bobs"), in_thread("t5", "$ours")]
         assert await addressed(platform, 5) == [True, False, False, False, True]
         assert homeserver.asked == ["$ours", "$bobs", "$ours"], "the last time for what it says"
+
+
+async def test_another_bots_command_in_a_thread_of_the_bot_is_not_for_it_and_a_mistyped_one_of_ours_is() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, in_thread("t1", "$ours", "!weather Bern"), in_thread("t2", "$ours", "!aprove"))
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        heard = [update for update in inbox.updates if isinstance(update, MessageReceived)]
+        assert [(update.addressed, update.to_others) for update in heard] == [(False, True), (True, False)]
 
 
 async def test_a_command_to_the_bot_brings_nothing_of_what_it_replies_to() -> None:

@@ -10,6 +10,7 @@ from tailrace.messages import JsonObject
 
 _MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off
 
+_BOT_COMMAND = re.compile(r"![A-Za-z]")
 _USER_ID = re.compile(r"@[^\s:@]+:[^\s]")  # at the beginning of a text: whom it is for
 
 
@@ -54,6 +55,11 @@ def with_slash(text: str) -> str:
     one, stays as it is: another bot's, or a sentence."""
     typed = _MARK.sub("/", text.strip(), count=1) if _MARK.match(text.strip()) else text.strip()
     return typed if is_command(typed) or command_meant(typed) else text
+
+
+def is_others_command(text: str) -> bool:
+    """Whether a text that `with_slash` has read is a command of another bot, `!weather`."""
+    return _BOT_COMMAND.match(text.strip()) is not None
 
 
 def is_command(text: str) -> bool:

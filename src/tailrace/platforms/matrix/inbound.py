@@ -15,7 +15,7 @@ from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
+from tailrace.platforms.matrix.addressing import BotNames, is_command, is_others_command, with_slash
 from tailrace.platforms.matrix.event_fields import (
     EVENT_ID,
     FILES,
@@ -274,7 +274,7 @@ class Rooms:
         named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
         if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
             text = "/help"  # the bot's name alone
-        to_others = not named and names.speaks_to_others(written, content)
+        to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
         attachment = attachment_in(content)
         is_name = content.get("msgtype") in FILES and not _is_caption(content)
         return MessageReceived(
