@@ -29,7 +29,16 @@ NAMES = BotNames("@tailrace:example.org", "House Helper")
     ],
 )
 def test_a_command_has_its_slash_and_nothing_else_changes(typed: str, read: str) -> None:
-    assert with_slash(typed) == read
+    assert with_slash(typed, to_us=False) == read
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"), [("!undo", "/undo"), ("!stop", "/stop"), ("!weather Bern", "!weather Bern"), ("!!!", "!!!")]
+)
+def test_a_word_behind_the_mark_that_is_for_the_bot_alone_is_a_command_that_there_is_none_of(
+    typed: str, read: str
+) -> None:
+    assert with_slash(typed, to_us=True) == read
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,17 @@ async def test_a_command_to_the_bot_brings_nothing_of_what_it_replies_to() -> No
         assert homeserver.asked == []
 
 
+@pytest.mark.parametrize(("joined", "read"), [(2, "/undo"), (3, "!undo")])
+async def test_a_command_that_there_is_none_of_is_the_bots_where_no_other_bot_can_be_meant(
+    joined: int, read: str
+) -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, message("m", "!undo"), message("n", f"{BOT}: !undo"), joined=joined)
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == [read, "/undo"]
+
+
 @pytest.mark.parametrize("joined", [2, 3])
 async def test_the_name_of_the_bot_alone_gets_the_commands_and_as_a_reply_it_is_about_that(joined: int) -> None:
     async with silent() as (homeserver, platform):

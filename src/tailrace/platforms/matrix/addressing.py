@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tailrace.delivery.inbound import command_in, command_meant
+from tailrace.delivery.inbound import command_in, command_meant, is_unknown_command
 from tailrace.messages import JsonObject
 
 _MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off
@@ -50,11 +50,11 @@ def _any_of(beginnings: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, beginnings)), re.IGNORECASE)
 
 
-def with_slash(text: str) -> str:
+def with_slash(text: str, *, to_us: bool) -> str:
     """A command as it is written elsewhere: "!Stop" and "//stop" as "/stop". What is no command of ours, nor mistypes
-    one, stays as it is: another bot's, or a sentence."""
+    one, stays as it is: another bot's, or a sentence. `to_us`: no other bot can be meant."""
     typed = _MARK.sub("/", text.strip(), count=1) if _MARK.match(text.strip()) else text.strip()
-    return typed if is_command(typed) or command_meant(typed) else text
+    return typed if is_command(typed) or command_meant(typed) or (to_us and is_unknown_command(typed)) else text
 
 
 def is_others_command(text: str) -> bool:

@@ -270,7 +270,8 @@ class Rooms:
         names = BotNames(self._user_id, shown_name(self._client.rooms.get(room_id), self._user_id))
         mentioned = self._is_mentioned(content)
         written = without_quote(str(content.get("body") or ""), relation)
-        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), place.kind)
+        to_us = place.kind == "private" or mentioned or names.named_in(written)
+        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us), place.kind)
         named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
         if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
             text = "/help"  # the bot's name alone
