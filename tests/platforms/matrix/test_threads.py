@@ -40,4 +40,6 @@ async def test_in_a_larger_room_a_thread_that_the_bot_is_in_needs_no_mention_als
             await ada.until(lambda: texts(ada, room, account) == ["First.", "Second.", "Third.", "Fourth."])
         assert [seen.thread for seen in ada.from_(room, bot)] == ["", root, root, answer]
         asked = [request.json()["messages"][-1]["content"] for request in provider.requests]
-        assert asked == ["one", "two", "three", "four"]
+        name = ada.user_id.removeprefix("@").partition(":")[0]
+        two, four = f"[in reply to {name}]\n> {bot}: one\n\ntwo", "[in reply to you]\n> First.\n\nfour"
+        assert asked == ["one", two, "three", four]
