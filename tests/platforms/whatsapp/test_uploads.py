@@ -10,14 +10,14 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 
-def uploaded(*file: str | bytes) -> tuple[AnyReply, list[tuple[str, str, bytes]]]:
+def uploaded(name: str, media_type: str, content: bytes) -> tuple[AnyReply, list[tuple[str, str, bytes]]]:
     """The reply to the upload of this file, and what the person then has."""
 
     @driven
     async def upload() -> tuple[AnyReply, list[tuple[str, str, bytes]]]:
         async with FakeWhatsApp() as whatsapp, number(whatsapp) as platform:
             ada, place = asked(whatsapp)
-            return await platform.perform(place, Upload("key", *file)), ada.files
+            return await platform.perform(place, Upload("key", name, media_type, content)), ada.files
 
     return upload()
 
