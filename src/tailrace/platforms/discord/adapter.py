@@ -121,7 +121,9 @@ class DiscordPlatform(BasePlatform):
         body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
-            return reply_to(await self._change("PATCH", path, body, place), place)
+            answer = await self._change("PATCH", path, body, place)
+            await self._private_word.tell(place, answer)  # the right may be lost in the middle of an answer
+            return reply_to(answer, place)
         body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
         answer = await self._rest.request("POST", f"{channel}/messages", body)
         await self._private_word.tell(place, answer)
