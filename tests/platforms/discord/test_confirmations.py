@@ -86,6 +86,7 @@ async def test_a_command_that_was_deferred_and_is_heard_again_by_the_next_connec
             await asyncio.sleep(INTERACTION_S)
             first.cancel()
             await asyncio.wait([first])
+            await asyncio.sleep(INTERACTION_S)
             inbox.flowing.set()
             second = asyncio.create_task(platform.run(inbox))
             await discord.until(lambda: discord.called("original"))
