@@ -30,6 +30,7 @@ from tailrace.private_apis import (
     buffered_bytes,
     color_system,
     fill_request,
+    is_writing_paused,
     new_http_connection,
     on_resize,
     parser_actions,
@@ -224,6 +225,19 @@ async def test_a_connection_says_whether_its_reading_is_paused(tmp_path: Path) -
         listener.close()
         await server.shutdown(1)
     assert sizes == [3_000_000, 3_000_000]
+
+
+async def test_a_connection_says_whether_its_writing_is_paused() -> None:
+    loop = asyncio.get_running_loop()
+    connection = new_http_connection(web.RequestHandler, web.Server(_never_asked), loop)
+    for changed in (connection.pause_writing, connection.resume_writing):
+        changed()
+        assert is_writing_paused(connection) is connection.writing_paused
+    assert not is_writing_paused(connection)
+
+
+async def _never_asked(_request: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError
 
 
 async def test_a_request_is_given_its_match(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from bench.gateway.native import Provider, Seen, Slices, cores_for, provider
 from bench.gateway.programs import NotServing, Program, Running, cpu_s_of, started
 
 PACE_MS = 50  # 20 tokens a second
+FIRST_PACE_MS = 20  # of the streams whose first token is timed: each has ended when the next begins, 50 ms later
 LATE_MS = 50.0  # p99 from provider to client that a paced stream may have
 PAUSE_STREAMS = 1000
 TRIES_OF_A_NUMBER = 2  # a virtual machine stops now and then without counting it as taken away
@@ -119,9 +120,10 @@ class Measuring:
         self.figures.request_cpu_ms = 1000 / max(self.figures.requests, 0.001)
 
     def first_token(self) -> None:
-        """Of 20 streams a second, each on a connection of its own; the quietest round counts."""
+        """Of 20 streams a second, each on a connection of its own; the quietest round counts. At their usual pace the
+        last token of each would come with the first of the next, and its end would be timed too."""
         seconds = max(1.0, self._effort.seconds)
-        seen = self._running.load.paced(int(20 * seconds), 2, PACE_MS, seconds)
+        seen = self._running.load.paced(int(20 * seconds), 2, FIRST_PACE_MS, seconds)
         self.figures.first_ms = min(self.figures.first_ms or seen.first_ms.p50, seen.first_ms.p50)
 
     def flat_out(self) -> None:

@@ -6,6 +6,7 @@ library, and every layer may use it.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def new_http_connection(kind: type[Connection], server: web.Server, loop: asynci
 def reading_is_paused(connection: web.RequestHandler) -> bool:
     """Whether a body has more bytes buffered than it should, so that neither the socket nor the parser goes on."""
     return connection._reading_paused
+
+
+is_writing_paused: Final[Callable[[web.RequestHandler], bool]] = attrgetter("_paused")
+"""Whether the transport's buffer is above its high-water mark. `writing_paused` says the same by a function in Python,
+and it is asked for each viewer of each token."""
 
 
 def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) -> None:

@@ -36,7 +36,7 @@ CEILINGS = {
     "token": Ceiling(28.0, slack=0.5),  # calls per token of a raw chat stream
     "committed": Ceiling(103.0, slack=20.6),  # calls per token of a stored response, committed
     "agent token": Ceiling(119.2, slack=23.8),  # calls per token of an agent turn with a viewer
-    "viewer": Ceiling(11.0, slack=2.4),  # calls per further viewer and token: a difference, and not steady under load
+    "viewer": Ceiling(7.0, slack=2.4),  # calls per further viewer and token: a difference, and not steady under load
     "idle": Ceiling(224.0, slack=22.4),  # blocks held per open stream
 }
 

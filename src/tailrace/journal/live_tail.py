@@ -394,7 +394,9 @@ class PageViewer(Viewer[LogPage]):
         last, take = batch[-1], self._take
         if take is None or self.cursor != after or last.event.__class__ in self._left:
             self.look_again()
-        elif (page := self._given(batch)) is not None and take(page):
+            return
+        page = batch.page if len(batch) == 1 else self._given(batch)  # a token needs no look at its size
+        if page is not None and take(page):
             self.cursor = last.seq
         else:
             self.look_again()

@@ -44,14 +44,15 @@ class LogPage(tuple[StoredLine, ...]):  # noqa: SLOT001 - a tuple takes no slots
     are handed the same page, so each entry is framed once."""
 
     @_Kept
-    def _framed(self) -> dict[Frame, bytes]:
+    def frames(self) -> dict[Frame, bytes]:
+        """What `framed` has returned so far."""
         return {}
 
     def framed(self, frame: Frame) -> bytes:
         """What `frame` makes of each entry, joined. `frame` must be a function of a module: its result is kept."""
-        framed = self._framed
-        if (data := framed.get(frame)) is None:
-            data = framed[frame] = b"".join(map(frame, self))
+        frames = self.frames
+        if (data := frames.get(frame)) is None:
+            data = frames[frame] = b"".join(map(frame, self))
         return data
 
 

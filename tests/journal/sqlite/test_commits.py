@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 import time
@@ -97,11 +98,26 @@ async def test_F74_storage_that_was_slow_is_left_to_the_writer_s_thread(
     _, lease = await started(journal)
     await written(journal, lease, [MessageChunk("a")])
     monkeypatch.setattr(commits, "SLOW_S", 0.0)
+    monkeypatch.setattr(commits, "wait_count", itertools.count().__next__)
     await written(journal, lease, [MessageChunk("b")])
     async with writing_threads(journal) as threads:
         await written(journal, lease, [MessageChunk("c")])
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_a_loop_that_was_kept_from_running_does_not_make_storage_slow(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write takes as long where another process has the core. The thread has not waited for anything then."""
+    _, lease = await started(journal)
+    await written(journal, lease, [MessageChunk("a")])
+    monkeypatch.setattr(commits, "SLOW_S", 0.0)
+    monkeypatch.setattr(commits, "wait_count", lambda: 0)
+    async with writing_threads(journal) as threads:
+        await written(journal, lease, [MessageChunk("b")])
+        await written(journal, lease, [MessageChunk("c")])
+    assert threads == {threading.get_ident()}
 
 
 async def test_F74_a_group_that_another_process_holds_up_goes_to_the_writer_s_thread(

@@ -35,12 +35,13 @@ from tailrace.journal.stored.group_commit import (
     fail_interrupted,
 )
 from tailrace.journal.stored.rows import BoundRow
+from tailrace.system.thread_waits import wait_count
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
 _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 _Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
-SLOW_S = 0.025  # a group that took the loop longer: its storage is slow
+SLOW_S = 0.025  # a group that took the loop longer, and had to wait in between: its storage is slow
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
@@ -170,7 +171,7 @@ class Commits(GroupCommit[_Work]):
         await asyncio.to_thread(self._writer.join)
 
     def _write(self, group: _Group) -> None:
-        began = time.perf_counter()
+        began, waits = time.perf_counter(), wait_count()
         try:
             for_thread = self._may_wait(group) or not self._file.write(group, wait=False)
         except BaseException:  # Ctrl-C while the process ends: the next group must still be written
@@ -179,7 +180,8 @@ class Commits(GroupCommit[_Work]):
         if for_thread:
             self._writer.groups.put(group)
             return
-        if time.perf_counter() - began > SLOW_S:
+        # On a busy machine most groups that take long were kept from running, and storage has no part in that.
+        if time.perf_counter() - began > SLOW_S and wait_count() != waits:
             self._storage_slow_until = self._loop.time() + SLOW_PAUSE_S
         self._settle_and_checkpoint(group)
 

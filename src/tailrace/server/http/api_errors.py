@@ -202,8 +202,9 @@ def _of_config(exc: ConfigError) -> ApiError:
 
 
 def _of_provider(exc: ProviderError) -> ApiError:
-    """A provider's refusal is passed on with its status; its failures are those of a gateway. Nobody need ask again after
-    a refusal: Claude Code would, a 401 for minutes. Whose key was refused is said, since the client has one too."""
+    """A provider's refusal is passed on with its status; its failures are those of a gateway. Clients are told not to
+    ask again after a refusal: Claude Code would, a 401 for minutes. The client has a key too, so it is said whose was
+    refused."""
     if not isinstance(exc, Retryable):
         status = exc.status if exc.status is not None and 400 <= exc.status < 500 else 502
         asked = ", ".join(exc.tried) or "the provider"

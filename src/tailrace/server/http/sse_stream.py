@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import HTTP_CHUNK, http_chunk, set_headers
+from tailrace.private_apis import HTTP_CHUNK, http_chunk, is_writing_paused, set_headers
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
@@ -194,14 +194,16 @@ class EventStream:
         made once for all. Returns False, with nothing sent, where the client has to be waited for: it is behind, or
         they are many bytes. `send_pieces` does that."""
         transport = self._transport
-        if transport is None or self._protocol.writing_paused or len(data) > PIECE_BYTES:
+        if transport is None or is_writing_paused(self._protocol) or len(data) > PIECE_BYTES:
             return False
         if data and not transport.is_closing():
+            if data is not _Shared.data:
+                _Shared.data, _Shared.chunk, _Shared.sent_at = data, http_chunk(data), self._loop.time()
             if self._chunked:
-                data = _shared_chunk(data)
+                data = _Shared.chunk
             transport.write(data)
             self._written += len(data)
-            self._last_sent = self._loop.time()
+            self._last_sent = _Shared.sent_at
         return True
 
     async def send_pieces(self, data: bytes) -> None:
@@ -223,7 +225,7 @@ class EventStream:
 
     def takes(self, data_bytes: int) -> bool:
         """Whether `send` may be called with about so much: the head is sent, and the client need not be waited for."""
-        return self._transport is not None and not self._protocol.writing_paused and data_bytes <= PIECE_BYTES
+        return self._transport is not None and not is_writing_paused(self._protocol) and data_bytes <= PIECE_BYTES
 
     async def caught_up(self) -> None:
         """Returns when the transport's buffer has drained. A handler that reads from a log waits here between batches,
@@ -301,12 +303,9 @@ class EventStream:
         self._waiting = b""  # the client has gone: what it is sent has left with the end
 
 
-class _LastChunk:
+class _Shared:
+    """What was sent to several streams last. The viewers of one run are sent the same object in a row, in one tick of
+    the loop: its chunk is made and the clock is read once for all of them."""
+
     data = chunk = b""
-
-
-def _shared_chunk(data: bytes) -> bytes:
-    """As `http_chunk`. The viewers of one run are sent the same object in a row: it is remembered until the next."""
-    if data is not _LastChunk.data:
-        _LastChunk.data, _LastChunk.chunk = data, http_chunk(data)
-    return _LastChunk.chunk
+    sent_at = 0.0

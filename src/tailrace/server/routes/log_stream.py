@@ -70,7 +70,8 @@ async def stream_log(
     viewer = pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot)
 
     def take(page: LogPage) -> bool:
-        return stream.send_shared(page.framed(frame))
+        data = page.frames.get(frame)  # for each viewer of each token: all but the first find it there
+        return stream.send_shared(page.framed(frame) if data is None else data)
 
     async for page in viewer:
         await stream.send_pieces(page.framed(frame))
