@@ -105,7 +105,8 @@ async def test_a_mention_in_code_calls_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "addressed"), [("/stop", True), ("/weather", False), ("/etc/hosts is odd", False), ("<@42> /weather", True)]
+    ("text", "addressed"),
+    [("/stop", True), ("/weather", False), ("/etc/hosts is odd", False), ("<@42> /weather", True)],
 )
 async def test_a_command_is_for_the_bot_where_it_is_one_of_ours_or_names_it(text: str, addressed: bool) -> None:
     assert (await heard(text)).addressed is addressed

@@ -238,7 +238,7 @@ async def test_whose_message_it_is_that_people_reply_to_is_asked_once() -> None:
         assert homeserver.asked == ["$bobs", "$ours", "$none"]
 
 
-def in_thread(name: str, root: str, text: str = "and then?", **content: Any) -> dict[str, Any]:
+def in_thread(name: str, root: str, text: str = "and then?", /, **content: Any) -> dict[str, Any]:
     """As clients send it: the reply is for clients without threads, and says nothing."""
     fallback = {"is_falling_back": True, "m.in_reply_to": {"event_id": "$last"}}
     relation = {"rel_type": "m.thread", "event_id": root, **fallback}

@@ -50,7 +50,7 @@ _ELSEWHERE = frozenset(("back", "model", "verbose", "yolo", "approve", "deny", "
 
 @dataclass(frozen=True)
 class Command:
-    """`other` is a command that there is none of here, or a word behind a slash that is no command anywhere. `question`:
+    """`other` is a command that there is none of here, or a word behind a slash that is no command at all. `question`:
     what a new conversation begins with."""
 
     name: Literal["new", "stop", "other"]
