@@ -410,9 +410,11 @@ async def options_and_diagnostics(house: House) -> None:
 
 
 async def a_restart_of_tailrace_in_mid_answer_loses_nothing(house: House) -> None:
-    utterance = await house.home.say(house.pipelines["en"], "slowly count")
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="barn")
     await utterance.until(lambda heard: len(heard.deltas) > 5)
     await house.tailrace.kill()
+    away = await house.say("/stop", device_id="barn")
+    assert (away.kind, away.speech) == ("error", "Tailrace cannot be reached. Please try again later.")
     await house.tailrace.start()
     heard = await utterance.answer()
     run = await house.newest_run()

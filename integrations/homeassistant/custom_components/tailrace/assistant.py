@@ -93,20 +93,27 @@ class Assistant:
         return key, self.talks.talk(key, prefix=self._prefix, now=time.time(), idle_s=idle_s)
 
     async def begin_anew(self, key: str) -> Talk:
-        """A new talk. What runs in the one before is stopped."""
-        await self.stop(key)
+        """A new talk. What runs in the one before is stopped; where the server is away it goes on and is told later."""
+        try:
+            await self.stop(key)
+        except TailraceError as exc:
+            _LOGGER.warning("what runs in %s could not be stopped: %s", key, exc)
         talk = self.talks.begin_anew(key, prefix=self._prefix, now=time.time())
         self._kept.save_soon()
         return talk
 
     async def stop(self, key: str) -> bool:
         """Stops what runs in this talk, and tells no more of it. Whether there was anything, or a person has cancelled
-        it just now: who says the wake word and then "stop" has done both."""
+        it just now: who says the wake word and then "stop" has done both. Raises `TailraceError` where the server does
+        not stop it: then it is told as before."""
         runs = self.talks.under_way(key)
         for run_id in runs:
+            try:
+                await self.client.stop(run_id)
+            except Refused as exc:  # it has ended, or the server keeps it no longer
+                _LOGGER.debug("nothing to stop: %s", exc)
             if follower := self._followers.pop(run_id, None):
                 follower.cancel()
-            await self._stop(run_id)
             self.heard(run_id)
         return bool(runs) or time.time() - self._kept.cancelled.pop(key, 0.0) < _JUST_CANCELLED_S
 

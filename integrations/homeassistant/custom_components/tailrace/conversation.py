@@ -100,14 +100,13 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
         `answer` alone, as Home Assistant tells errors itself."""
         key, talk = self._assistant.talk(user_input.device_id, conversation_id)
         text = user_input.text
-        if command := command_in(text, user_input.language):
-            reply = await self._carried_out(key, talk, command, user_input.language)
-            if reply:
-                yield _first(answer, reply)
-                return
-            if command.name == "new":
-                (_, talk), text = self._assistant.talk(user_input.device_id, conversation_id), command.question
         try:
+            if command := command_in(text, user_input.language):
+                if reply := await self._carried_out(key, talk, command, user_input.language):
+                    yield _first(answer, reply)
+                    return
+                if command.name == "new":
+                    (_, talk), text = self._assistant.talk(user_input.device_id, conversation_id), command.question
             if talk.open_question is not None and (asked := await self._still_open(talk)):
                 allowed = said_yes(text, user_input.language)
                 if allowed is None:
@@ -131,7 +130,7 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
                 yield delta
 
     async def _carried_out(self, key: str, talk: Talk, command: Command, language: str) -> str:
-        """What is said to a command; empty where there is a question for the model."""
+        """What is said to a command; empty where there is a question for the model. Raises `TailraceError`."""
         match command:
             case Command("new"):
                 await self._assistant.begin_anew(key)
