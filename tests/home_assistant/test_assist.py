@@ -130,7 +130,9 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
         ({"url": "http://192.168.1..10:8642"}, {"url": "invalid_url"}),
         ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
         ({"url": home.url}, {"base": "not_tailrace"}),
+        ({"url": f"https://{address}"}, {"url": "no_tls"}),
         ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
+        ({"api_key": " "}, {"api_key": "no_key"}),
         ({"api_key": f"{KEY}\n{KEY}"}, {"api_key": "invalid_auth"}),
     ]
     for mistake, errors in mistakes:
@@ -234,6 +236,34 @@ async def an_utterance_without_words_is_asked_for_again(house: House) -> None:
     heard = await house.say("  ")
     assert (heard.kind, heard.speech) == ("error", "I heard nothing. Please say it again.")
     assert (await house.newest_run())["id"] == before["id"]
+
+
+async def a_new_conversation_begins_where_somebody_asks_for_it(house: House) -> None:
+    await house.say("hello", device_id="loft")
+    assert (await house.say("/new", device_id="loft")).speech == "A new conversation begins."
+    assert (await house.say("earlier", device_id="loft")).speech == "1 questions."
+    assert (await house.say("/new earlier", device_id="loft")).speech == "1 questions."
+    assert (await house.say("Neue Unterhaltung", "de", device_id="loft")).speech == "Eine neue Unterhaltung beginnt."
+    await house.say("remove the build", device_id="loft")
+    waits = await house.newest_run()
+    assert (await house.say("/new", device_id="loft")).speech == "A new conversation begins."
+    await house.tailrace.ended(waits["id"])
+    assert (await house.say("earlier", device_id="loft")).speech == "1 questions."
+    assert (await house.say("/help", device_id="loft")).speech.startswith("Here there are /new")
+
+
+async def stop_stops_what_is_under_way(house: House) -> None:
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="cellar")
+    await utterance.until(lambda heard: len(heard.deltas) > 3)
+    assert (await house.say("Stopp", "de", device_id="cellar")).speech == "Angehalten."
+    assert (await utterance.answer()).speech.endswith("\n\nStopped.")
+    assert (await house.newest_run())["status"] == "stopped"
+    assert (await house.say("/stop", device_id="cellar")).speech == "Nothing is running."
+    assert (await house.say("stop", device_id="cellar")).speech == "Hello!", "it may be meant for the blinds"
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="cellar")
+    await utterance.until(lambda heard: len(heard.deltas) > 3)
+    await utterance.cancel()  # as the wake word does
+    assert (await house.say("stop", device_id="cellar")).speech == "Stopped."
 
 
 async def a_cancelled_utterance_stops_its_run(house: House) -> None:
@@ -380,9 +410,11 @@ async def options_and_diagnostics(house: House) -> None:
 
 
 async def a_restart_of_tailrace_in_mid_answer_loses_nothing(house: House) -> None:
-    utterance = await house.home.say(house.pipelines["en"], "slowly count")
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="barn")
     await utterance.until(lambda heard: len(heard.deltas) > 5)
     await house.tailrace.kill()
+    away = await house.say("/stop", device_id="barn")
+    assert (away.kind, away.speech) == ("error", "Tailrace cannot be reached. Please try again later.")
     await house.tailrace.start()
     heard = await utterance.answer()
     run = await house.newest_run()
@@ -392,7 +424,11 @@ async def a_restart_of_tailrace_in_mid_answer_loses_nothing(house: House) -> Non
 
 
 async def while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable(house: House) -> None:
-    """It comes back with another key: the user is asked for it."""
+    """It comes back with another key: the user is asked for it, once for all agents of the server."""
+    flow = await house.home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    await house.home.http("POST", path, {"url": house.tailrace.url, "api_key": KEY, "verify_ssl": True})
+    other = (await house.home.http("POST", path, {"name": "Other"}))["result"]["entry_id"]
     await house.tailrace.kill()
     heard = await house.say("hello", "de")
     assert heard.kind == "error"
@@ -409,6 +445,13 @@ async def while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable(
         assert done["reason"] == "reauth_successful"
     await house.home.until(house.entity, lambda state: state != "unavailable")
     assert (await house.say("hello")).speech == "Hello!"
+    await house.home.until("conversation.other", lambda state: state != "unavailable")
+    pipeline = await _pipeline(house.home, "conversation.other", "en")
+    assert (await (await house.home.say(pipeline, "hello")).answer()).speech == "Hello!"
+    assert await house.home.ask("config_entries/flow/progress") == []
+    kept = await house.home.http("GET", f"/api/diagnostics/config_entry/{house.entry}")
+    assert (kept["data"]["available"], kept["data"]["failure"]) == (True, None)
+    await house.home.http("DELETE", f"/api/config/config_entries/entry/{other}")
 
 
 async def a_restart_of_home_assistant_in_mid_answer_loses_nothing(house: House) -> None:
@@ -431,6 +474,8 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     a_variant_of_a_language_is_answered_in_that_language,
     a_run_that_ends_without_a_word_is_told_as_an_error,
     an_utterance_without_words_is_asked_for_again,
+    a_new_conversation_begins_where_somebody_asks_for_it,
+    stop_stops_what_is_under_way,
     a_cancelled_utterance_stops_its_run,
     an_answer_that_is_spoken_while_the_entry_is_reloaded_is_told_once,
     an_approval_that_is_given_elsewhere_is_told_later,

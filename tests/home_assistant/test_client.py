@@ -13,6 +13,7 @@ import pytest
 from custom_components.tailrace.client import (
     KeyMayNot,
     KeyRefused,
+    NoTls,
     NotTailrace,
     OverLimit,
     Refused,
@@ -54,6 +55,14 @@ def test_any_split_gives_the_same_events(cuts: list[int]) -> None:
 def test_an_event_without_end_is_refused() -> None:
     with pytest.raises(EventTooLong):
         SseReader().feed(b"x" * (MAX_EVENT_BYTES + 1))
+
+
+async def test_an_address_with_tls_where_there_is_none(tmp_path: Path) -> None:
+    async with server(tmp_path) as running:
+        url = running.url.replace("http://", "https://")
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(NoTls):
+                await TailraceClient(session, url).check()
 
 
 async def test_a_model_is_known_by_its_provider(tmp_path: Path) -> None:

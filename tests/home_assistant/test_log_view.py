@@ -85,6 +85,24 @@ def test_every_event_is_read_or_passed_over_on_purpose() -> None:
     assert {str(each.__struct_config__.tag) for each in get_args(AnyEvent)} == READ | PASSED_OVER
 
 
+def test_a_tool_of_another_server_works_in_no_directory() -> None:
+    asked = {
+        "seq": 1,
+        "type": "approval_asked",
+        "approval_id": "a1",
+        "tool_name": "home__HassTurnOn",
+        "command": 'home__HassTurnOn {"name":"lamp"}',
+        "directory": "/srv",
+    }
+    assert LogView().feed([asked]) == [Ask("a1", "home__HassTurnOn", 'home__HassTurnOn {"name":"lamp"}', "", 1)]
+
+
+def test_a_command_line_that_begins_with_the_name_of_its_tool_is_asked_about_with_its_directory() -> None:
+    asked = {"seq": 1, "type": "approval_asked", "approval_id": "a1", "tool_name": "terminal", "directory": "/srv"}
+    asked["command"] = "terminal --clean"
+    assert LogView().feed([asked]) == [Ask("a1", "terminal", "terminal --clean", "/srv", 1)]
+
+
 def test_a_log_is_told() -> None:
     assert LogView().feed(LOG) == [
         Say("Let me"),

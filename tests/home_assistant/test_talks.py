@@ -45,3 +45,13 @@ def test_only_so_many_are_kept() -> None:
         talks.talk(f"device:{number}", prefix="ha", now=float(number), idle_s=0)
     assert next(iter(talks.by_key)) == "device:5"
     assert len(talks.by_key) == MAX_TALKS
+
+
+def test_a_talk_begins_anew_within_the_same_second() -> None:
+    talks = Talks()
+    talks.unheard = {"r1": Unheard("Why?", "en", "device:a"), "r2": Unheard("How?", "en", "device:b")}
+    first = talks.talk("device:a", prefix="ha", now=1.5, idle_s=0)
+    assert talks.under_way("device:a") == ["r1"]
+    second = talks.begin_anew("device:a", prefix="ha", now=1.5)
+    assert second.session != first.session
+    assert talks.talk("device:a", prefix="ha", now=1.6, idle_s=0) is second

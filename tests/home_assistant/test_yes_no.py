@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from custom_components.tailrace.yes_no import _FILLERS, _NO, _YES, said_yes
+from custom_components.tailrace.yes_no import _NO, _YES, FILLERS, said_yes
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_an_utterance_means(text: str, language: str, meant: bool | None) -
 
 @pytest.mark.parametrize("language", sorted(_YES))
 def test_each_phrase_of_a_language_means_one_thing(language: str) -> None:
-    assert set(_YES) == set(_NO) == set(_FILLERS)
+    assert set(_YES) == set(_NO) == set(FILLERS)
     assert {said_yes(phrase, language) for phrase in _YES[language].split("|")} == {True}
     assert {said_yes(phrase, language) for phrase in _NO[language].split("|")} == {False}
-    assert {said_yes(phrase, language) for phrase in _FILLERS[language].split("|")} == {None}
+    assert {said_yes(phrase, language) for phrase in FILLERS[language].split("|")} == {None}

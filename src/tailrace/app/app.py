@@ -404,11 +404,21 @@ async def _mcp_servers(config: Config, directory: Path) -> AsyncGenerator[McpSer
     from tailrace.tools.mcp.servers import McpServers
 
     roots = (directory, *(config.path(root) for root in config.agent.roots))
-    async with McpServers(config.mcp.servers, environment=config.environment.without(()), roots=roots) as servers:
+    environment = config.environment.without(()) | _mcp_secrets(config)
+    async with McpServers(config.mcp.servers, environment=environment, roots=roots) as servers:
         await servers.tools()
         for problem in servers.problems.values():
             log.warning("%s", problem)
         yield servers
+
+
+def _mcp_secrets(config: Config) -> dict[str, str]:
+    """What is sent to the addresses of MCP servers, from the file `env` too. A program gets what `env_allow` names, and
+    never a variable of that file."""
+    by_address = [server for server in config.mcp.servers.values() if server.url is not None]
+    names = {name for server in by_address for name in (server.key_env, *server.headers_env.values()) if name}
+    for_programs = {name for server in config.mcp.servers.values() for name in server.env_allow}
+    return {name: value for name in names - for_programs if (value := config.secret(name))}
 
 
 def tracer_provider_of(config: Config) -> TracerProvider | None:

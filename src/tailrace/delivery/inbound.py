@@ -20,7 +20,9 @@ PASTE_GAP_S = 1.5
 EVERYONE = "*"
 CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
 _NAMES: frozenset[str] = frozenset(get_args(CommandName))
-_COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
+_NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
+_NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
 
 _WORDS = re.compile(r"[^\W_]+")
 _YES_OR_NO = re.compile(
@@ -47,11 +49,24 @@ def command_in(text: str) -> ChatCommand | None:
 
 def command_meant(text: str) -> CommandName | None:
     """The command that a text mistypes: "/aprove"; None for a command, and for any other text."""
+    return _nearest(text, _NEAR_COMMAND)
+
+
+def _nearest(text: str, cutoff: float) -> CommandName | None:
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() in _NAMES:
         return None
-    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=0.7)
+    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=cutoff)
     return msgspec.convert(close[0], CommandName) if close else None
+
+
+def is_unknown_command(text: str) -> bool:
+    """Whether the text is written as a command and is none of ours: one that is mistyped, or a word behind the mark and
+    nothing else ("/undo"). A path and a sentence are for the agent."""
+    match = _COMMAND.fullmatch(text.strip())
+    if match is None or match[1].lower() in _NAMES:
+        return False
+    return not match[2] or command_meant(text) is not None
 
 
 def with_command_mark(text: str) -> str:
@@ -61,7 +76,7 @@ def with_command_mark(text: str) -> str:
     command = command_in(f"/{text}")
     if command is not None and _takes(command):
         return f"/{text}"
-    return f"/{text}" if " " not in text and command_meant(f"/{text}") else text
+    return f"/{text}" if " " not in text and _nearest(f"/{text}", _NEAR_COMMAND_UNMARKED) else text
 
 
 def _takes(command: ChatCommand) -> bool:
@@ -84,6 +99,12 @@ def is_yes_or_no(text: str) -> bool:
     """Whether the text is nothing but a word that agrees or refuses. It is too little to approve a command, since it
     may be about anything, and no question to the model while one for an approval is open."""
     return bool(_YES_OR_NO.fullmatch(" ".join(_WORDS.findall(text.lower())))) or text.strip() in _THUMBS
+
+
+def is_command_or_answer(text: str) -> bool:
+    """Whether it is a command, one that there is none of, or a word that answers a question. An adapter adds nothing of
+    what the message refers to: with a quotation above it, it would be a question to the model."""
+    return command_in(text) is not None or is_unknown_command(text) or is_yes_or_no(text)
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:

@@ -70,6 +70,7 @@ class Capabilities(Value):
     buttons: bool = False
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
+    joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
@@ -310,14 +311,16 @@ class _Update(Value):
 class MessageReceived(_Update, tag="message"):
     """A user wrote.
 
-    `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
-    removed from `text`. `by_name`: it mentions the bot, so that no other bot is meant. `at_limit`: the text is as long
-    as the client allows for one message, so that more of the same paste may follow (G89). `to_others`: it is addressed
-    to somebody else; also in a conversation that the bot goes on with it is left alone, unless `respond` is "all". A
-    platform's own slash commands arrive as their text, `/stop`. What an adapter adds to what was typed stands below a
-    line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps what was typed from looking so. `forwarded`:
-    all of it is somebody else's; what the person says to it is a message of its own, right before or after it, since
-    that is how clients send both.
+    `addressed`: in a group, the message mentions the bot, replies to it or is one of our commands, without another
+    bot's name (a word behind a slash that is no command of ours may be another bot's); the mention itself is removed
+    from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same paste
+    may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on with
+    it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`. What an
+    adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps
+    what was typed from looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message
+    of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
+    there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
+    command that was meant for its moment is not carried out any more.
     """
 
     text: str = ""
@@ -327,7 +330,7 @@ class MessageReceived(_Update, tag="message"):
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
-    by_name: bool = False
+    late_s: float | None = None
 
 
 class ButtonPressed(_Update, tag="button"):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import stat
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from cli.commands.command_line import environment
 from cli.screen.vt import VirtualTerminal
+from tailrace.cli.setup import add as add_command
 from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.load import load
@@ -146,6 +149,7 @@ async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         (("discord",), "platforms.discord is in the config already"),
         (("telegram", "--allow", "@ada"), "@ada is no user's id on telegram; an id looks like 12345"),
         (("whatsapp", "--allow", "+1 555 1234567"), "+1 555 1234567 is no user's id on whatsapp"),
+        (("matrix", "--set", "homeserver=my server"), "my server is no http:// or https:// address"),
         (("matrix", "--set", "homeserver=http://x", "--set", "user=bot"), "bot is no user's id on matrix"),
         (
             ("matrix", "--set", "homeserver=http://x", "--set", "user=@b:x"),
@@ -162,9 +166,23 @@ async def test_without_a_terminal_it_says_what_is_missing(tmp_path: Path, args: 
 
 
 async def test_a_key_that_cannot_be_is_named_without_a_file_that_nobody_wrote(tmp_path: Path) -> None:
-    code, said = await add(tmp_path, "homeassistant", "--set", "url=127.0.0.1:8123", HASS_TOKEN="x")
+    code, said = await add(tmp_path, "telegram", "--set", "base_url=127.0.0.1:8081", TELEGRAM_BOT_TOKEN="x")
     assert code == 1
-    assert said.startswith("error: platforms.homeassistant.url: expected an http:// or https:// address")
+    assert said.startswith("error: platforms.telegram.base_url: expected an http:// or https:// address")
+
+
+def test_an_address_without_a_scheme_is_named_as_it_was_read_where_nothing_answers_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(add_command, "CHECK_TIMEOUT_S", 0.1)
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    monkeypatch.setenv("MATRIX_TOKEN", "t")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        keys = [f"homeserver={address}", "user=@bot:localhost"]
+        code = add_command.run(Namespace(platform="matrix", set=keys, allow=["@ada:localhost"], no_pair=False))
+    assert code == 1
+    assert capsys.readouterr().err == f"error: matrix: no answer from https://{address} in time; nothing was changed\n"
 
 
 async def test_a_password_that_is_named_is_wanted_although_a_token_is_set(tmp_path: Path) -> None:

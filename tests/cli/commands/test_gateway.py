@@ -72,7 +72,8 @@ def test_pairing_needs_a_store_that_is_shared(tmp_path: Path) -> None:
 def test_without_a_platform_it_says_what_to_do(tmp_path: Path) -> None:
     done = gateway(tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "error: platforms: no platform is enabled; docs/platforms says how to set one up\n"
+    told = "no platform is enabled; tailrace add telegram, or another one, connects it (docs/platforms)"
+    assert done.stderr == f"error: platforms: {told}\n"
 
 
 def test_a_platform_that_cannot_start_is_not_called_disabled(tmp_path: Path) -> None:

@@ -192,6 +192,40 @@ def test_a_shutdown_says_so_in_the_message_and_the_next_process_goes_on_with_it(
     assert len(stage.chat.messages) == 1
 
 
+def test_a_shutdown_leaves_what_a_preview_showed_in_a_message_which_is_gone_on_with() -> None:
+    events = numbered(answer(*WORDS))
+    stage = Stage(DRAFTING)
+    stage.feed(events[:60])
+    stage.run_until(stage.now + 2)
+    assert stage.chat.draft
+    assert not stage.chat.messages
+    stage.planner.suspend()
+    stage.finish()
+    [shown] = stage.chat.messages
+    assert shown.text.endswith("\n\n⏸ Interrupted by a restart; this goes on afterwards.")
+    stage.restart(events)
+    stage.finish()
+    assert stage.chat.texts == (TEXT,)
+    assert len(stage.chat.messages) == 1
+
+
+def test_G80_a_cut_preview_whose_message_got_no_reply_is_sent_once_and_the_answer_follows() -> None:
+    events = numbered(answer(*WORDS))
+
+    def partial(action: AnyAction) -> bool:
+        return isinstance(action, Send) and not action.final
+
+    stage = Stage(DRAFTING, fault=lambda action: LostReply(done=False) if partial(action) else None)
+    stage.feed(events[:60])
+    stage.run_until(stage.now + 2)
+    stage.planner.suspend()
+    stage.finish()
+    assert len(list(filter(partial, stage.actions))) == 1
+    stage.restart(events)
+    stage.finish()
+    assert stage.chat.texts[-1] == TEXT
+
+
 def test_a_shutdown_before_anything_was_shown_is_said_in_a_message() -> None:
     stage = Stage()
     stage.feed(numbered([RunStarted("agent"), MessageChunk("a")]))

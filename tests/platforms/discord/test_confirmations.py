@@ -71,3 +71,28 @@ async def test_a_button_behind_a_message_that_storage_holds_up_is_answered_in_ti
             assert (discord.follow_ups[pressed]["content"], discord.follow_ups[pressed]["flags"]) == (STRANGER, 64)
         await asyncio.sleep(INTERACTION_S)
         assert [call.status for call in discord.called("callback")] == [204]
+
+
+@driven
+async def test_a_command_that_was_deferred_and_is_heard_again_by_the_next_connection_is_answered() -> None:
+    async with FakeDiscord() as discord:
+        general, inbox = discord.channel(5), CollectingInbox()
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        try:
+            first = asyncio.create_task(platform.run(inbox))
+            await inbox.wait_connected()
+            inbox.flowing.clear()
+            used = await discord.command(general, "stop", user=9)
+            await asyncio.sleep(INTERACTION_S)
+            first.cancel()
+            await asyncio.wait([first])
+            await asyncio.sleep(INTERACTION_S)
+            inbox.flowing.set()
+            second = asyncio.create_task(platform.run(inbox))
+            await discord.until(lambda: discord.called("original"))
+            second.cancel()
+            await asyncio.wait([second])
+        finally:
+            await platform.close()
+        told = {"content": "👍", "flags": 64, "allowed_mentions": {"parse": []}}
+        assert discord.interaction_answers[used] == {"type": 5, "data": told}

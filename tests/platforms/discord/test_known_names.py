@@ -103,6 +103,15 @@ async def test_discord_is_asked_about_a_person_once_in_ten_minutes() -> None:
         assert len(discord.called("member")) == 2
 
 
+async def test_discord_is_asked_for_no_name_that_somebody_writes_who_is_not_served() -> None:
+    async with FakeDiscord() as discord:
+        discord.channel(RANDOM, "random")
+        async with running(platform_of(discord), strangers=[str(ADA)]) as inbox:
+            read = await said(discord, inbox, discord.direct(70, ADA), f"in <#{RANDOM}>, <@{BOB}>?")
+        assert read == "in a channel, somebody?"
+        assert not discord.called("member")
+
+
 @driven
 async def test_where_discord_does_not_tell_the_name_is_left_out_and_asked_for_again() -> None:
     async with FakeDiscord() as discord:

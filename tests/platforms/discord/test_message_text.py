@@ -104,6 +104,14 @@ async def test_a_mention_in_code_calls_nobody() -> None:
     assert (update.text, update.addressed) == ("`<@42>` is its id", False)
 
 
+@pytest.mark.parametrize(
+    ("text", "addressed"),
+    [("/stop", True), ("/weather", False), ("/etc/hosts is odd", False), ("<@42> /weather", True)],
+)
+async def test_a_command_is_for_the_bot_where_it_is_one_of_ours_or_names_it(text: str, addressed: bool) -> None:
+    assert (await heard(text)).addressed is addressed
+
+
 async def test_a_reply_brings_the_message_that_it_is_about() -> None:
     update = await heard("<@42> is that so?", replies_to="Water\nis dry.")
     assert update.text == "[in reply to user8]\n> Water\n> is dry.\n\nis that so?"
@@ -124,6 +132,12 @@ async def test_a_reply_to_the_bot_is_quoted_too_and_a_command_stays_one() -> Non
     update = await heard("why?", replies_to="Water\nis wet.", author=42)
     assert update.text == "[in reply to you]\n> Water\n> is wet.\n\nwhy?"
     assert (await heard("<@42> /stop", replies_to="Water is dry.")).text == "/stop"
+    assert (await heard("<@42> /aprove", replies_to="Water is dry.")).text == "/aprove"
+
+
+async def test_a_reply_that_begins_with_a_path_is_a_question_about_what_it_replies_to() -> None:
+    update = await heard("<@42> /etc/hosts says so, why?", replies_to="Water is dry.")
+    assert update.text == "[in reply to user8]\n> Water is dry.\n\n/etc/hosts says so, why?"
 
 
 async def test_a_yes_stays_a_plain_answer_whatever_it_replies_to() -> None:

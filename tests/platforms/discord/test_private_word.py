@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tailrace.delivery.port import AnyReply, Gone, Place, Refused, Send, Sent
+from tailrace.delivery.port import AnyReply, Edit, Gone, Place, Refused, Send, Sent
 from tailrace.platforms.discord.adapter import DiscordPlatform
 from tailrace.testing.platforms.collecting_inbox import running
 from tailrace.testing.platforms.discord import FakeDiscord, refusal
@@ -43,6 +43,18 @@ async def test_who_asked_is_told_once_in_a_direct_message(fault: Fault, reply: A
         [told] = ada.texts
         assert told.startswith("I may not write in <#5>, so my answer is not shown there. Ask me here")
         assert general.texts == []
+
+
+async def test_who_asked_is_told_where_the_bot_is_put_out_in_the_middle_of_its_answer() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        discord.channel(5)
+        ada = discord.direct(70, 7)
+        sent = await platform.perform(GENERAL, Send("one", "Hel"))
+        assert isinstance(sent, Sent)
+        discord.fail("edit", refusal(403, 50001, "Missing Access"))
+        assert await platform.perform(GENERAL, Edit(sent.message_id, "Hello.")) == Gone("chat")
+        [told] = ada.texts
+        assert told.startswith("I may not write in <#5>, so my answer is not shown there. Ask me here")
 
 
 async def test_nobody_is_told_of_any_other_refusal_or_of_a_closed_door() -> None:

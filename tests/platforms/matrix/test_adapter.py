@@ -415,7 +415,9 @@ async def test_what_is_neither_text_nor_file_is_no_question(server: Homeserver) 
             assert heard.text == "waves"
 
 
-async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: Homeserver) -> None:
+async def test_a_reply_to_an_answer_is_addressed_and_has_the_quotation_that_the_homeserver_gives(
+    server: Homeserver,
+) -> None:
     async with people(server, "ada", "bob", "bot") as (ada, bob, account):
         room = await ada.room(account.user_id, bob.user_id)
         for person in (account, bob):
@@ -428,7 +430,7 @@ async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: H
             await ada.write(room, "> <@bot> an answer\n\nand then?", **{"m.relates_to": relation})
             [update] = await inbox.wait_for(1)
             assert isinstance(update, MessageReceived)
-            assert (update.text, update.addressed) == ("and then?", True)
+            assert (update.text, update.addressed) == ("[in reply to you]\n> an answer\n\nand then?", True)
 
 
 async def test_a_reply_to_an_answer_from_before_a_restart_is_addressed(server: Homeserver) -> None:

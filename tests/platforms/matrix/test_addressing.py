@@ -29,7 +29,16 @@ NAMES = BotNames("@tailrace:example.org", "House Helper")
     ],
 )
 def test_a_command_has_its_slash_and_nothing_else_changes(typed: str, read: str) -> None:
-    assert with_slash(typed) == read
+    assert with_slash(typed, to_us=False) == read
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"), [("!undo", "/undo"), ("!stop", "/stop"), ("!weather Bern", "!weather Bern"), ("!!!", "!!!")]
+)
+def test_a_word_behind_the_mark_that_is_for_the_bot_alone_is_a_command_that_there_is_none_of(
+    typed: str, read: str
+) -> None:
+    assert with_slash(typed, to_us=True) == read
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,26 @@ def test_a_command_has_its_slash_and_nothing_else_changes(typed: str, read: str)
 def test_a_name_is_taken_off_and_a_word_is_not(text: str, rest: str, named: bool) -> None:
     assert NAMES.without_name(text, mentioned=False) == rest
     assert NAMES.named_in(text) is named
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions", "to_others"),
+    [
+        ("can you look?", {"user_ids": ["@ben:example.org"]}, True),
+        ("can you look?", {"user_ids": ["@Tailrace:example.org"]}, False),
+        ("can you both look?", {"user_ids": ["@tailrace:example.org", "@ben:example.org"]}, True),
+        ("lunch!", {"room": True}, True),
+        ("@ben:example.org: can you look?", None, True),
+        ("@ben:example.org can you look?", {}, True),
+        ("what did @ben:example.org say?", {}, False),
+        ("@ben can you look?", {}, False),
+        ("and then?", {}, False),
+        ("and then?", {"user_ids": "@ben:example.org", "room": "no"}, False),
+        ("and then?", "nobody", False),
+    ],
+)
+def test_whom_a_client_says_a_message_is_for(text: str, mentions: object, to_others: bool) -> None:
+    assert NAMES.speaks_to_others(text, {"m.mentions": mentions}) is to_others
 
 
 def test_a_name_whose_small_letters_are_longer_takes_nothing_of_the_text_along() -> None:

@@ -54,6 +54,7 @@ class Silent:
         self.cuts = False  # the connection, in place of an event
         self.until = "then"  # what the first sync ends with
         self.unknown: dict[str, str] = {}  # positions of another state of the database: "refused" or "stuck"
+        self.cached = False  # as Synapse does it: a sync like an earlier one gets the answer of that, without the news
         self.sync_refusals: dict[str, list[tuple[int, Any]]] = {}  # by position
 
     def routes(self) -> list[web.RouteDef]:
@@ -79,9 +80,11 @@ class Silent:
             return web.json_response({"next_batch": since})
         if refused := self._refused(self.sync_refusals.get(since)):
             return refused
+        if self.cached and since == "then" and "not_types" not in request.query["filter"]:
+            return web.json_response({"next_batch": "then, again"})
         if self.syncs[-1] == "later" or (self.syncs[-1] == "now" and not self.again):
             await asyncio.Event().wait()
-        events, until = (self.events, "now") if self.syncs[-1] == "then" else (self.again, "later")
+        events, until = (self.events, "now") if since.startswith("then") else (self.again, "later")
         return self._news(events, until)
 
     def _news(self, events: list[dict[str, Any]], until: str) -> web.Response:
@@ -235,19 +238,61 @@ async def test_whose_message_it_is_that_people_reply_to_is_asked_once() -> None:
         assert homeserver.asked == ["$bobs", "$ours", "$none"]
 
 
-async def test_of_a_message_that_is_for_the_bot_anyway_it_is_not_asked_what_it_replies_to() -> None:
+def in_thread(name: str, root: str, text: str = "and then?", /, **content: Any) -> dict[str, Any]:
+    """As clients send it: the reply is for clients without threads, and says nothing."""
+    fallback = {"is_falling_back": True, "m.in_reply_to": {"event_id": "$last"}}
+    relation = {"rel_type": "m.thread", "event_id": root, **fallback}
+    return message(name, text, **{"m.relates_to": relation}, **content)
+
+
+async def test_what_is_written_in_a_thread_below_a_message_of_the_bot_is_for_it_unless_others_are_mentioned() -> None:
+    to_bob = {"m.mentions": {"user_ids": [BOB]}}
     async with silent() as (homeserver, platform):
-        mention = {"m.mentions": {"user_ids": [BOT]}}
-        talk(homeserver, reply("r1", "$bobs", "!stop"), reply("r2", "$bobs", "look", **mention))
+        talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$ours", **to_bob), in_thread("t3", "$bobs"))
+        homeserver.again = [in_thread("t4", "$bobs"), in_thread("t5", "$ours")]
+        assert await addressed(platform, 5) == [True, False, False, False, True]
+        assert homeserver.asked == ["$ours", "$bobs", "$ours"], "the last time for what it says"
+
+
+async def test_another_bots_command_in_a_thread_of_the_bot_is_not_for_it_and_a_mistyped_one_of_ours_is() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, in_thread("t1", "$ours", "!weather Bern"), in_thread("t2", "$ours", "!aprove"))
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        heard = [update for update in inbox.updates if isinstance(update, MessageReceived)]
+        assert [(update.addressed, update.to_others) for update in heard] == [(False, True), (True, False)]
+
+
+async def test_a_command_to_the_bot_brings_nothing_of_what_it_replies_to() -> None:
+    async with silent() as (homeserver, platform):
+        talk(
+            homeserver,
+            reply("r1", "$bobs", "!stop"),
+            reply("r2", "$bobs", "yes", **{"m.mentions": {"user_ids": [BOT]}}),
+        )
         assert await addressed(platform, 2) == [True, True]
         assert homeserver.asked == []
 
 
-async def test_in_a_private_room_it_is_not_asked_what_a_message_replies_to() -> None:
+@pytest.mark.parametrize(("joined", "read"), [(2, "/undo"), (3, "!undo")])
+async def test_a_command_that_there_is_none_of_is_the_bots_where_no_other_bot_can_be_meant(
+    joined: int, read: str
+) -> None:
     async with silent() as (homeserver, platform):
-        talk(homeserver, reply("r1", "$bobs"), joined=2)
-        assert await addressed(platform, 1) == [True]
-        assert homeserver.asked == []
+        talk(homeserver, message("m", "!undo"), message("n", f"{BOT}: !undo"), joined=joined)
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == [read, "/undo"]
+
+
+@pytest.mark.parametrize("joined", [2, 3])
+async def test_the_name_of_the_bot_alone_gets_the_commands_and_as_a_reply_it_is_about_that(joined: int) -> None:
+    async with silent() as (homeserver, platform):
+        mention = {"m.mentions": {"user_ids": [BOT]}}
+        talk(homeserver, message("m", BOT, **mention), reply("r", "$bobs", f"{BOT}:", **mention), joined=joined)
+        async with running(platform) as inbox:
+            await inbox.wait_for(2)
+        assert texts(inbox) == ["/help", f"[in reply to {BOB}]\n> said"]
 
 
 async def test_what_is_no_event_id_is_not_asked_for() -> None:

@@ -98,6 +98,30 @@ async def test_a_question_from_before_kill_9_is_answered_by_a_reaction_in_its_th
         assert not (tmp_path / "build").exists()
 
 
+async def test_J110_of_the_commands_of_the_time_without_a_gateway_an_answer_counts_and_no_switch(
+    server: Homeserver, tmp_path: Path
+) -> None:
+    """Synapse has the answer of the first process's last sync for an equal one, which has none of this."""
+    script = [reply("I will.", call("terminal", {"command": "rm -rf build"})), reply("So be it.")]
+    (tmp_path / "build").mkdir()
+    async with people(server, "ada", "bot") as (ada, account), FaultyProvider(script) as provider:
+        env = {"MATRIX_TOKEN": account.token}
+        config_for(tmp_path, provider, settings_for(server, account, ada), {}, store="sqlite:///tailrace.db")
+        async with gateway_process(tmp_path, env) as first:
+            room = await ada.room(account.user_id)
+            await ada.until(lambda: (room, account.user_id) in ada.joined)
+            await ada.write(room, "remove the build directory")
+            await ada.until(lambda: question_in(ada, room, account))
+            await kill_9(first)
+        await ada.write(room, "!yolo on")
+        await ada.write(room, "!approve")
+        async with gateway_process(tmp_path, env):
+            await ada.until(lambda: "So be it." in texts(ada, room, account))
+            away = "I was away when !yolo came, and have not carried it out. Send it again if it is still meant."
+            await ada.until(lambda: away in texts(ada, room, account))
+        assert not (tmp_path / "build").exists()
+
+
 async def test_what_is_written_while_no_gateway_runs_is_answered_by_the_next_one_and_nothing_twice(
     server: Homeserver, tmp_path: Path
 ) -> None:

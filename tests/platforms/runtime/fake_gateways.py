@@ -71,6 +71,8 @@ class Town:
         at_limit: bool = False,
         attachments: Sequence[Attachment] = (),
         forwarded: bool = False,
+        to_others: bool = False,
+        late_s: float | None = None,
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -81,7 +83,9 @@ class Town:
                 tuple(attachments),
                 addressed,
                 at_limit,
+                to_others=to_others,
                 forwarded=forwarded,
+                late_s=late_s,
             )
         )
 

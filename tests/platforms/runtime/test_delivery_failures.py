@@ -315,3 +315,20 @@ async def test_a_drain_is_said_to_the_chat_that_waits_and_to_no_other(tmp_path: 
         [delivery] = await here.app.journal.runs(kind="delivery")
         await finished(here.app.journal, delivery.id)
         assert here.chat.texts == (TEXT,)
+
+
+@driven
+async def test_why_a_platform_is_not_connected_stays_told_whatever_answers_meet(tmp_path: Path) -> None:
+    faults: list[Fault] = [Failed("the token was revoked", needs_operator=True), Failed("no answer")]
+
+    def fault(_: Place, action: AnyAction) -> Fault:
+        return faults.pop(0) if faults and isinstance(action, Send) else None
+
+    platform = MemoryPlatform(EDITING, fault=fault)
+    async with town(tmp_path, reply(TEXT), platform=platform) as here:
+        await asyncio.sleep(1)  # it is connected
+        here.app.platforms_down.mark("telegram", "the token was refused; it is not tried again before a restart")
+        await here.write("Count.")
+        await asyncio.sleep(60)
+        assert (here.chat.texts, faults) == ((TEXT,), [])
+        assert here.app.degraded == {"telegram": "the token was refused; it is not tried again before a restart"}

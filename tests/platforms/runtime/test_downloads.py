@@ -209,3 +209,10 @@ async def test_an_edited_question_is_the_edited_one_and_has_the_photo_of_the_fir
         first, edited = await question_of(here, run_id), await question_of(here, fork.id)
     assert edited == Message("user", (Text("What is this?"), *first.parts[1:]))
     assert (isinstance(edited.parts[1], Image), platform.fetches) == (True, 1)
+
+
+async def test_of_an_image_that_is_too_large_the_model_is_told_why_it_was_not_read() -> None:
+    image = Attachment("a", "photo.png", "image/png", attachments.MAX_IMAGE_BYTES + 1)
+    received = MessageReceived("u", Place("telegram", "42"), Sender("1"), "What is this?", (image,))
+    told = Text("[attached: photo.png (image/png); an image of more than 10 MiB is not read]")
+    assert (await attachments.message_of(MemoryPlatform(EDITING), received)).parts[1] == told

@@ -461,6 +461,34 @@ async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(t
 
 
 @driven
+async def test_in_a_group_a_mistyped_command_for_the_bot_leaves_the_open_question_alone(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Not mine.")) as here:
+        await here.write("Clean up.", kind="group")
+        await asyncio.sleep(30)
+        await here.write("/aprove", kind="group")
+        await here.write("/undo", kind="group")
+        await here.write("/weather", kind="group", addressed=False)  # another bot's
+        await asyncio.sleep(10)
+        suggested = "There is no such command. Did you mean /approve? See /help."
+        assert here.chat.texts[-2:] == (suggested, "There is no such command. See /help.")
+        await here.write("/approve", kind="group")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-1] == "It is gone."
+        assert len(await here.runs()) == 1
+
+
+@driven
+async def test_where_all_is_answered_a_mistyped_command_is_told_too(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("It is gone."), more=", respond: all") as here:
+        await here.write("Clean up.", kind="group", addressed=False)
+        await asyncio.sleep(30)
+        await here.write("/aprove", kind="group", addressed=False)
+        await asyncio.sleep(10)
+        assert here.chat.texts[-1] == "There is no such command. Did you mean /approve? See /help."
+        assert len(await here.runs()) == 1
+
+
+@driven
 async def test_a_plain_yes_leaves_the_open_question_open_and_is_told_how_to_answer(tmp_path: Path) -> None:
     async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Yes what?")) as here:
         await here.write("Clean up.")

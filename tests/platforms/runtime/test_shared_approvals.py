@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
@@ -170,3 +171,32 @@ async def test_a_question_from_the_page_is_answered_there(tmp_path: Path) -> Non
         await here.write("/approve", name="Anna", kind="group")
         await asyncio.sleep(5)
         assert here.chat.texts[-1] == "Only somebody on the page may answer that question. It stays open."
+
+
+@pytest.mark.parametrize("thread", ["", "t"])
+@driven
+async def test_a_mistyped_answer_in_a_shared_chat_is_told_and_does_not_end_what_asks(
+    tmp_path: Path, thread: str
+) -> None:
+    platform = replace(EDITING, joins_threads=True)
+    told = "There is no such command. Did you mean /approve? See /help."
+    async with town(tmp_path, DANGEROUS, reply("So be it."), capabilities=platform) as here:
+        await here.write("/aprove", kind="group", thread=thread, addressed=False)  # another bot's, perhaps
+        await here.write("Clean up.", kind="group", thread=thread)
+        await asyncio.sleep(5)
+        await here.write("/aprove", kind="group", thread=thread, addressed=False)
+        await asyncio.sleep(5)
+        assert [message.text for message in here.chat.visible].count(told) == 1
+        await here.write("/approve", kind="group", thread=thread)
+        await asyncio.sleep(5)
+        assert here.chat.visible[-1].text == "So be it."
+
+
+@driven
+async def test_a_mistyped_command_of_a_shared_chat_is_told_where_it_is_for_the_bot(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.write("/statsu", kind="group", addressed=False)
+        await here.write("/statsu", kind="group")
+        await asyncio.sleep(5)
+        told = "There is no such command. Did you mean /status? See /help."
+        assert [message.text for message in here.chat.visible] == [told]

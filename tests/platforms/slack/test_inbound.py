@@ -153,3 +153,13 @@ def test_a_message_that_begins_with_a_mention_of_somebody_else_is_theirs(text: s
     direct = heard(text, "D1", **thread)
     assert direct is not None
     assert (direct.to_others, direct.addressed) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "addressed"),
+    [("/stop", True), ("/weather", False), ("/etc/hosts is odd", False), ("<@U1> /weather", True)],
+)
+def test_a_command_is_for_the_bot_where_it_is_one_of_ours_or_names_it(text: str, addressed: bool) -> None:
+    update = heard(text, "C1")
+    assert update is not None
+    assert update.addressed is addressed

@@ -99,6 +99,7 @@ async def test_a_thread_that_was_not_read_to_its_end_is_read_when_the_message_co
     "message",
     [
         pytest.param(asked("/status"), id="command"),
+        pytest.param(asked("/aprove"), id="mistyped command"),
         pytest.param(asked("hello", thread="900.0"), id="question of its own"),
         pytest.param(asked("hello", addressed=False), id="not for us"),
         pytest.param(asked("hello", thread=""), id="outside of threads"),

@@ -25,9 +25,11 @@ SLOW = Scenario(reply=reply(TEXT), pace_s=0.2)
 
 
 @asynccontextmanager
-async def served(home: Path, *script: Reply | Scenario) -> AsyncIterator[tuple[FakeTelegram, FaultyProvider]]:
+async def served(
+    home: Path, *script: Reply | Scenario, busy: str = "interrupt"
+) -> AsyncIterator[tuple[FakeTelegram, FaultyProvider]]:
     async with FakeTelegram() as telegram:
-        settings = f'telegram: {{enabled: true, allow: [7, 8], base_url: "{telegram.url}"}}'
+        settings = f'telegram: {{enabled: true, allow: [7, 8], busy: {busy}, base_url: "{telegram.url}"}}'
         env = {"TELEGRAM_BOT_TOKEN": telegram.token}
         async with running_gateway(home, script, settings, env) as (_, provider):
             yield telegram, provider
@@ -59,6 +61,19 @@ async def test_the_stop_button_of_the_draft_stops_the_model_and_keeps_the_text(t
         assert TEXT.startswith(ada.texts[0])
         assert len(ada.texts[0]) < len(TEXT)
         assert provider.requests[0].disconnected_at is not None
+
+
+@driven
+async def test_the_stop_button_says_what_is_not_answered_with_it(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=1.0)
+    async with served(tmp_path, slow, reply("The second."), busy="queue") as (telegram, _):
+        ada = telegram.private(7)
+        telegram.write(ada, "hello")
+        telegram.write(ada, "and then?")
+        await telegram.until(lambda: ada.drafts and len(ada.drafts[0].states) >= 2)
+        telegram.stop_draft(ada)
+        await telegram.until(lambda: len(ada.texts) == 2)
+        assert ada.texts[1] == "⏹ Stopped. The question that waited is not answered either."
 
 
 @driven

@@ -41,6 +41,9 @@ from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 NOW = 1_800_000_000.0
 ADA = Place("whatsapp", "15550001")
+UNDELIVERABLE = (
+    "it cannot be delivered: the person has blocked this number, has no WhatsApp any more, or a very old one (131026)"
+)
 
 
 @asynccontextmanager
@@ -105,7 +108,8 @@ async def test_one_request_marks_the_question_as_read_and_shows_typing() -> None
             failure(100, "Param text['body'] must be at most 4096 characters long."), TooLong(), id="G82-too-long"
         ),
         pytest.param(failure(131000, "Something went wrong", status=500), Failed("Something went wrong (131000)")),
-        pytest.param(failure(131026, "Message undeliverable"), Refused("Message undeliverable (131026)")),
+        pytest.param(failure(131021, "Message undeliverable"), Refused("Message undeliverable (131021)")),
+        pytest.param(failure(131026, "Message undeliverable"), Refused(UNDELIVERABLE)),
     ],
 )
 def test_replies(fault: Fault, reply: AnyReply) -> None:
@@ -123,11 +127,11 @@ def test_a_refusal_is_certain_whatever_data_comes_with_it(data: object) -> None:
     @driven
     async def ask() -> AnyReply:
         async with fake() as whatsapp, number(whatsapp) as platform:
-            error = {"message": "(#131026) Undeliverable", "code": 131026, "error_data": data}
+            error = {"message": "(#131021) Undeliverable", "code": 131021, "error_data": data}
             whatsapp.fail("messages", json_fault(400, {"error": error}))
             return await platform.perform(ADA, Send("k", "hello"))
 
-    assert ask() == Refused("(#131026) Undeliverable (131026)")
+    assert ask() == Refused("(#131021) Undeliverable (131021)")
 
 
 @driven
@@ -182,7 +186,7 @@ def test_G80_a_send_that_no_status_tells_of_is_said_to_the_operator(caplog: pyte
     ("code", "reason"),
     [
         (131047, "this person has not written for 24 hours: WhatsApp takes no answer until they write again (131047)"),
-        (131026, "Undeliverable (131026)"),
+        (131021, "Undeliverable (131021)"),
         (None, "no reason given"),
     ],
 )
@@ -287,13 +291,13 @@ def test_a_message_that_was_not_delivered_names_who_has_no_number_by_the_id(capl
     async def ask() -> None:
         async with fake() as whatsapp, number(whatsapp) as platform:
             ada = whatsapp.person("", user_id="US.134912")
-            body = whatsapp.not_delivered(ada, 131026, "Message undeliverable")
+            body = whatsapp.not_delivered(ada, 131021, "Message undeliverable")
             assert await deliver(whatsapp, platform, CollectingInbox(), body) == 200
 
     with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
         ask()
     [record] = caplog.records
-    assert record.getMessage() == "a message to US.134912 was not delivered: Message undeliverable (131026)"
+    assert record.getMessage() == "a message to US.134912 was not delivered: Message undeliverable (131021)"
 
 
 @driven
@@ -661,3 +665,18 @@ async def test_an_address_where_nothing_listens_is_said_in_words_of_the_system()
 def test_M151_an_empty_app_secret_verifies_nothing(secret: str) -> None:
     signature = hmac.digest(secret.encode(), b"{}", hashlib.sha256).hex()
     assert not is_signed(b"{}", f"sha256={signature}", secret)
+
+
+@driven
+async def test_a_token_that_expires_later_ends_the_connection_and_not_the_webhook() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        await inbox.wait_connected()
+        whatsapp.token = "another"
+        assert isinstance(await platform.perform(ADA, Send("k", "hello")), Failed)
+        with pytest.raises(PlatformError, match="the access token is not valid") as told:
+            await run
+        assert told.value.permanent
+        assert await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello")) == 200
+        assert len(inbox.updates) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.delivery.port import Attachment
 from tailrace.platforms.whatsapp.cards import MAX_ITEMS
 from tailrace.platforms.whatsapp.context import RecentTexts
 from tailrace.platforms.whatsapp.inbound import NOTIFICATIONS, received
@@ -57,3 +58,44 @@ def test_what_the_person_looked_at_stands_above_the_question_and_above_no_comman
     assert card.startswith("[")
     assert above in card
     assert texts_of("/stop", **fields) == ["/stop"]
+
+
+def test_a_sticker_is_the_image_that_it_is() -> None:
+    whatsapp = FakeWhatsApp(time_of_day=lambda: NOW)
+    ada = whatsapp.person("15550001")
+    sticker = {"id": "7", "mime_type": "image/webp", "sha256": "x"}
+    told = []
+    for content in (sticker, sticker | {"animated": True}):
+        notification = NOTIFICATIONS.decode(whatsapp.message(ada, type="sticker", sticker=content))
+        [message] = received(notification, whatsapp.phone_number_id, NOW, RecentTexts())
+        told.append((message.text, message.attachments))
+    assert told == [
+        ("[sticker]", (Attachment("7", "sticker", "image/webp"),)),
+        ("[animated sticker; this bot cannot see it]", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "words"),
+    [
+        ({"unsupported": {"type": "poll_creation"}}, ["[a poll that WhatsApp does not show to this bot]"]),
+        ({"unsupported": {"type": "news"}}, ["[a message that WhatsApp does not show to this bot]"]),
+        ({}, ["[a message that WhatsApp does not show to this bot]"]),
+        ({"unsupported": {"type": "edit"}}, []),
+        ({"unsupported": {"type": "poll_update"}}, []),
+    ],
+)
+def test_what_whatsapp_shows_to_nobody_is_a_line(unsupported: dict[str, Any], words: list[str]) -> None:
+    errors = [{"code": 131051, "title": "Message type unknown"}]
+    assert texts_of(type="unsupported", errors=errors, **unsupported) == words
+
+
+def test_two_bots_do_not_answer_each_other_for_ever() -> None:
+    whatsapp, recent = FakeWhatsApp(time_of_day=lambda: NOW), RecentTexts()
+    bot = whatsapp.person("15550009")
+    unseen: dict[str, Any] = {"type": "unsupported"}
+    told = []
+    for fields in (unseen, unseen, {"text": "hello"}, unseen, unseen):
+        notification = NOTIFICATIONS.decode(whatsapp.message(bot, **fields))
+        told.append(len(list(received(notification, whatsapp.phone_number_id, NOW, recent))))
+    assert told == [1, 0, 1, 1, 0]

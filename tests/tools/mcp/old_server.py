@@ -1,5 +1,6 @@
 """An MCP server of the handshake era over pipes, without the SDK: `old_server.py [LIE]`. It asks its client for what
-clients may refuse, announces changes by itself, logs, and lies where it is told to: `tools`, `result`, `junk`."""
+clients may refuse, announces changes by itself, logs, and lies where it is told to: `tools`, `result`, `junk`.
+As `strict` it ends at a method that it does not know, as servers with the SDK to 1.5 do."""
 
 from __future__ import annotations
 
@@ -73,6 +74,8 @@ for line in sys.stdin:
     if LIE == "junk":
         sys.stdout.write("Starting up!\n[]\n{}\n")
     result = answer(request["method"], request.get("params") or {})
+    if result is None and LIE == "strict":
+        sys.exit("ValidationError: 38 validation errors for ClientRequest")
     if result is None:
         send(id=request["id"], error={"code": -32601, "message": "no such method"})
     else:

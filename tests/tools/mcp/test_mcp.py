@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
+import httpx2
 import mcp_types
 from mcp_types import (
     BlobResourceContents,
@@ -138,6 +140,34 @@ async def test_an_http_server_that_went_away_and_came_back(here: Workplace) -> N
             assert "the MCP server web" in gone.output
             with http_server(port):
                 assert await add.run({"a": 1, "b": 1}, here) == ToolOutcome("2")
+
+
+async def test_an_sse_server_that_came_back_meanwhile_loses_no_call(here: Workplace) -> None:
+    with http_server(kind="sse") as (process, port):
+        server = McpServer(url=f"http://127.0.0.1:{port}/sse", timeout_s=30)
+        async with McpServers({"web": server}, environment=ENVIRONMENT) as servers:
+            await servers.tools()
+            link = servers._links["web"]
+            process.kill()
+            process.wait()
+            with http_server(port, kind="sse"):
+                async with asyncio.timeout(10):
+                    while link._live is not None and not link._live.lost:  # noqa: ASYNC110 - the SDK's task sets it
+                        await asyncio.sleep(0)
+                called = await link.call("add", {"a": 1, "b": 1}, here, again=False)
+                assert not called.is_error
+
+
+def test_what_the_sdk_logs_is_one_line_without_addresses(caplog: pytest.LogCaptureFixture) -> None:
+    request = httpx2.Request("POST", "http://127.0.0.1/messages?key=s3cret")
+    refused = httpx2.HTTPStatusError("for url ?key=s3cret", request=request, response=httpx2.Response(401))
+    for failure in (refused, ExceptionGroup("several", [OSError("peer closed\nconnection")])):
+        logging.getLogger("mcp.client.sse").error("Error in post_writer", exc_info=failure)
+    ours = [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("tailrace")]
+    assert ours == [
+        ("WARNING", "MCP: Error in post_writer: HTTP 401 Unauthorized"),
+        ("WARNING", "MCP: Error in post_writer: peer closed connection"),
+    ]
 
 
 async def test_a_call_that_takes_too_long_is_given_up(here: Workplace) -> None:

@@ -15,9 +15,11 @@ import pytest
 pytest.importorskip("mcp", reason="the extra is not installed")
 
 from mcp_types import Prompt, PromptArgument, Resource
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
+from tailrace.app.app import _mcp_servers
 from tailrace.config.load import load
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
@@ -26,7 +28,7 @@ from tailrace.ports import Effect, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import FaultyProvider, reply
 from tailrace.testing.provider import call as tool_call
-from tailrace.tools.mcp.connection import Listing
+from tailrace.tools.mcp.connection import Listing, McpConnection
 from tailrace.tools.mcp.prompts import arguments_of, usage_of
 from tailrace.tools.mcp.resources import _resource_line
 from tailrace.tools.mcp.servers import McpServers
@@ -338,3 +340,30 @@ async def test_headers_over_http(here: Workplace, web: McpServer) -> None:
 async def test_an_sse_server(here: Workplace) -> None:
     with http_server(kind="sse") as (_, port):
         await check_headers(with_headers(f"http://127.0.0.1:{port}/sse"), here)
+
+
+async def test_an_sse_server_is_greeted_with_the_handshake() -> None:
+    with http_server(kind="sse") as (_, port):
+        settings = McpServer(url=f"http://127.0.0.1:{port}/sse", timeout_s=30)
+        connection = await McpConnection("home", settings, ENVIRONMENT).opened()
+        assert connection.client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        await connection.close()
+
+
+async def test_a_server_that_ends_at_a_request_it_does_not_know(here: Workplace) -> None:
+    async with servers(s=old("strict")) as offered:
+        tools = await offered.tools()
+        assert offered.problems == {}
+        assert await tools["s__change"].run({}, here) == ToolOutcome('{"ok":true}')
+
+
+async def test_a_key_that_was_kept_in_the_file_is_sent(tmp_path: Path, here: Workplace) -> None:
+    with http_server(kind="sse") as (_, port):
+        kept = tmp_path / "env"
+        kept.write_text("HASS_TOKEN=t-123\n")
+        kept.chmod(0o600)
+        home = {"url": f"http://127.0.0.1:{port}/sse", "key_env": "HASS_TOKEN"}
+        (tmp_path / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"home": home}}}))
+        async with _mcp_servers(load({"PATH": PATH}, tmp_path), tmp_path) as offered:
+            assert offered is not None
+            assert (await (await offered.tools())["home__token"].run({}, here)).output == "Bearer t-123"

@@ -44,6 +44,7 @@ from .talks import OpenQuestion, Talk, Unheard, talk_key
 
 _LOGGER = logging.getLogger(__name__)
 _START_PATIENCE_S = 5.0  # a restart of the server takes about as long; whoever speaks waits no longer for a first word
+_JUST_CANCELLED_S = 30.0
 _NO_ANSWER = "the model gave no answer"  # the server's words for it
 
 TailraceEntry: TypeAlias = "ConfigEntry[Assistant]"
@@ -82,16 +83,45 @@ class Assistant:
 
     # ── talks ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def _prefix(self) -> str:
+        return f"homeassistant-{self._entry.entry_id[-8:].lower()}"
+
     def talk(self, device_id: str | None, conversation_id: str) -> tuple[str, Talk]:
         key = talk_key(device_id, conversation_id)
         idle_s = 60.0 * self._option(CONF_SESSION_MINUTES, DEFAULT_SESSION_MINUTES)
-        prefix = f"homeassistant-{self._entry.entry_id[-8:].lower()}"
-        return key, self.talks.talk(key, prefix=prefix, now=time.time(), idle_s=idle_s)
+        return key, self.talks.talk(key, prefix=self._prefix, now=time.time(), idle_s=idle_s)
+
+    async def begin_anew(self, key: str) -> Talk:
+        """A new talk. What runs in the one before is stopped; where the server is away it goes on and is told later."""
+        try:
+            await self.stop(key)
+        except TailraceError as exc:
+            _LOGGER.warning("what runs in %s could not be stopped: %s", key, exc)
+        talk = self.talks.begin_anew(key, prefix=self._prefix, now=time.time())
+        self._kept.save_soon()
+        return talk
+
+    async def stop(self, key: str) -> bool:
+        """Stops what runs in this talk, and tells no more of it. Whether there was anything, or a person has cancelled
+        it just now: who says the wake word and then "stop" has done both. Raises `TailraceError` where the server does
+        not stop it: then it is told as before."""
+        runs = self.talks.under_way(key)
+        for run_id in runs:
+            try:
+                await self.client.stop(run_id)
+            except Refused as exc:  # it has ended, or the server keeps it no longer
+                _LOGGER.debug("nothing to stop: %s", exc)
+            if follower := self._followers.pop(run_id, None):
+                follower.cancel()
+            self.heard(run_id)
+        return bool(runs) or time.time() - self._kept.cancelled.pop(key, 0.0) < _JUST_CANCELLED_S
 
     async def start(self, key: str, talk: Talk, text: str, *, language: str, extra: str | None) -> str:
         """A run that answers `text`. It is on disk that a question was sent before it is sent. Raises
         `TailraceError`."""
         talk.asking, talk.open_question = text, None
+        self._kept.cancelled.pop(key, None)
         await self.save()
         instructions = (self._option(CONF_INSTRUCTIONS, DEFAULT_INSTRUCTIONS), extra)
         idempotency_key = uuid.uuid4().hex
@@ -135,6 +165,8 @@ class Assistant:
     def cancelled(self, run_id: str) -> None:
         """The person cancelled: the run is stopped. When Home Assistant itself stops, the run goes on without it."""
         if not self._hass.is_stopping:
+            if unheard := self.talks.unheard.get(run_id):
+                self._kept.cancelled[unheard.key] = time.time()
             self._in_background(self._stop(run_id), "stop")
             self.heard(run_id)
 

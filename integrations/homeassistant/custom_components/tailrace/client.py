@@ -31,6 +31,14 @@ class Unreachable(TailraceError):
     """No answer, or one that says to come back: asking again later may help."""
 
 
+class CertificateRefused(Unreachable):
+    """The certificate of the server is not trusted."""
+
+
+class NoTls(Unreachable):
+    """The address begins with https, and the server speaks no TLS there."""
+
+
 class OverLimit(Unreachable):
     """The key has used up what it may use for now; the message is the server's and says when it may again."""
 
@@ -181,6 +189,10 @@ class TailraceClient:
                 method, self._url + path, headers={**self._headers, **(headers or {})}, allow_redirects=False, **given
             ) as response:
                 yield response
+        except aiohttp.ClientConnectorCertificateError as exc:
+            raise CertificateRefused(str(exc)) from exc
+        except aiohttp.ClientConnectorSSLError as exc:
+            raise NoTls(str(exc)) from exc
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
             raise Unreachable(str(exc) or type(exc).__name__) from exc
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from homeassistant.config_entries import ConfigFlow, ConfigFlowResult, OptionsFlow
+from homeassistant.config_entries import SOURCE_REAUTH, ConfigFlow, ConfigFlowResult, OptionsFlow
 from homeassistant.const import CONF_API_KEY, CONF_NAME, CONF_URL, CONF_VERIFY_SSL
+from homeassistant.core import DOMAIN as HOMEASSISTANT_DOMAIN
 from homeassistant.core import callback
+from homeassistant.helpers.issue_registry import async_delete_issue
 from homeassistant.helpers.selector import (
     BooleanSelector,
     NumberSelector,
@@ -23,7 +25,7 @@ from homeassistant.helpers.selector import (
 from yarl import URL
 
 from .assistant import TailraceEntry, client_of
-from .client import KeyMayNot, KeyRefused, NotTailrace, TailraceClient, TailraceError
+from .client import CertificateRefused, KeyMayNot, KeyRefused, NoTls, NotTailrace, TailraceClient, TailraceError
 from .const import (
     CONF_ANSWER_SECONDS,
     CONF_INSTRUCTIONS,
@@ -125,11 +127,23 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
         if user_input is not None:
             data, errors = await self._checked({**entry.data, **user_input})
             if not errors:
+                self._give_to_others(entry, data[CONF_API_KEY])
                 return self.async_update_reload_and_abort(entry, data=data)
         where = {"url": entry.data[CONF_URL]}
         return self.async_show_form(
             step_id="reauth_confirm", data_schema=_NEW_KEY, errors=errors, description_placeholders=where
         )
+
+    def _give_to_others(self, entry: TailraceEntry, key: str) -> None:
+        """The other agents of the server that had the same key get the new one too; what they ask for is withdrawn."""
+        before = (entry.data[CONF_URL], entry.data.get(CONF_API_KEY))
+        for other in self._async_current_entries():
+            if other.entry_id != entry.entry_id and (other.data[CONF_URL], other.data.get(CONF_API_KEY)) == before:
+                self.hass.config_entries.async_update_entry(other, data={**other.data, CONF_API_KEY: key})
+                for flow in list(other.async_get_active_flows(self.hass, {SOURCE_REAUTH})):
+                    self.hass.config_entries.flow.async_abort(flow["flow_id"])
+                async_delete_issue(self.hass, HOMEASSISTANT_DOMAIN, f"config_entry_reauth_{DOMAIN}_{other.entry_id}")
+                self.hass.config_entries.async_schedule_reload(other.entry_id)
 
     async def _checked(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The data of an entry, and what is wrong with it by field."""
@@ -145,11 +159,15 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
         try:
             await client_of(self.hass, data).check()
         except KeyRefused:
-            return data, {CONF_API_KEY: "invalid_auth"}
+            return data, {CONF_API_KEY: "invalid_auth" if data.get(CONF_API_KEY) else "no_key"}
         except KeyMayNot:
             return data, {CONF_API_KEY: "insufficient_scope"}
         except NotTailrace:
             return data, {"base": "not_tailrace"}
+        except CertificateRefused:
+            return data, {"base": "certificate"}
+        except NoTls:
+            return data, {CONF_URL: "no_tls"}
         except TailraceError:
             return data, {"base": "cannot_connect"}
         return data, {}

@@ -19,6 +19,7 @@ from homeassistant.helpers.update_coordinator import CoordinatorEntity
 from .assistant import Assistant, TailraceEntry, approval_question, ending_of
 from .availability import Availability
 from .client import KeyMayNot, KeyRefused, OverLimit, Refused, TailraceError, Unreachable
+from .commands import Command, command_in
 from .const import DOMAIN
 from .log_view import GAP, Ask, Ended, LogView, Say, StartOver, Told
 from .spoken import sentence
@@ -98,9 +99,16 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
         """The answer as Home Assistant's deltas. All that is said is in `answer` too; an error before any word is in
         `answer` alone, as Home Assistant tells errors itself."""
         key, talk = self._assistant.talk(user_input.device_id, conversation_id)
+        text = user_input.text
         try:
+            if command := command_in(text, user_input.language):
+                if reply := await self._carried_out(key, talk, command, user_input.language):
+                    yield _first(answer, reply)
+                    return
+                if command.name == "new":
+                    (_, talk), text = self._assistant.talk(user_input.device_id, conversation_id), command.question
             if talk.open_question is not None and (asked := await self._still_open(talk)):
-                allowed = said_yes(user_input.text, user_input.language)
+                allowed = said_yes(text, user_input.language)
                 if allowed is None:
                     again = await sentence(self.hass, user_input.language, "yes_or_no", question=asked.question)
                     answer.waits = True
@@ -109,11 +117,11 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
                 await self._assistant.client.answer(asked.run_id, asked.approval_id, allowed=allowed)
                 talk.open_question = None
                 answer.run_id, view = asked.run_id, LogView(asked.seq)
-            elif not user_input.text.strip():
+            elif not text.strip():
                 answer.words, answer.failed = [await sentence(self.hass, user_input.language, "heard_nothing")], True
                 return
             else:
-                answer.run_id, view = await self._start(key, talk, user_input), LogView()
+                answer.run_id, view = await self._start(key, talk, text, user_input), LogView()
         except TailraceError as exc:
             answer.words, answer.failed = [await self._explained(exc, user_input.language)], True
             return
@@ -121,9 +129,25 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
             async for delta in told:
                 yield delta
 
-    async def _start(self, key: str, talk: Talk, user_input: conversation.ConversationInput) -> str:
+    async def _carried_out(self, key: str, talk: Talk, command: Command, language: str) -> str:
+        """What is said to a command; empty where there is a question for the model. Raises `TailraceError`."""
+        match command:
+            case Command("new"):
+                await self._assistant.begin_anew(key)
+                return "" if command.question else await sentence(self.hass, language, "new_conversation")
+            case Command("stop", said=True) if talk.open_question is not None:  # it answers that
+                return ""
+            case Command("stop"):
+                stopped = await self._assistant.stop(key)
+                if not stopped and command.said:  # it may be meant for the house
+                    return ""
+                return await sentence(self.hass, language, "stopped" if stopped else "nothing_runs")
+            case _:
+                return await sentence(self.hass, language, "commands")
+
+    async def _start(self, key: str, talk: Talk, text: str, user_input: conversation.ConversationInput) -> str:
         return await self._assistant.start(
-            key, talk, user_input.text, language=user_input.language, extra=user_input.extra_system_prompt
+            key, talk, text, language=user_input.language, extra=user_input.extra_system_prompt
         )
 
     async def _still_open(self, talk: Talk) -> OpenQuestion | None:

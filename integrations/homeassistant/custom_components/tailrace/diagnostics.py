@@ -14,11 +14,12 @@ from .const import CONF_INSTRUCTIONS
 
 async def async_get_config_entry_diagnostics(_hass: HomeAssistant, entry: TailraceEntry) -> dict[str, Any]:
     assistant = entry.runtime_data
-    failure = assistant.availability.last_exception
+    available = assistant.availability.last_update_success
+    failure = None if available else assistant.availability.last_exception  # it stays there after the next success
     return {
         "data": async_redact_data(dict(entry.data), {CONF_API_KEY}),
         "options": async_redact_data(dict(entry.options), {CONF_INSTRUCTIONS}),
-        "available": assistant.availability.last_update_success,
+        "available": available,
         "failure": str(failure) if failure else None,
         "sessions": len(assistant.talks.by_key),
         "unheard_runs": sorted(assistant.talks.unheard),

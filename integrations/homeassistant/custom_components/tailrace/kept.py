@@ -21,12 +21,14 @@ _SAVE_DELAY_S = 2.0
 @dataclass
 class Kept:
     """Open it with `open`. `followers`: who tells the rest of a run later, by run. `spoken`: runs whose answers are
-    being spoken. Once `removed`, nothing is written any more."""
+    being spoken. `cancelled`: when a person last cancelled an answer, by talk. Once `removed`, nothing is
+    written any more."""
 
     store: Store[dict[str, Any]]
     talks: Talks
     followers: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     spoken: set[str] = field(default_factory=set)
+    cancelled: dict[str, float] = field(default_factory=dict)
     removed: bool = False
 
     @classmethod

@@ -190,8 +190,12 @@ class LogView:
         if asked["approval_id"] in self._asked:
             return []
         self._asked.add(asked["approval_id"])
-        command, directory = asked.get("command", ""), asked.get("directory", "")
-        return [Ask(asked["approval_id"], asked.get("tool_name", ""), command, directory, self.seq)]
+        command, tool_name = asked.get("command", ""), asked.get("tool_name", "")
+        # a tool of an MCP server (`server__tool`) stands there with its name and arguments, and works in no directory
+        # of ours; of a command line that begins with the word "terminal" the directory is part of what is approved
+        is_of_server = "__" in tool_name and command.startswith(f"{tool_name} ")
+        directory = "" if is_of_server else asked.get("directory", "")
+        return [Ask(asked["approval_id"], tool_name, command, directory, self.seq)]
 
     def _restore(self, state: dict[str, Any]) -> list[Told]:
         """A snapshot stands for every entry up to its own."""

@@ -60,6 +60,16 @@ class Talks:
             del self.by_key[next(iter(self.by_key))]
         return talk
 
+    def begin_anew(self, key: str, *, prefix: str, now: float) -> Talk:
+        """A talk that knows nothing of the one before."""
+        self.by_key.pop(key, None)
+        self.by_key[key] = talk = Talk(f"{prefix}-{_short(key)}-{int(1000 * now)}", now)
+        return talk
+
+    def under_way(self, key: str) -> list[str]:
+        """The runs of this device or conversation whose end nobody has heard."""
+        return [run_id for run_id, unheard in self.unheard.items() if unheard.key == key]
+
     def answered(self, run_id: str) -> None:
         """Nothing of the run is left to be told or asked."""
         self.unheard.pop(run_id, None)

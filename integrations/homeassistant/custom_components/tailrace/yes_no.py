@@ -40,8 +40,8 @@ _NO = {
     "pt": "não|nao|não obrigado|nunca|pare|cancela|cancelar",
     "sv": "nej|nej tack|stopp|avbryt|låt bli",
 }
-# said beside a yes or a no without changing it
-_FILLERS = {
+# said beside a yes, a no or a command without changing it
+FILLERS = {
     "cs": "prosím",
     "da": "tak|venligst",
     "de": "bitte|danke|doch",
@@ -56,15 +56,15 @@ _FILLERS = {
     "pt": "por favor|obrigado|obrigada",
     "sv": "tack|snälla",
 }
-_FALLBACK = "en"
+FALLBACK = "en"
 _ALIASES = {"no": "nb", "nn": "nb"}
 
 
 def said_yes(text: str, language: str) -> bool | None:
     """True for yes, False for no, None where the utterance is neither or both. A phrase of the speaker's language
     counts, or an English one; the whole utterance must consist of such phrases."""
-    words = _words(text)
-    for spoken in dict.fromkeys((languages_of(language)[-1], _FALLBACK)):
+    words = words_of(text)
+    for spoken in dict.fromkeys((languages_of(language)[-1], FALLBACK)):
         if spoken in _YES and (meant := _meant(words, spoken)) is not None:
             return meant
     return None
@@ -76,8 +76,21 @@ def languages_of(tag: str) -> list[str]:
     return list(dict.fromkeys((tag, _ALIASES.get(base, base))))
 
 
+def without_fillers(words: list[str], language: str) -> list[str]:
+    """The words without a "please" before or after them."""
+    fillers, changed = phrases(FILLERS, language), True
+    while changed:
+        changed = False
+        for length in range(min(4, len(words)), 0, -1):
+            if " ".join(words[:length]) in fillers:
+                words, changed = words[length:], True
+            elif " ".join(words[-length:]) in fillers:
+                words, changed = words[:-length], True
+    return words
+
+
 def _meant(words: list[str], language: str) -> bool | None:
-    yes, no, fillers = (_phrases(table, language) for table in (_YES, _NO, _FILLERS))
+    yes, no, fillers = (phrases(table, language) for table in (_YES, _NO, FILLERS))
     found: set[bool] = set()
     at = 0
     while at < len(words):
@@ -96,10 +109,10 @@ def _meant(words: list[str], language: str) -> bool | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _phrases(table: dict[str, str], language: str) -> frozenset[str]:
-    return frozenset(" ".join(_words(phrase)) for phrase in table[language].split("|"))
+def phrases(table: dict[str, str], language: str) -> frozenset[str]:
+    return frozenset(" ".join(words_of(phrase)) for phrase in table[language].split("|"))
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     composed = unicodedata.normalize("NFC", text).casefold().replace("’", "'")
     return re.findall(r"[\w']+", composed)

@@ -125,7 +125,10 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         if not gateway.platforms:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
-            raise ConfigError("no platform is enabled; docs/platforms says how to set one up", key="platforms")
+            raise ConfigError(
+                "no platform is enabled; tailrace add telegram, or another one, connects it (docs/platforms)",
+                key="platforms",
+            )
         await stack.enter_async_context(app.processes)
         await stack.enter_async_context(gateway)
         if gateway.hook_paths:

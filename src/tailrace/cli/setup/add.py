@@ -30,7 +30,7 @@ from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, load
 from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
-from tailrace.errors import ConfigError, PlatformError
+from tailrace.errors import ConfigError, JournalError, PlatformError
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
@@ -70,6 +70,7 @@ class _Addition:
         self._secrets: dict[str, str] = {}  # typed here, by variable
         self._exported: list[str] = []  # variables that were found in the environment
         self._settings: dict[str, object] = {}
+        self._position = ""  # up to where the platform was read when the person was paired
 
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
@@ -88,11 +89,16 @@ class _Addition:
             print_error(str(mistake))
             return USAGE
         except (PlatformError, TimeoutError) as exc:
-            reason = str(exc).removeprefix(f"{self._name}: ") or "no answer in time"
+            reason = str(exc).removeprefix(f"{self._name}: ") or self._no_answer()
             print_error(f"{self._name}: {reason}; nothing was changed")
             return FAILED
         self._write()
         return DONE
+
+    def _no_answer(self) -> str:
+        """With the address as it was read: who typed it without a scheme has not seen that."""
+        address = self._settings.get("homeserver") or self._settings.get("url")
+        return f"no answer from {address} in time" if address else "no answer in time"
 
     def _ask(self, config: Config) -> None:
         """Raises `OddAnswer`."""
@@ -101,15 +107,14 @@ class _Addition:
             key, equals, value = given.partition("=")
             if not equals or key not in keys:
                 raise OddAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
-            self._settings[key] = value
+            is_asked = key in self._questions.keys  # the same as if it were typed, and before a password is
+            self._settings[key] = self._questions.tidied.get(key, str)(value) if is_asked else value
         self._check_ids([*self._args.allow])
         if self._asking:
             sys.stderr.write(f"{self._questions.where}; docs/platforms/{self._name}.md has the steps\n")
         for key, what in self._questions.keys.items():
             if key not in self._settings:
                 self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…", key)
-        if self._name == "matrix":
-            self._check_ids([str(self._settings["user"])])
         wanted = self._wanted_secrets(config)
         names = {key: str(self._settings.get(key, variable)) for key, variable in wanted.items()}
         missing = [named for named in names.values() if config.secret(named) is None]
@@ -212,7 +217,10 @@ class _Addition:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 account = await platform.check()
             sys.stderr.write(f"✓ {self._name}: {account}\n")
-            return await _paired(platform, account, self._questions.pairing) if self._pairs else None
+            if not self._pairs:
+                return None
+            sender, self._position = await _paired(platform, account, self._questions.pairing)
+            return sender
         finally:
             await platform.close()
 
@@ -239,6 +247,8 @@ class _Addition:
         write_config(self._file, text)
         config = load(os.environ)  # it must load
         sys.stderr.write(f"wrote {self._file}\n")
+        if self._position and config.store_is_kept:
+            asyncio.run(_keep_position(config, self._name, self._position))
         if is_whole_by_default(config, self._name):
             sys.stderr.write(f"answers appear whole: {STREAM_THERE}\n")
         if "allow" not in self._settings:
@@ -256,6 +266,7 @@ class _PairingInbox:
     def __init__(self, platform: Platform, code: str) -> None:
         self._platform, self._code = platform, code
         self.paired: asyncio.Future[MessageReceived] = asyncio.get_running_loop().create_future()
+        self.read_up_to = ""  # with the code
 
     async def put(self, update: Update) -> None:
         if not isinstance(update, MessageReceived) or self.paired.done():
@@ -275,8 +286,9 @@ class _PairingInbox:
     async def position(self) -> str:
         return ""
 
-    async def keep_position(self, _position: str) -> bool:
-        """The gateway begins with what comes after its own start."""
+    async def keep_position(self, position: str) -> bool:
+        """What comes after the code is for the gateway; there is no config yet, and no store."""
+        self.read_up_to = position if self.paired.done() else ""
         return False
 
 
@@ -291,8 +303,23 @@ async def _reply(platform: Platform, message: MessageReceived, text: str) -> Non
                 await platform.perform(message.place, told)
 
 
-async def _paired(platform: Platform, account: str, how: str) -> Sender | None:
-    """Who sends the code to the bot; None where nobody does in time. Raises `PlatformError`."""
+async def _keep_position(config: Config, platform: str, position: str) -> None:
+    """The person was told that the gateway answers: so it does with what they write before its first start. Where
+    storage fails, it begins with what comes after that."""
+    from tailrace.journal.key_values import KeyValues
+    from tailrace.journal.open_journal import open_journal
+    from tailrace.platforms.runtime.registry import POSITIONS, account_of
+
+    with contextlib.suppress(JournalError):
+        async with open_journal(
+            config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        ) as journal:
+            await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
+
+
+async def _paired(platform: Platform, account: str, how: str) -> tuple[Sender | None, str]:
+    """Who sends the code to the bot, None where nobody does in time, and up to where the platform was read then. Raises
+    `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
     inbox = _PairingInbox(platform, code)
     bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
@@ -307,14 +334,14 @@ async def _paired(platform: Platform, account: str, how: str) -> Sender | None:
             await _reply(platform, inbox.paired.result(), "Paired. I answer here once the gateway runs.")
         await asyncio.wait([listening], timeout=CONFIRM_S)
     except TimeoutError:
-        return None
+        return None, ""
     finally:
         listening.cancel()
         await asyncio.wait([listening])
     if not inbox.paired.done():
         listening.result()  # raises why it ended
-        return None
+        return None, ""
     sender = inbox.paired.result().sender
     named = f"{sender.name} ({sender.id})" if sender.name else sender.id
     sys.stderr.write(f"✓ {named} is served\n")
-    return sender
+    return sender, inbox.read_up_to

@@ -268,7 +268,8 @@ def _secrets(config: Config) -> Iterator[Finding]:
         for variable in () if enough else unset:
             yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
         if not settings.allow:
-            yield Finding("note", f"platforms.{name} serves no user", f"platforms.{name}.allow: [your id]")
+            let_in = f"platforms.{name}.allow: [your id]; or write to the bot, and {typed('gateway --pair CODE')}"
+            yield Finding("note", f"platforms.{name}.allow is empty: only who was let in by a code is served", let_in)
         yield from _odd_users(name, settings.allow)
         if is_whole_by_default(config, name):
             yield Finding("note", f"platforms.{name}: answers appear whole", STREAM_THERE)

@@ -225,7 +225,7 @@ class Planner:
                 pass
         if isinstance(flight.action, _NEW_MESSAGES) and flight.message is not None:
             message, opens = flight.message, isinstance(flight.action, port.Open)
-            message.sent_final = flight.final
+            message.sent_final = flight.final and not (isinstance(flight.action, port.Send) and not flight.action.final)
             message.sent_native = opens or (message.sent_native and message.state == "resend")
         self._pace.begin(now)
         return flight.action
@@ -407,8 +407,8 @@ class Planner:
             and len(slot.file.data) <= self._capabilities.max_file_bytes
         ):
             return port.Upload(self._key(message), slot.file.name, slot.file.media_type, slot.file.data)
-        if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
-            return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
+        if is_text and not wanted.lasting:
+            return self._cut_preview(slot, message, wanted)
         final = wanted.final and (not wanted.cards or message.final_only)  # cards need a stream; without one: lines
         if not final:
             if message.final_only:
@@ -420,6 +420,13 @@ class Planner:
             if not self._capabilities.edits:
                 return None
         return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons, slot.purpose)
+
+    def _cut_preview(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+        """The text of a preview that a shutdown has cut, as a message: the preview is gone in seconds, and the next
+        process, which goes on in that message, may come later. Without a preview the chat needs no explanation."""
+        if not self.state.preview.text or message.final_only or not self._capabilities.edits:
+            return None
+        return port.Send(self._key(message), wanted.text, not message.plain, final=False, purpose=slot.purpose)
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview

@@ -27,8 +27,9 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.account import describe_account
 from tailrace.platforms.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
-from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
+from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message, sender_of
 from tailrace.platforms.discord.known_names import KnownNames
+from tailrace.platforms.discord.message_text import is_private
 from tailrace.platforms.discord.private_word import PrivateWord
 from tailrace.platforms.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
@@ -120,7 +121,9 @@ class DiscordPlatform(BasePlatform):
         body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
-            return reply_to(await self._change("PATCH", path, body, place), place)
+            answer = await self._change("PATCH", path, body, place)
+            await self._private_word.tell(place, answer)  # the right may be lost in the middle of an answer
+            return reply_to(answer, place)
         body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
         answer = await self._rest.request("POST", f"{channel}/messages", body)
         await self._private_word.tell(place, answer)
@@ -197,7 +200,9 @@ class DiscordPlatform(BasePlatform):
                 me = client.user
                 if me is None or event.author.bot:
                     return
-                known_name = await self._known_names.of(event, client.guilds)
+                # In private Discord is asked for names. For who is not served it is not, since everybody waits for it.
+                is_read = not is_private(event) or await inbox.serves(sender_of(event.author))
+                known_name = await self._known_names.of(event, client.guilds if is_read else ())
                 if (message := parse_message(event, me, known_name)) is not None:
                     await inbox.put(message)
             case discord.Interaction():

@@ -6,6 +6,7 @@ from typing import Any
 
 import discord
 
+from tailrace.delivery.inbound import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.platforms.discord.message_text import KnownName, MessageText, is_private
 from tailrace.platforms.discord.private_word import USER
@@ -38,10 +39,10 @@ def parse_message(message: discord.Message, me: discord.ClientUser, known_name: 
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, message.author, private=private),
-        sender=_sender(message.author),
+        sender=sender_of(message.author),
         text=text,
         attachments=attachments,
-        addressed=private or said.calls_bot or said.replies_to_bot or text.startswith("/"),
+        addressed=private or said.calls_bot or said.replies_to_bot or command_in(text) is not None,
         at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
         message_id=str(message.id),
         forwarded=bool(message.message_snapshots) and not message.content,
@@ -54,7 +55,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
     if interaction.channel is None:
         return None
     place = place_of(interaction.channel, interaction.user, private=interaction.guild_id is None)
-    sender = _sender(interaction.user)
+    sender = sender_of(interaction.user)
     update_id = f"interaction:{interaction.id}"
     match interaction.type, data:
         case discord.InteractionType.component, {"custom_id": str(value)}:
@@ -85,5 +86,5 @@ def place_of(channel: Any, user: discord.User | discord.Member, *, private: bool
     return Place("discord", str(channel.id), kind="group", extra={USER: str(user.id)})
 
 
-def _sender(user: discord.User | discord.Member) -> Sender:
+def sender_of(user: discord.User | discord.Member) -> Sender:
     return Sender(str(user.id), user.display_name)

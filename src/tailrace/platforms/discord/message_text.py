@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import discord
 
 from tailrace.delivery.cards import card_words
-from tailrace.delivery.inbound import is_yes_or_no
+from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
 from tailrace.delivery.port import ChatKind
 from tailrace.delivery.speakers import MAX_NAME, one_line_name, typed_text
@@ -80,7 +80,7 @@ class MessageText:
     @property
     def _is_plain(self) -> bool:
         """A command stays a command, and a yes or no an answer to the bot's question: nothing is added to them."""
-        return self.text.startswith("/") or is_yes_or_no(self.text)
+        return is_command_or_answer(self.text)
 
     @property
     def _quoted(self) -> list[discord.Message]:

@@ -25,6 +25,7 @@ from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms, remember_event
 from tailrace.platforms.matrix.invitations import Invitations
 from tailrace.platforms.matrix.notices import NO_MENTIONS, RoomNotices
+from tailrace.platforms.matrix.quotations import Quotations
 from tailrace.platforms.matrix.reactions import Questions, asking
 from tailrace.platforms.matrix.session import Session, SessionFile
 from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
@@ -38,6 +39,7 @@ CAPABILITIES = port.Capabilities(
     edits=True,
     deletes=True,
     reactions=True,
+    joins_threads=True,
     command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
@@ -90,6 +92,7 @@ class MatrixPlatform(BasePlatform):
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
         self._questions = Questions()
         self._notices = RoomNotices(self._client)
+        self._quotations = Quotations(self._client)
         if token:
             self._client.access_token = token
             self._client.user_id = user
@@ -131,6 +134,7 @@ class MatrixPlatform(BasePlatform):
                 content = _message(text, markup=markup, thread=place.thread) | asking(buttons)
                 reply = self._remembered(await self._put(place, content, key))
                 if isinstance(reply, port.Sent):
+                    self._quotations.note_begun(place.thread)
                     self._questions.note_shown(reply.message_id, place.thread, buttons)
                 return reply
             case port.Upload():
@@ -237,20 +241,29 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
+            rooms = Rooms(
+                self._client,
+                user_id,
+                self._sent,
+                self._of_others,
+                self._questions,
+                self._notices,
+                self._quotations,
+            )
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
             await self._find_position(inbox, invitations)
             inbox.connected()
             first = True
             while True:
-                answer = await self._sync(self._since, poll_s=POLL_S)
+                # The first one tells what there is already, and waits for nothing: what is written from now on is new.
+                answer = await self._sync(self._since, poll_s=0 if first else POLL_S)
                 await self._complete(rooms, answer, inbox)
                 await invitations.follow(answer, inbox.serves)
                 await invitations.follow_replacements(answer, inbox.serves)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                for update in rooms.updates(answer, first=first, late=self._late):
+                async for update in rooms.updates(answer, inbox.serves, first=first, late=self._late):
                     await inbox.put(update)
                 first = self._late = False
                 self._since = answer.next_batch
@@ -313,7 +326,12 @@ class MatrixPlatform(BasePlatform):
         raise self._refused("to sync", answer)
 
     async def _ask_sync(self, since: str, *, poll_s: float) -> nio.SyncResponse | nio.SyncError:
-        window = {"room": {"timeline": _timeline(first=not since), "state": {"lazy_load_members": True}}}
+        timeline: JsonObject = {"limit": 50 if since else 1}
+        if not poll_s:
+            # Unlike any before it: Synapse answers an equal one of the last two minutes, also of another process, from
+            # a cache, which says that now is then. What was written since would not be taken for late.
+            timeline["not_types"] = [f"tailrace.{secrets.token_hex(8)}"]
+        window = {"room": {"timeline": timeline, "state": {"lazy_load_members": True}}}
         async with asyncio.timeout(poll_s + self._answer_s):
             return await self._client.sync(
                 timeout=int(poll_s * 1000), since=since or None, sync_filter=window, set_presence="online"
@@ -415,12 +433,6 @@ class MatrixPlatform(BasePlatform):
         return PlatformError(
             f"{reason}: {advice}" if advice and permanent else reason, platform=self.name, permanent=permanent
         )
-
-
-def _timeline(*, first: bool) -> JsonObject:
-    """The filter of a sync. The first one is unlike any before it: Synapse answers an equal one of the last two minutes
-    from a cache, which says that now is then, and the commands since then would be carried out again."""
-    return {"limit": 1, "not_types": [f"tailrace.{secrets.token_hex(8)}"]} if first else {"limit": 50}
 
 
 def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:

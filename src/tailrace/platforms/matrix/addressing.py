@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tailrace.delivery.inbound import command_in, command_meant
+from tailrace.delivery.inbound import command_in, command_meant, is_unknown_command
+from tailrace.messages import JsonObject
 
 _MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off
+
+_BOT_COMMAND = re.compile(r"![A-Za-z]")
+_USER_ID = re.compile(r"@[^\s:@]+:[^\s]")  # at the beginning of a text: whom it is for
 
 
 class BotNames:
@@ -33,16 +37,29 @@ class BotNames:
         """Whether the text begins with a name, or has the id in it."""
         return self.without_name(text, mentioned=False) != text or self._user_id in text.lower()
 
+    def speaks_to_others(self, text: str, content: JsonObject) -> bool:
+        """Whether the client says that somebody else is mentioned, or everybody, or the text begins with another id."""
+        mentions = content.get("m.mentions")
+        mentions = mentions if isinstance(mentions, dict) else {}
+        users = mentions.get("user_ids")
+        others = isinstance(users, list) and any(str(user).lower() != self._user_id for user in users)
+        return others or mentions.get("room") is True or _USER_ID.match(text) is not None
+
 
 def _any_of(beginnings: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, beginnings)), re.IGNORECASE)
 
 
-def with_slash(text: str) -> str:
+def with_slash(text: str, *, to_us: bool) -> str:
     """A command as it is written elsewhere: "!Stop" and "//stop" as "/stop". What is no command of ours, nor mistypes
-    one, stays as it is: another bot's, or a sentence."""
+    one, stays as it is: another bot's, or a sentence. `to_us`: no other bot can be meant."""
     typed = _MARK.sub("/", text.strip(), count=1) if _MARK.match(text.strip()) else text.strip()
-    return typed if is_command(typed) or command_meant(typed) else text
+    return typed if is_command(typed) or command_meant(typed) or (to_us and is_unknown_command(typed)) else text
+
+
+def is_others_command(text: str) -> bool:
+    """Whether a text that `with_slash` has read is a command of another bot, `!weather`."""
+    return _BOT_COMMAND.match(text.strip()) is not None
 
 
 def is_command(text: str) -> bool:

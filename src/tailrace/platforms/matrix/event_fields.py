@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import nio
+
+from tailrace.delivery.port import Attachment
 from tailrace.messages import JsonObject
 
+FILES = ("m.image", "m.file", "m.audio", "m.video")
 EVENT_ID = re.compile(r"\$[!-~]{1,254}")  # as homeservers make them
 
 
@@ -72,3 +76,34 @@ def is_entry(event: JsonObject, user_id: str) -> bool:
     before = unsigned.get("prev_content") if isinstance(unsigned, dict) else None
     was_in = isinstance(before, dict) and before.get("membership") == "join"
     return content.get("membership") == "invite" or (content.get("membership") == "join" and not was_in)
+
+
+def shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
+    """The name that clients show for a user of the room; empty where there is none."""
+    member = room.users.get(user_id) if room is not None else None
+    name = str(member.display_name or "") if member is not None else ""
+    return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
+
+
+def without_quote(text: str, relation: JsonObject) -> str:
+    """Older clients repeat what a message replies to, in lines that begin with "> "."""
+    if "m.in_reply_to" not in relation or not text.startswith("> "):
+        return text
+    lines = text.split("\n")
+    while lines and lines[0].startswith(">"):
+        lines.pop(0)
+    return "\n".join(lines).strip()
+
+
+def attachment_in(content: JsonObject) -> Attachment | None:
+    if content.get("msgtype") not in FILES or not str(content.get("url", "")).startswith("mxc://"):
+        return None
+    info = content.get("info")
+    info = info if isinstance(info, dict) else {}
+    size = info.get("size")
+    return Attachment(
+        ref=str(content["url"]),
+        name=str(content.get("filename") or content.get("body") or "file"),
+        media_type=str(info.get("mimetype") or ""),
+        size_bytes=size if isinstance(size, int) else None,
+    )

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from typing import Any
 
 import nio
+from msgspec.structs import replace
 
-from tailrace.delivery.inbound import command_in
-from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.addressing import BotNames, is_command, with_slash
+from tailrace.platforms.matrix.addressing import BotNames, is_command, is_others_command, with_slash
 from tailrace.platforms.matrix.event_fields import (
     EVENT_ID,
+    FILES,
     age_s,
+    attachment_in,
     before_joining,
     content_of,
     is_entry,
     relation_of,
     replied_to,
+    shown_name,
     since_invitation,
     thread_of,
+    without_quote,
 )
 from tailrace.platforms.matrix.invitations import Serves
 from tailrace.platforms.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
+from tailrace.platforms.matrix.quotations import Quotations
 from tailrace.platforms.matrix.reactions import Questions, reaction_in
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
 log = logging.getLogger("tailrace.platforms.matrix")
 
 _TEXTS = ("m.text", "m.emote")
-_FILES = ("m.image", "m.file", "m.audio", "m.video")
 MAX_MISSED = 1000  # events of a room that are read after a gap; what is older is not
 _PAGE = 100
 MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
@@ -44,7 +48,6 @@ _ASKED_FOR = [
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
-LATE_COMMANDS = ("new", "stop")  # carried out though nobody was there: they allow nothing and answer no question
 MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
@@ -67,6 +70,7 @@ class Rooms:
         of_others: OrderedDict[str, bool],
         questions: Questions,
         notices: RoomNotices,
+        quotations: Quotations,
     ) -> None:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it. `of_others` are
         rooms and events in them that are known not to be ours."""
@@ -76,6 +80,7 @@ class Rooms:
         self._of_others = of_others
         self._questions = questions
         self._notices = notices
+        self._quotations = quotations
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
         """Whoever writes in an encrypted room, or sends us an encrypted file, is told once that it cannot be read."""
@@ -118,27 +123,31 @@ class Rooms:
         """Rooms and messages, each once."""
         served, undecided = dict[str, bool](), dict[tuple[str, str], None]()
         for room_id, event in self._events(answer):
-            meant = self._undecided(room_id, event)
-            if not meant or f"{room_id} {meant}" in self._of_others:
+            unknown = [one for one in self._undecided(room_id, event) if f"{room_id} {one}" not in self._of_others]
+            if not unknown:
                 continue
             sender = self._sender(room_id, event)
             if sender.id not in served:
                 served[sender.id] = await serves(sender)
             if served[sender.id]:
-                undecided[room_id, meant] = None
+                undecided |= {(room_id, one): None for one in unknown}
         return list(undecided)
 
-    def _undecided(self, room_id: str, event: JsonObject) -> str:
-        """The message on whose author it depends whether the event is for us; empty where that is known."""
+    def _undecided(self, room_id: str, event: JsonObject) -> list[str]:
+        """The messages on whose authors it depends whether the event is for us: what it replies to, and the one that
+        its thread hangs from. None where that is known."""
         if event.get("type") == "m.reaction":
             reaction = reaction_in(content_of(event))
-            return reaction.event_id if reaction is not None and reaction.event_id not in self._sent else ""
-        replied = replied_to(relation_of(content_of(event)))
-        update = self._message(room_id, event) if EVENT_ID.fullmatch(replied) else None
-        return replied if update is not None and not update.addressed else ""
+            return [reaction.event_id] if reaction is not None and reaction.event_id not in self._sent else []
+        relation = relation_of(content_of(event))
+        about = [one for one in (replied_to(relation), thread_of(relation)) if EVENT_ID.fullmatch(one)]
+        update = self._message(room_id, event) if about else None
+        return about if update is not None and not update.addressed else []
 
     async def _note_author(self, room_id: str, event_id: str) -> None:
         found = await self._client.room_get_event(room_id, event_id)
+        if isinstance(found, nio.RoomGetEventResponse):
+            self._quotations.note_found(event_id, found.event.source)
         if isinstance(found, nio.RoomGetEventResponse) and found.event.sender == self._user_id:
             remember_event(self._sent, event_id)
             self._questions.note_found(event_id, found.event.source)
@@ -181,20 +190,33 @@ class Rooms:
         log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
         return missed
 
-    def updates(self, answer: nio.SyncResponse, *, first: bool = False, late: bool = False) -> Iterator[Update]:
-        """`first`: the sync begins a connection, and may tell of days. `late`: it tells what happened while no process
-        was there. What was written in a room before the bot came in is both."""
+    async def updates(
+        self, answer: nio.SyncResponse, serves: Serves, *, first: bool = False, late: bool = False
+    ) -> AsyncIterator[Update]:
+        """Messages of people who are served have what they refer to above them. `first`: the sync begins a connection,
+        and may tell of days. `late`: it tells what happened while no process was there. What was written in a room
+        before the bot came in is both."""
         early = self._before_joining(answer)
         for room_id, event in self._events(answer):
             self._note_redaction(event)
-            if update := self._update(room_id, event):
-                is_early = update.update_id in early
-                if (first or is_early) and age_s(event) > LATE_S:
-                    log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
-                elif (late or is_early) and _is_for_its_time(update):
-                    log.warning("matrix: a command in %s came while nobody was there: it is not carried out", room_id)
-                else:
-                    yield update
+            update = self._update(room_id, event)
+            if update is None:
+                continue
+            is_early = update.update_id in early
+            if (first or is_early) and age_s(event) > LATE_S:
+                log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
+                continue
+            if isinstance(update, MessageReceived):
+                update = await self._with_reference(update, event, serves)
+                update = replace(update, late_s=max(0.0, age_s(event))) if late or is_early else update
+            yield update
+        self._quotations.forget_found()
+
+    async def _with_reference(self, message: MessageReceived, event: JsonObject, serves: Serves) -> MessageReceived:
+        about = self._quotations.reference(message, relation_of(content_of(event)))
+        if not about or not await serves(message.sender):
+            return message
+        return await self._quotations.placed_above(message, about)
 
     def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
         """The events of rooms from before the bot came in."""
@@ -232,34 +254,39 @@ class Rooms:
 
     def _sender(self, room_id: str, event: JsonObject) -> Sender:
         sender = str(event.get("sender"))
-        return Sender(sender, _shown_name(self._client.rooms.get(room_id), sender))
+        return Sender(sender, shown_name(self._client.rooms.get(room_id), sender))
 
     def _message(self, room_id: str, event: JsonObject) -> MessageReceived | None:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
         # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
-        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *_FILES):
+        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *FILES):
             return None
         relation = relation_of(content)
         if relation.get("rel_type") == "m.replace":
             return None
         place = self._place(room_id, thread_of(relation))
-        names = BotNames(self._user_id, _shown_name(self._client.rooms.get(room_id), self._user_id))
+        names = BotNames(self._user_id, shown_name(self._client.rooms.get(room_id), self._user_id))
         mentioned = self._is_mentioned(content)
-        written = _without_quote(str(content.get("body") or ""), relation)
-        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned)), place.kind)
-        addressed = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
-        attachment = _attachment(content)
-        is_name = content.get("msgtype") in _FILES and not _is_caption(content)
+        written = without_quote(str(content.get("body") or ""), relation)
+        to_us = place.kind == "private" or mentioned or names.named_in(written)
+        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us), place.kind)
+        named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
+            text = "/help"  # the bot's name alone
+        to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
+        attachment = attachment_in(content)
+        is_name = content.get("msgtype") in FILES and not _is_caption(content)
         return MessageReceived(
             update_id=str(event.get("event_id")),
             place=place,
             sender=self._sender(room_id, event),
             text="" if is_name else text,
             attachments=(attachment,) if attachment else (),
-            addressed=place.kind == "private" or addressed,
+            addressed=place.kind == "private" or named or (place.thread in self._sent and not to_others),
             message_id=str(event.get("event_id")),
+            to_others=to_others,
         )
 
     def _is_mentioned(self, content: JsonObject) -> bool:
@@ -271,15 +298,6 @@ class Rooms:
         return replied_to(relation) in self._sent
 
 
-def _is_for_its_time(update: Update) -> bool:
-    """Whether it is a command that somebody meant for the moment in which they typed it. A question for approval that
-    `!approve` would answer now may be another one; a reaction names its question."""
-    if not isinstance(update, MessageReceived) or update.attachments:
-        return False
-    command = command_in(update.text)
-    return command is not None and command.name not in LATE_COMMANDS
-
-
 def _passes(error: nio.ErrorResponse) -> bool:
     """Whether a later try may be answered: a limit, an ended session, a homeserver that is not there for now."""
     status = error.transport_response.status if error.transport_response is not None else 0
@@ -287,42 +305,11 @@ def _passes(error: nio.ErrorResponse) -> bool:
     return not lasting or error.status_code in ("M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN")
 
 
-def _shown_name(room: nio.MatrixRoom | None, user_id: str) -> str:
-    """The name that clients show for a user of the room; empty where there is none."""
-    member = room.users.get(user_id) if room is not None else None
-    name = str(member.display_name or "") if member is not None else ""
-    return "".join(character for character in name if character.isprintable()).strip()  # terminals show it
-
-
 def _is_encrypted_file(content: JsonObject) -> bool:
     """A file with a key of its own, in place of an address."""
-    return content.get("msgtype") in _FILES and isinstance(content.get("file"), dict) and "url" not in content
+    return content.get("msgtype") in FILES and isinstance(content.get("file"), dict) and "url" not in content
 
 
 def _is_caption(content: JsonObject) -> bool:
     """The body of a file is its name, unless the name stands elsewhere."""
     return bool(content.get("filename")) and content.get("filename") != content.get("body")
-
-
-def _without_quote(text: str, relation: JsonObject) -> str:
-    """Older clients repeat what a message replies to, in lines that begin with "> "."""
-    if "m.in_reply_to" not in relation or not text.startswith("> "):
-        return text
-    lines = text.split("\n")
-    while lines and lines[0].startswith(">"):
-        lines.pop(0)
-    return "\n".join(lines).strip()
-
-
-def _attachment(content: JsonObject) -> Attachment | None:
-    if content.get("msgtype") not in _FILES or not str(content.get("url", "")).startswith("mxc://"):
-        return None
-    info = content.get("info")
-    info = info if isinstance(info, dict) else {}
-    size = info.get("size")
-    return Attachment(
-        ref=str(content["url"]),
-        name=str(content.get("filename") or content.get("body") or "file"),
-        media_type=str(info.get("mimetype") or ""),
-        size_bytes=size if isinstance(size, int) else None,
-    )

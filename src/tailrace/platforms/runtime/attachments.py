@@ -75,9 +75,9 @@ def _unread(attachment: Attachment, why: str) -> Text:
 
 async def _part(platform: Platform, attachment: Attachment) -> Part:
     kind = attachment.media_type.partition(";")[0].strip().lower()
-    if kind in READABLE_IMAGES and (attachment.size_bytes or 0) > MAX_IMAGE_BYTES:
-        return _unread(attachment, f"; an image of more than {MAX_IMAGE_BYTES >> 20} MiB is not read")
     if kind in READABLE_IMAGES:
+        if (attachment.size_bytes or 0) > MAX_IMAGE_BYTES:
+            return _unread(attachment, f"; an image of more than {MAX_IMAGE_BYTES >> 20} MiB is not read")
         data = await platform.fetch(attachment, max_bytes=MAX_IMAGE_BYTES)
         return Image(data=base64.b64encode(data).decode(), media_type=kind)
     small = attachment.size_bytes is None or attachment.size_bytes <= MAX_TEXT_BYTES

@@ -24,18 +24,19 @@ from tailrace.delivery.inbound import (
     command_in,
     command_meant,
     is_for_us,
+    is_unknown_command,
     is_yes_or_no,
     joined_message,
 )
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
-from tailrace.platforms.runtime.chats.chat_words import RESTARTING
+from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
@@ -126,7 +127,7 @@ class Conversations:
                 if decision in DECISIONS:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
-                await self._runs.stop(update.place, update.sender)
+                await self._commands.stop_by_button(update)
 
     async def join_pastes(self) -> None:
         """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""
@@ -152,15 +153,15 @@ class Conversations:
         if command is not None and (place.kind == "private" or message.addressed):
             await self._commands.carry_out(message, command)
             return
-        to_us_alone = place.kind == "private" or message.by_name or self._sessions.is_whole_chat(place)
-        if to_us_alone and not message.attachments and (meant := command_meant(message.text)):
+        is_unknown = not message.attachments and is_unknown_command(message.text)
+        if is_unknown and await self._is_for_our_commands(message):
             # As a question it would end the answer under way, and with it the question that it was to answer.
-            told = f"There is no such command. Did you mean /{meant}? See /help."
+            told = no_such_command(command_meant(message.text))
             self._deliveries.say(place, told, message.update_id, only_for=message.sender)
             return
         now = asyncio.get_running_loop().time()
         for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
-        if not for_us and (message.to_others or not await self._goes_on(place)):
+        if not for_us and (message.to_others or not await self._sessions.goes_on_in(place)):
             self._pastes.set_aside(message, now)
             self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             return
@@ -178,6 +179,16 @@ class Conversations:
         self._held.set()
         if whole is not None:
             await self._start_run(whole)
+
+    async def _is_for_our_commands(self, message: MessageReceived) -> bool:
+        """Whether a command that there is none of is for us: in a shared chat it may be another bot's."""
+        place = message.place
+        if is_for_us(message, self._settings.respond) or self._sessions.is_whole_chat(place):
+            return True
+        if not message.to_others and await self._sessions.goes_on_in(place):
+            return True
+        asked = await self._runs.open_approval(place, message.sender) if command_meant(message.text) else None
+        return asked is not None and asked.requester == self._runs.requester(message.sender)
 
     async def _joined_with(self, comment: AskedAlready, message: MessageReceived) -> MessageReceived:
         """What somebody forwards, below their comment on it. The run of the comment alone ends here, and the joined
@@ -199,10 +210,6 @@ class Conversations:
         joined = joined_message(comment.message, message)
         self._joined[joined.update_id] = _Joined(message.update_id, str(follows))
         return joined
-
-    async def _goes_on(self, place: Place) -> bool:
-        """Whether the place is a thread in which we have answered before, or were told to begin anew."""
-        return self._sessions.is_thread_of_chat(place) and await self._sessions.has_begun(place)
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:

@@ -249,12 +249,16 @@ class Deliveries(RunHost["_Delivery"]):
         )
 
     def _mark_refused(self, reason: str) -> None:
-        """A platform may be connected by one token and refuse another, with which answers are sent."""
+        """A platform may be connected by one token and refuse another, with which answers are sent. Why there is no
+        connection stays, whatever answers meet: nothing but the connection knows when that is over."""
         name = self._platform.name
+        told = self._down.reasons.get(name, "")
+        if told not in ("", self._refusal):
+            return
         if reason:
             self._refusal = f"answers wait: {reason}"
             self._down.mark(name, self._refusal)
-        elif self._down.reasons.get(name) == self._refusal:
+        elif told:
             self._down.clear(name)
 
     def forget(self, consumer: GatewayStreamConsumer) -> None:

@@ -26,7 +26,14 @@ from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.platform_lease import PlatformLease
-from tailrace.platforms.runtime.registry import account_of, enabled, former_account_of, make_platform, settings_of
+from tailrace.platforms.runtime.registry import (
+    POSITIONS,
+    account_of,
+    enabled,
+    former_account_of,
+    make_platform,
+    settings_of,
+)
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.platforms")
@@ -169,7 +176,7 @@ class PlatformRunner:
         self._processes = app.processes
         account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
         self._lease = PlatformLease(app.journal, app.processes, account, former)
-        self._positions = KeyValues(app.journal, "platforms.positions", str)  # by account
+        self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)

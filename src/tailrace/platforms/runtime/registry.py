@@ -18,6 +18,8 @@ from tailrace.delivery.port import Platform
 from tailrace.errors import ConfigError
 from tailrace.system.extras import install_command
 
+POSITIONS = "platforms.positions"  # in the journal's small state: up to where each account was read
+
 
 def settings_of(config: Config, name: str) -> PlatformSettings | None:
     """The settings of a platform; None where the config has none."""

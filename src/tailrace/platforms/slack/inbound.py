@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.inbound import command_in, command_meant, with_command_mark
+from tailrace.delivery.inbound import command_in, is_unknown_command, with_command_mark
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import one_line_name, typed_text
@@ -86,8 +86,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         sender=Sender(str(user)),
         text=text,
         attachments=tuple(map(_file, files)),
-        addressed=private or named or (replied and not to_others) or text.startswith("/"),
-        by_name=named,
+        addressed=private or named or (replied and not to_others) or command_in(text) is not None,
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
         to_others=to_others,
@@ -127,7 +126,7 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
 
 def is_bare_question(message: MessageReceived) -> bool:
     """Whether it is a question that stands nowhere in Slack: what follows a slash command and is no command."""
-    return not (message.place.thread or command_in(message.text) or command_meant(message.text))
+    return not (message.place.thread or command_in(message.text) or is_unknown_command(message.text))
 
 
 def shown_question(message: MessageReceived, name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import command_in, is_yes_or_no
+from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import MessageReceived, Place
 from tailrace.delivery.speakers import one_line_name
@@ -61,7 +61,7 @@ class Surroundings:
     async def add_to(self, message: MessageReceived, me: BotAccount) -> MessageReceived:
         """The message below the thread that it calls the bot into, with names beside the ids of people. A word that
         agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it."""
-        if command_in(message.text):
+        if command_in(message.text) or is_unknown_command(message.text):
             return message
         mentioned = _PERSON.findall(message.text)
         above = await self._text_above(message, me, mentioned) if _calls_into_thread(message) else ""

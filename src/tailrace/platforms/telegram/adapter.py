@@ -173,6 +173,8 @@ class TelegramPlatform(BasePlatform):
     @staticmethod
     def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         reply = reply_to(error)
+        if reply == port.Gone("chat"):
+            log.warning("%s cannot be written to: %s", place.key, error.message)  # blocked, put out, or deleted
         if isinstance(action, port.Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
             return port.Accepted()
         if reply == port.Gone("thread") and not place.thread:
@@ -280,7 +282,20 @@ class TelegramPlatform(BasePlatform):
     async def check(self) -> str:
         me = await self._ask(self._bot.get_me())
         seen = "all messages" if me.can_read_all_group_messages else "mentions, replies and commands"
+        if self._webhook_url:
+            await self._check_webhook(self._webhook_url)
         return f"@{me.username}, sees {seen} in groups"
+
+    async def _check_webhook(self, url: str) -> None:
+        """Only Telegram knows whether it can call us: while it cannot, people write and nothing comes. Its last error
+        stays on record after the webhook works again, so it counts only while messages wait."""
+        told = await self._ask(self._bot.get_webhook_info())
+        if told.url == url and told.pending_update_count and told.last_error_message:
+            waiting = (
+                "1 message waits" if told.pending_update_count == 1 else f"{told.pending_update_count} messages wait"
+            )
+            reason = f"Telegram calls {url} and fails: {told.last_error_message}; {waiting}"
+            raise PlatformError(reason, platform=self.name, permanent=True)
 
     async def close(self) -> None:
         await self._polling.shutdown()

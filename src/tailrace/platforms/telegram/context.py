@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import telegram
 
-from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.speakers import one_line_name
 from tailrace.platforms.telegram.cards import card_of
@@ -20,17 +20,12 @@ def replied_message(message: telegram.Message) -> telegram.Message | None:
     return None if replied is None or replied.forum_topic_created is not None else replied
 
 
-def is_plain(text: str) -> bool:
-    """Whether it is a command or an answer to a question: nothing is added to these."""
-    return bool(command_in(text) or command_meant(text) or is_yes_or_no(text))
-
-
 def with_context(message: telegram.Message, text: str, me: telegram.User) -> str:
     """The text below what it refers to. A command and an answer to a question stay as they are, unless the message is
     forwarded: then they are somebody else's."""
     if message.forward_origin is not None:
         return f"[forwarded from {_named(_origin(message.forward_origin))}]\n{quotation(text)}".rstrip()
-    if is_plain(text):
+    if is_command_or_answer(text):
         return text
     if message.reply_to_story is not None:
         return f"[in reply to a story; this bot cannot read it]\n\n{text}".rstrip()

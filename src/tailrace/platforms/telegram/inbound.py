@@ -8,10 +8,10 @@ import telegram
 from telegram.constants import ChatType, MessageEntityType
 
 from tailrace.delivery import port
-from tailrace.delivery.inbound import command_in
+from tailrace.delivery.inbound import command_in, is_command_or_answer
 from tailrace.delivery.speakers import typed_text
 from tailrace.platforms.telegram.cards import UNKNOWN, card_of, is_service
-from tailrace.platforms.telegram.context import is_plain, replied_message, with_context
+from tailrace.platforms.telegram.context import replied_message, with_context
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
 STOPPED = "stopped_message_generation"
@@ -44,9 +44,9 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
     private = message.chat.type == ChatType.PRIVATE
     if not (private or named) and (command := _COMMAND.match(said)) and command["bot"]:
         return None  # another bot's command, also where every message is answered
-    if (replied := replied_message(message)) is not None and replied.from_user != me and not is_plain(said):
+    if (replied := replied_message(message)) is not None and replied.from_user != me and not is_command_or_answer(said):
         attachments += tuple(_attachments(replied))
-    if message.external_reply is not None and not is_plain(said):
+    if message.external_reply is not None and not is_command_or_answer(said):
         attachments += tuple(_attachments(message.external_reply))
     typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
     text = with_context(message, "\n".join(filter(None, (card, typed))), me)

@@ -118,7 +118,13 @@ def reply_to(error: TelegramError) -> port.AnyReply:
         case _ if error.__cause__ is None:  # an error that the server itself has worded
             return port.Failed(error.message)
         case _:
-            return port.Unknown(error.message)
+            return port.Unknown(_without_class(error.message))
+
+
+def _without_class(message: str) -> str:
+    """What the library says of a broken connection, without the name of a class: some have no more than that name."""
+    name, _, said = message.partition(": ")
+    return said.rstrip(".") if name.startswith("httpx.") and said else message
 
 
 def status_of(error: TelegramError) -> str:

@@ -26,6 +26,7 @@ from tailrace.platforms.whatsapp import inbound
 from tailrace.platforms.whatsapp.context import RecentTexts
 from tailrace.platforms.whatsapp.meta_errors import (
     NO_SUCH_THING,
+    TOKEN_CODES,
     Refusal,
     Trouble,
     UnclearResponse,
@@ -58,6 +59,26 @@ _CLOCK_BEHIND = (
 STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+# Meta takes no file of another type. The name of the file, which people see, is free.
+_UPLOADED = _IMAGES | {
+    "application/msword",
+    "application/pdf",
+    "application/vnd.ms-excel",
+    "application/vnd.ms-powerpoint",
+    f"{_OFFICE}.presentationml.presentation",
+    f"{_OFFICE}.spreadsheetml.sheet",
+    f"{_OFFICE}.wordprocessingml.document",
+    "audio/aac",
+    "audio/amr",
+    "audio/mp4",
+    "audio/mpeg",
+    "audio/ogg",
+    "image/webp",
+    "text/plain",
+    "video/3gpp",
+    "video/mp4",
+}
 
 
 class _SentMessage(msgspec.Struct):
@@ -104,6 +125,7 @@ class WhatsAppPlatform(BasePlatform):
         self._http: aiohttp.ClientSession | None = None
         self._told = MessagesTold()
         self._recent = RecentTexts()
+        self._token_refusal: asyncio.Future[str] | None = None  # while `run` waits: why the token is no longer good
         self._named_numbers: set[str] = set()  # other numbers of the account, whose messages come here
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,6 +151,8 @@ class WhatsAppPlatform(BasePlatform):
                 case _:
                     return port.Refused(f"WhatsApp has no {type(action).__name__}")
         except Refusal as refused:
+            if refused.trouble.code in TOKEN_CODES and self._token_refusal and not self._token_refusal.done():
+                self._token_refusal.set_result(str(refused))
             return reply_to(refused, place)
         except UnclearResponse as exc:
             return port.Unknown(str(exc))
@@ -153,8 +177,11 @@ class WhatsAppPlatform(BasePlatform):
     async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
         """The content first, then the message that shows it. Only the second can be in doubt: content that no message
         shows is deleted by Meta."""
-        form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
-        form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
+        media_type = _uploaded_as(file)
+        if media_type is None:
+            return port.Refused(f"WhatsApp takes no file of the type {file.media_type}")
+        form = aiohttp.FormData({"messaging_product": "whatsapp", "type": media_type})
+        form.add_field("file", file.data, filename=file.name, content_type=media_type)
         timeout = aiohttp.ClientTimeout(total=UPLOAD_S, connect=self._timeout.connect)
         try:
             async with self._session().post(self._url(f"{self._number}/media"), data=form, timeout=timeout) as response:
@@ -162,7 +189,7 @@ class WhatsAppPlatform(BasePlatform):
         except (UnclearResponse, *NO_ANSWER) as exc:
             return port.Failed(str(exc) or type(exc).__name__)
         message: dict[str, Any] = {"type": "document", "document": {"id": media.id, "filename": file.name}}
-        if file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES:
+        if media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES:
             message = {"type": "image", "image": {"id": media.id}}
         return await self._send_message(place, file.key, message)
 
@@ -199,9 +226,12 @@ class WhatsAppPlatform(BasePlatform):
 
     async def run(self, inbox: port.Inbox) -> None:
         """There is no connection to keep: Meta calls the webhook. The number is asked for: a wrong token is to be said
-        at the start and not with the first answer."""
+        at the start and not with the first answer. A token that is refused later ends it, so that whoever watches over
+        the process sees it; the webhook is heard all the same. Raises `PlatformError`."""
         log.info("the number is %s", await self.check())
-        await super().run(inbox)
+        self._token_refusal = asyncio.get_running_loop().create_future()
+        inbox.connected()
+        raise PlatformError(await self._token_refusal, platform=self.name, permanent=True)
 
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
@@ -297,6 +327,18 @@ class WhatsAppPlatform(BasePlatform):
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
+
+
+def _uploaded_as(file: port.Upload) -> str | None:
+    """The type that Meta takes this file as: any text as a plain one. None where there is none."""
+    media_type = file.media_type.partition(";")[0].strip().lower()
+    if media_type in _UPLOADED:
+        return media_type
+    try:
+        is_text = b"\0" not in file.data and bool(file.data.decode())
+    except UnicodeDecodeError:
+        is_text = False
+    return "text/plain" if is_text else None
 
 
 async def _decode_response(response: aiohttp.ClientResponse) -> _Result:

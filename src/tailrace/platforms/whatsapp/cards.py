@@ -26,6 +26,36 @@ class Location(msgspec.Struct):
         return card_words("location", self.name, self.address, f"{self.latitude}, {self.longitude}")
 
 
+class Sticker(msgspec.Struct):
+    """One that moves is no image that every model takes."""
+
+    id: str = ""
+    mime_type: str = ""
+    animated: bool = False
+
+    @property
+    def words(self) -> str:
+        return "[animated sticker; this bot cannot see it]" if self.animated else "[sticker]"
+
+
+class Unsupported(msgspec.Struct):
+    """A message that WhatsApp shows to no business. `type` is WhatsApp's word for it, where it has one."""
+
+    type: str = ""
+
+    @property
+    def words(self) -> str:
+        """Empty for what asks for no answer: a message that was changed or pinned, a vote."""
+        if self.type in _NO_MESSAGES:
+            return ""
+        what = _UNSUPPORTED_WORDS.get(self.type, "a message")
+        return f"[{what} that WhatsApp does not show to this bot]"
+
+
+_NO_MESSAGES = frozenset({"edit", "pin", "poll_update", "reaction"})
+_UNSUPPORTED_WORDS = {"poll_creation": "a poll", "event": "an event"}
+
+
 class _CardName(msgspec.Struct):
     formatted_name: str = ""
 

@@ -1,4 +1,5 @@
-"""What a message refers to, in words for the model: the message that it replies to, or that it is forwarded.
+"""What a message refers to, in words for the model: the message that it replies to, or that it is forwarded; and
+whose last message could not be read.
 
 WhatsApp names the message that is replied to by its id alone, so the newest texts are kept, those of both sides. Pure.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from tailrace.delivery.inbound import command_in, command_meant, is_yes_or_no
+from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
@@ -28,6 +29,7 @@ class RecentTexts:
         self._limit = limit
         self._quotes: OrderedDict[tuple[str, str], Quote] = OrderedDict()
         self._chars = 0
+        self._unreadable: OrderedDict[str, None] = OrderedDict()  # chats whose last message could not be read
 
     def add(self, chat: str, message_id: str, author: str, text: str) -> None:
         """`author` as the model is told: "you" is the model itself."""
@@ -39,6 +41,19 @@ class RecentTexts:
             _, oldest = self._quotes.popitem(last=False)
             self._chars -= len(oldest.text)
 
+    def is_first_unreadable(self, chat: str) -> bool:
+        """Whether this message, which cannot be read, follows one that could be. Another business's number is heard in
+        no other form: two that answered each other's every message would never end."""
+        is_first = chat not in self._unreadable
+        self._unreadable[chat] = None
+        while len(self._unreadable) > self._limit:
+            self._unreadable.popitem(last=False)
+        return is_first
+
+    def read(self, chat: str) -> None:
+        """A message of the chat could be read."""
+        self._unreadable.pop(chat, None)
+
     def quote(self, chat: str, message_id: str) -> Quote:
         return self._quotes.get((chat, message_id)) or Quote("an earlier message", "")
 
@@ -48,7 +63,7 @@ def with_context(text: str, quote: Quote | None, *, forwarded: bool, origin: str
     stay as they are, unless the message is forwarded: then they are somebody else's."""
     if forwarded:
         return f"[forwarded]\n{quotation(text)}".rstrip()
-    if command_in(text) or command_meant(text) or is_yes_or_no(text):
+    if is_command_or_answer(text):
         return text
     above = [origin] if origin else []
     if quote is not None:

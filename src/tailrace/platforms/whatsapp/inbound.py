@@ -16,7 +16,16 @@ import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
-from tailrace.platforms.whatsapp.cards import AnsweredForm, ContactCard, Location, Order, Product, Referral
+from tailrace.platforms.whatsapp.cards import (
+    AnsweredForm,
+    ContactCard,
+    Location,
+    Order,
+    Product,
+    Referral,
+    Sticker,
+    Unsupported,
+)
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
 from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
 from tailrace.platforms.whatsapp.statuses import Outcome
@@ -29,7 +38,10 @@ SIGNATURE_HEADER = "x-hub-signature-256"
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
-_UNREADABLE = frozenset({"sticker", "unsupported", "system", "reaction"})
+_NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
+# Several that are sent at once come one by one, and nothing says that they belong together.
+_IN_ALBUMS = frozenset({"image", "video", "document"})
+_UNREADABLE = frozenset({"unsupported", "unknown"})
 _MAX_TIMESTAMP = 40  # characters of one that is none
 
 
@@ -75,6 +87,8 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     document: _Media | None = None
     audio: _Media | None = None
     video: _Media | None = None
+    sticker: Sticker | None = None
+    unsupported: Unsupported = msgspec.field(default_factory=Unsupported)
     button: _Words | None = None
     interactive: _Interactive | None = None
     location: Location | None = None
@@ -203,13 +217,18 @@ def received(
         contacts = _readable(value.contacts, _Contact, "contact")
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
         for message in _readable(value.messages, _Message, "message"):
-            if not message.sender or message.type in _UNREADABLE or not _is_timely(message, now_s):
+            if not message.sender or message.type in _NO_MESSAGES or not _is_timely(message, now_s):
                 continue
             if message.group_id:
                 log.info("a message in the group %s is passed over: groups are not served", message.group_id)
                 continue
             said, attachments = _content(message)
-            if not said and not attachments:
+            if message.type in _UNREADABLE:
+                if not said or not recent.is_first_unreadable(message.sender):
+                    continue
+            elif said or attachments:
+                recent.read(message.sender)
+            else:
                 continue
             context = message.context
             quote = recent.quote(message.sender, context.id) if context.id else None
@@ -223,7 +242,7 @@ def received(
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded,
+                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
                 forwarded=forwarded,
             )
@@ -276,6 +295,11 @@ def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
         return words.body or words.text or words.title, ()
     if card := message.location or message.order or chosen.nfm_reply:
         return card.words, ()
+    if message.type in _UNREADABLE:
+        return message.unsupported.words, ()
+    if (sticker := message.sticker) is not None:
+        image = Attachment(sticker.id, "sticker", sticker.mime_type.partition(";")[0].strip())
+        return sticker.words, () if sticker.animated else (image,)
     if message.contacts:
         return "\n".join(card.words for card in message.contacts), ()
     files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}

@@ -16,13 +16,16 @@ log = logging.getLogger("tailrace.platforms.whatsapp")
 PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
 _PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
-_TOKEN = frozenset({0, 190})  # the access token is no longer good
+TOKEN_CODES = frozenset({0, 190})  # the access token is no longer good
 _EXPIRED = 463  # a subcode: the same code stands for a token that was mistyped
 NO_SUCH_THING = 100
 _ADVICE = "make a new one, and set it where token_env says (WHATSAPP_TOKEN)"
 _EXPLAINED = {
-    **dict.fromkeys(_TOKEN, f"the access token is not valid: {_ADVICE}, or copy it again"),
+    **dict.fromkeys(TOKEN_CODES, f"the access token is not valid: {_ADVICE}, or copy it again"),
     10: "the access token lacks the permission whatsapp_business_messaging",
+    131026: "it cannot be delivered: the person has blocked this number, has no WhatsApp any more, or a very old one",
+    131042: "Meta asks for a payment method or a payment of the business account",
+    131049: "Meta chose not to deliver it, to keep down what this person is sent; a later try may succeed",
     131030: "a test number may only write to the numbers on its list: add this one in the app's WhatsApp settings",
     131031: "Meta has locked the business account",
     WINDOW_CLOSED: "this person has not written for 24 hours: WhatsApp takes no answer until they write again",
@@ -74,7 +77,7 @@ def reply_to(refused: Refusal, place: port.Place) -> port.AnyReply:
         return port.Flood(60.0)
     if code in (100, 131009) and "characters" in details:
         return port.TooLong()
-    if code in _PASSING or code in _TOKEN:
-        return port.Failed(str(refused), needs_operator=code in _TOKEN)
+    if code in _PASSING or code in TOKEN_CODES:
+        return port.Failed(str(refused), needs_operator=code in TOKEN_CODES)
     log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
     return port.Refused(str(refused))

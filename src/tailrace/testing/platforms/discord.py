@@ -319,10 +319,10 @@ class FakeDiscord(LoopbackFake):
     def _callback(self, request: web.Request, body: Any) -> None:
         interaction, secret = request.match_info["interaction"], request.match_info["secret"]
         began = self._interactions.get(interaction)
+        if secret == f"token-{interaction}" and interaction in self.interaction_answers:  # also after the three seconds
+            raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         if secret != f"token-{interaction}" or began is None or self.now() - began > INTERACTION_S:
             raise DiscordRefusal(404, 10062, "Unknown interaction")
-        if interaction in self.interaction_answers:
-            raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         self.interaction_answers[interaction] = body
 
     def _answered(self, request: web.Request) -> str:

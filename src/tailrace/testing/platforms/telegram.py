@@ -61,6 +61,7 @@ class FakeTelegram(LoopbackFake):
         self.commands: list[dict[str, str]] = []
         self.answered_queries: list[str] = []
         self.webhook: tuple[str, str] = ("", "")  # address and secret
+        self.webhook_error = ""  # the last one, as the server words it; it stays after the webhook works again
         self._budgets, self._meter = budgets, Meter()
         self._updates: list[dict[str, Any]] = []
         self._again: list[dict[str, Any]] = []  # delivered once more, whatever was confirmed
@@ -128,7 +129,7 @@ class FakeTelegram(LoopbackFake):
     def stop_draft(self, chat: TelegramChat) -> int:
         """The user presses the stop button of the preview."""
         draft = chat.draft
-        if draft is None or not draft.can_stop:
+        if draft is None or not draft.is_shown(self.now()) or not draft.can_stop:
             raise AssertionError("there is no preview that can be stopped")
         thread = {"message_thread_id": draft.thread} if draft.thread else {}
         return self._put({"stopped_message_generation": {"chat": chat.as_json(), "draft_id": draft.id, **thread}})
@@ -149,6 +150,8 @@ class FakeTelegram(LoopbackFake):
                     statuses.append(response.status)
                 if response.status < 300:
                     self._confirmed = max(self._confirmed, update["update_id"])
+                else:
+                    self.webhook_error = f"Wrong response from the webhook: {response.status} {response.reason}"
         self._again.clear()
         return statuses
 
@@ -203,13 +206,22 @@ class FakeTelegram(LoopbackFake):
                 self.answered_queries.append(params["callback_query_id"])
             case "setmycommands":
                 self.commands = params["commands"]
-            case "setwebhook" | "deletewebhook":
-                self.webhook = (params.get("url", ""), params.get("secret_token", ""))
+            case "setwebhook" | "deletewebhook" | "getwebhookinfo":
+                return self._carry_out_webhook(method, params)
             case "getfile":
                 return self._file_json(params["file_id"])
             case _:
                 raise TelegramRefusal(404, "Not Found")
         return True
+
+    def _carry_out_webhook(self, method: str, params: Params) -> object:
+        if method != "getwebhookinfo":
+            self.webhook = (params.get("url", ""), params.get("secret_token", ""))
+            return True
+        waiting = len(self._unconfirmed())
+        shown = {"url": self.webhook[0], "has_custom_certificate": False, "pending_update_count": waiting}
+        failed = {"last_error_date": EPOCH + int(self.now()), "last_error_message": self.webhook_error}
+        return shown | failed if self.webhook_error else shown
 
     def _send_message(self, params: Params) -> dict[str, Any]:
         chat, thread = self._open(params)

@@ -18,6 +18,7 @@ Kind = Literal["private", "group", "supergroup"]
 MAX_TEXT_UNITS = 4096  # UTF-16 code units, after entities were applied
 MAX_ENTITIES = 100  # what is beyond is dropped, as the real server does
 CALLBACK_BYTES = 64
+DRAFT_S = 30.0  # after its last change a draft is gone
 
 
 class TelegramRefusal(Exception):
@@ -66,6 +67,9 @@ class Draft(ShownMessage[TelegramState]):
     can_stop: bool = False
     replaced_by: int = 0  # the message that it made room for
 
+    def is_shown(self, now: float) -> bool:
+        return not self.replaced_by and now - self.state.at < DRAFT_S
+
 
 @dataclass
 class TelegramChat(ShownChat[TelegramMessage]):
@@ -86,7 +90,7 @@ class TelegramChat(ShownChat[TelegramMessage]):
 
     @property
     def draft(self) -> Draft | None:
-        """The preview that is on the screen."""
+        """The newest preview, unless a message has taken its place; `is_shown` says whether it has faded."""
         return self.drafts[-1] if self.drafts and not self.drafts[-1].replaced_by else None
 
     def as_json(self) -> dict[str, Any]:
@@ -133,7 +137,7 @@ class TelegramChat(ShownChat[TelegramMessage]):
             raise TelegramRefusal(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
         if draft_id == 0:
             raise TelegramRefusal(400, "Bad Request: draft_id must be non-zero")
-        if (shown := self.draft) is not None and shown.id == draft_id:
+        if (shown := self.draft) is not None and shown.id == draft_id and shown.is_shown(state.at):
             shown.states.append(state)
         else:
             self.drafts.append(Draft(draft_id, thread, [state], can_stop))

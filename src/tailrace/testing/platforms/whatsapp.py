@@ -29,6 +29,29 @@ from aiohttp import web
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 MAX_TEXT_CHARS = 4096
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+# What may be uploaded; everything else is refused.
+MEDIA_TYPES = (
+    "audio/aac",
+    "audio/mp4",
+    "audio/mpeg",
+    "audio/amr",
+    "audio/ogg",
+    "audio/opus",
+    "application/vnd.ms-powerpoint",
+    "application/msword",
+    f"{_OFFICE}.wordprocessingml.document",
+    f"{_OFFICE}.presentationml.presentation",
+    f"{_OFFICE}.spreadsheetml.sheet",
+    "application/pdf",
+    "text/plain",
+    "application/vnd.ms-excel",
+    "image/jpeg",
+    "image/png",
+    "image/webp",
+    "video/mp4",
+    "video/3gpp",
+)
 PAIR = Budget(10, 60.0)  # what one person may be sent: one in 6 s, and a burst borrows from the time after it
 
 
@@ -181,6 +204,9 @@ class FakeWhatsApp(LoopbackFake):
                 return _refused(190, "Error validating access token", status=401)
             if form.get("messaging_product") != "whatsapp" or not isinstance(file, web.FileField):
                 return _refused(100, "The parameter file is required.")
+            if file.content_type not in MEDIA_TYPES:
+                wanted = f"Param file must be a file with one of the following types: {', '.join(MEDIA_TYPES)}."
+                return _refused(100, f"{wanted} Received file of type '{file.content_type}'.")
             media_id = self.media(file.file.read(), file.content_type)["id"]
             return web.json_response({"id": media_id})
 

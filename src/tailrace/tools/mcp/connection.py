@@ -31,6 +31,7 @@ from mcp.client.subscriptions import (
     ToolsListChanged,
 )
 from mcp_types import (
+    CONNECTION_CLOSED,
     Implementation,
     ListRootsResult,
     LoggingLevel,
@@ -46,11 +47,14 @@ from pydantic import FileUrl
 from tailrace import __version__
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
+from tailrace.tools.mcp.stream_end import watched
 from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.tools.mcp")
 Listing: TypeAlias = Literal["tools", "resources", "prompts"]
+# How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
+Opening: TypeAlias = Literal["auto", "legacy"]
 OnChange: TypeAlias = Callable[[Listing], None]
 _TAIL_BYTES: Final = 2000
 _A_DAY_S: Final = 86_400.0
@@ -74,6 +78,19 @@ DEPTH_VARIABLE: Final = "TAILRACE_MCP_DEPTH"
 def depth_in(environment: Mapping[str, str]) -> int:
     given = environment.get(DEPTH_VARIABLE, "")
     return int(given) if given.isdecimal() else 0
+
+
+class _SdkLines(logging.Handler):
+    """What the SDK logs of a connection, as one line: that it was lost, or that a request was refused (401), which the
+    SDK tells nobody else. The SDK writes it with a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        why = f": {_told(failure)}" if failure is not None else ""
+        log.log(min(record.levelno, logging.WARNING), "MCP: %s%s", record.getMessage(), why)
+
+
+logging.getLogger("mcp").addHandler(_SdkLines(logging.WARNING))
 
 
 class McpFailed(TailraceError):
@@ -119,7 +136,7 @@ class McpConnection:
         self._leave.set()
         if not self._ready.done():
             self._task.cancel()
-        await to_the_end(_ended(self._task))
+        await to_the_end(_until_ended(self._task))
 
     def last_words(self) -> str:
         """What it printed to its standard error in the end, where it did."""
@@ -128,11 +145,19 @@ class McpConnection:
 
     async def _hold(self) -> None:
         try:
-            async with self._client() as client, asyncio.TaskGroup() as group:
-                self._ready.set_result(client)
-                listening = group.create_task(self._listen(client))
-                await self._leave.wait()
-                listening.cancel()
+            if (
+                self._settings.uses_sse
+            ):  # a newer protocol has no such transport, and Home Assistant's server dies of it
+                await self._hold_with("legacy")
+                return
+            try:
+                await self._hold_with("auto")
+            except Exception as exc:  # as below; older servers end at a request that they do not know
+                if self._ready.done() or not _is_closed(exc):
+                    raise
+                log.debug("the MCP server %s ends at server/discover; the handshake follows", self._name)
+                self.lost = False
+                await self._hold_with("legacy")
         except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
             self._fail(f"the MCP server {self._name} cannot be reached: {self._reason(exc)}{self.last_words()}")
         finally:
@@ -140,10 +165,21 @@ class McpConnection:
             self._fail(f"the MCP server {self._name} was let go")
             self._errors.close()
 
+    async def _hold_with(self, opening: Opening) -> None:
+        async with self._client(opening) as client, asyncio.TaskGroup() as group:
+            self._ready.set_result(client)
+            listening = group.create_task(self._listen(client))
+            await self._leave.wait()
+            listening.cancel()
+
+    def _ended(self) -> None:
+        """The server has ended the connection: the next call needs another one."""
+        self.lost = True
+
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
             return f"there is no program {command[0]}"
-        return _innermost(exc)
+        return _told(exc)
 
     def _fail(self, why: str) -> None:
         if not self._ready.done():
@@ -151,8 +187,9 @@ class McpConnection:
             self._ready.exception()  # retrieved: there may be no waiter any more
 
     @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Client]:
+    async def _client(self, opening: Opening) -> AsyncIterator[Client]:
         options: dict[str, Any] = {
+            "mode": opening,
             "client_info": Implementation(name="tailrace", version=__version__),
             "cache": None,
             "message_handler": self._heard,
@@ -167,14 +204,15 @@ class McpConnection:
             env = {name: value for name, value in self._environment.items() if name in wanted}
             env[DEPTH_VARIABLE] = str(depth_in(self._environment) + 1)
             parameters = StdioServerParameters(command=program, args=arguments, env=env)
-            async with Client(stdio_client(parameters, self._errors.file), **options) as client:
+            transport = watched(stdio_client(parameters, self._errors.file), self._ended)
+            async with Client(transport, **options) as client:
                 self._errors.file.close()  # ours; the server has its own by now
                 yield client
             return
         headers = headers_of(self._settings, self._environment)
         if self._settings.uses_sse:
-            transport = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
-            async with Client(transport, **options) as client:
+            sse = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
+            async with Client(watched(sse, self._ended), **options) as client:
                 yield client
             return
         async with (
@@ -250,14 +288,27 @@ def _http(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(30.0, read=None))
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _until_ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _innermost(exc: BaseException) -> str:
+def _innermost(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
-    return str(exc) or type(exc).__name__
+    return exc
+
+
+def _told(exc: BaseException) -> str:
+    """The failure in one line. An address may hold a key, so it is left out."""
+    innermost = _innermost(exc)
+    if isinstance(innermost, httpx2.HTTPStatusError):
+        return f"HTTP {innermost.response.status_code} {innermost.response.reason_phrase}"
+    return preview_line(str(innermost), _MAX_LOG_CHARS) or type(innermost).__name__
+
+
+def _is_closed(exc: BaseException) -> bool:
+    innermost = _innermost(exc)
+    return isinstance(innermost, MCPError) and innermost.code == CONNECTION_CLOSED
 
 
 class _Tail:

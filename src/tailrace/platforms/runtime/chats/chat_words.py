@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.config.sections import ModelChoice
+from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.planning.presenter import code_span
 
 STOPPED: Final = "⏹ Stopped."
@@ -23,6 +24,17 @@ HELP: Final = """\
 /approve, /approve session, /approve always, /deny answer a question; /deny <why> tells the model why
 /status says what is going on
 /help shows this"""
+
+
+def no_such_command(meant: str | None) -> str:
+    """What to say of a word that is written as a command. `meant`: the command that it is near to."""
+    suggestion = f" Did you mean /{meant}?" if meant else ""
+    return f"There is no such command.{suggestion} See /help."
+
+
+def missed(command: CommandName) -> str:
+    """What to say of a command that came while no process ran, and may mean something else by now."""
+    return f"I was away when /{command} came, and have not carried it out. Send it again if it is still meant."
 
 
 def unanswered(stopped: Sequence[str]) -> str:

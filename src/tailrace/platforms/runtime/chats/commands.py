@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.delivery.inbound import ChatCommand
+from tailrace.delivery.inbound import ChatCommand, CommandName
 from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
-from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
 from tailrace.platforms.runtime.chat_settings import switched
 from tailrace.platforms.runtime.chats.chat_words import (
@@ -18,6 +19,7 @@ from tailrace.platforms.runtime.chats.chat_words import (
     NO_CONVERSATIONS,
     STOPPED,
     ended_by_leaving,
+    missed,
     model_name,
     nothing_of_yours,
     unanswered,
@@ -28,6 +30,8 @@ from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
 from tailrace.runs.timeline.question import question_of
 
+# Carried out though nobody was there when they were typed: they allow nothing and answer no question.
+LATE_COMMANDS: frozenset[CommandName] = frozenset({"new", "stop", "status", "help", "start"})
 MAX_QUESTION = 80  # characters of the question that a conversation is known by
 
 
@@ -52,6 +56,9 @@ class ChatCommands:
 
     async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
+        if message.late_s is not None and await self._was_for_its_moment(message, command):
+            self._deliveries.say(place, missed(command.name), key, only_for=sender)
+            return
         before = await self._sessions.switches(place)
         match command.name:
             case "approve" | "deny":
@@ -81,6 +88,15 @@ class ChatCommands:
         is_for_all = await self._sessions.switches(place) != before
         self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
 
+    async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
+        """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
+        was open when it was typed: one that was asked later is another."""
+        if command.name not in ("approve", "deny"):
+            return command.name not in LATE_COMMANDS
+        asked = await self._runs.open_approval(message.place, message.sender)
+        typed_at = time.time() - message.late_s if message.late_s else 0.0
+        return asked is not None and not 0.0 < asked.asked_at <= typed_at
+
     async def _answer(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
         asked = await self._runs.open_approval(place, sender)
@@ -101,6 +117,12 @@ class ChatCommands:
         waited = "" if self._sessions.is_whole_chat(place) else unanswered(stopped)
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
         self._deliveries.say(place, told, key, below=stopped, only_for=sender)
+
+    async def stop_by_button(self, pressed: StopPressed) -> None:
+        """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
+        stopped = await self._runs.stop(pressed.place, pressed.sender)
+        if waited := unanswered(stopped):
+            self._deliveries.say(pressed.place, STOPPED + waited, pressed.update_id, below=stopped)
 
     async def _begin(self, message: MessageReceived, question: str) -> None:
         place, key = message.place, message.update_id

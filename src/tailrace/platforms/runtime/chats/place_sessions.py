@@ -120,6 +120,13 @@ class PlaceSessions:
         """Whether the thread is one of many conversations in its chat, with no conversation beside them."""
         return bool(place.thread) and self._platform.capabilities(place).threaded
 
+    async def goes_on_in(self, place: Place) -> bool:
+        """Whether the place is a thread that is a conversation of ours: what is written there is for us, unless it is
+        for somebody else."""
+        capabilities = self._platform.capabilities(place)
+        is_ours = bool(place.thread) and (capabilities.threaded or capabilities.joins_threads)
+        return is_ours and await self.has_begun(place)
+
     def is_whole_chat(self, place: Place) -> bool:
         """Whether the place is outside of such threads: a command there is about all of them."""
         return not place.thread and self._platform.capabilities(place).threaded

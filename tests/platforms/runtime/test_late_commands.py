@@ -1,0 +1,89 @@
+"""Commands that were typed while no process was there: what may mean something else by now is told, and not done."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from platforms.runtime.fake_gateways import Town, town
+from tailrace.testing.clock import driven
+from tailrace.testing.provider import call, reply
+
+DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+AWAY = "I was away when {} came, and have not carried it out. Send it again if it is still meant."
+
+
+def texts(here: Town) -> list[str]:
+    return [message.text for message in here.chat.visible]
+
+
+@pytest.mark.parametrize("command", ["/yolo on", "/verbose", "/model faulty/ok", "/back"])
+@driven
+async def test_J110_a_late_command_that_changes_something_is_told_and_not_carried_out(
+    tmp_path: Path, command: str
+) -> None:
+    async with town(tmp_path) as here:
+        await here.write(command, late_s=60.0)
+        await asyncio.sleep(5)
+        assert texts(here) == [AWAY.format(command.partition(" ")[0])]
+
+
+@driven
+async def test_late_commands_that_allow_nothing_are_carried_out_and_a_question_is_answered(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Here I am, and all is well.")) as here:
+        for text in ("/stop", "/new", "/help", "are you there?"):
+            await here.write(text, late_s=60.0)
+            await asyncio.sleep(5)
+        stopped, begun, commands, answer = texts(here)
+        assert (stopped, begun, answer) == (
+            "Nothing is running.",
+            "A new conversation begins.",
+            "Here I am, and all is well.",
+        )
+        assert commands.startswith("/new begins")
+
+
+async def asked(home: Path, here: Town) -> None:
+    (home / "build").mkdir()
+    await here.write("Clean up.")
+    await asyncio.sleep(5)
+    assert any("asks for approval" in text for text in texts(here))
+
+
+@pytest.mark.parametrize(("command", "gone"), [("/approve", True), ("/deny", False)])
+@driven
+async def test_J110_a_late_answer_to_the_question_that_was_open_when_it_was_typed_is_taken(
+    tmp_path: Path, command: str, gone: bool
+) -> None:
+    async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
+        await asked(tmp_path, here)
+        await here.write(command, late_s=0.001)
+        await asyncio.sleep(5)
+        assert (tmp_path / "build").exists() is not gone
+        assert texts(here)[-1] == "So be it, then."
+
+
+@pytest.mark.parametrize("late_s", [3600.0, 0.0])
+@driven
+async def test_J110_a_late_answer_is_not_taken_for_a_question_that_was_asked_later_or_nobody_knows_when(
+    tmp_path: Path, late_s: float
+) -> None:
+    async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
+        await asked(tmp_path, here)
+        await here.write("/approve always", late_s=late_s)
+        await asyncio.sleep(5)
+        assert (tmp_path / "build").exists()
+        assert texts(here)[-1] == AWAY.format("/approve")
+        await here.write("/approve")
+        await asyncio.sleep(5)
+        assert not (tmp_path / "build").exists()
+
+
+@driven
+async def test_a_late_answer_where_nothing_is_open_any_more_says_that(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.write("/approve", late_s=60.0)
+        await asyncio.sleep(5)
+        assert texts(here) == ["There is nothing to approve."]
