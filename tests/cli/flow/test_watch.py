@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from flows.stages import step
-from tailrace.cli.flow.watch import PanelView, PlainLines
+from tailrace.cli.flow.watch import PanelView
 from tailrace.events import AnyEvent, Entry, RunStarted, StateChanged, StepFinished, StepStarted
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.journal.fold import SEQUENCE
@@ -60,11 +60,8 @@ def test_what_is_waited_for_stands_below_the_outputs_before_it(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("view", [PanelView, PlainLines])
-def test_a_wait_that_is_over_is_not_told(
-    view: type[PanelView | PlainLines], capsys: pytest.CaptureFixture[str]
-) -> None:
-    view(RUN).show(*told(WAITING))
+def test_a_wait_that_is_over_is_not_told_beside_a_panel(capsys: pytest.CaptureFixture[str]) -> None:
+    PanelView(RUN).show(*told(WAITING))
     assert WORDS in re.sub(r"\s+", " ", capsys.readouterr().err)
-    view(RUN).show(*told([*WAITING, StateChanged("running"), StepFinished("w", {"payload": {}})]))
+    PanelView(RUN).show(*told([*WAITING, StateChanged("running"), StepFinished("w", {"payload": {}})]))
     assert "waiting" not in capsys.readouterr().err

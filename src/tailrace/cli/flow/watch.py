@@ -204,8 +204,8 @@ class Waits:
         self._signals = awaited_signals(parsed(run.new.input["definition"]))
 
     def words(self, entry: Entry, progress: InstanceProgress) -> str:
-        """One line where the instance begins to wait here; empty for any other entry, and for a wait that is over."""
-        if entry.event != StateChanged("waiting") or progress.state != "waiting":
+        """One line where the instance begins to wait here; empty for any other entry."""
+        if entry.event != StateChanged("waiting"):
             return ""
         return f"… waiting{f' for {told}' if (told := self.now(progress)) else ''}"
 
@@ -280,7 +280,8 @@ class PanelView:
             sys.stdout.write(above)
             sys.stdout.flush()
             above = ""
-        if waits := next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), ""):
+        waits = next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), "")
+        if waits and progress.state == "waiting":  # no lines of steps stand around it to say that it is over
             above += f"{sanitized_line(waits, 500)}\n"  # last: it is what the reader has to do
         if above or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
             self._draw(progress, above)
