@@ -33,12 +33,12 @@ serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 test: $(VENV)/.dev ## every test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS)
 
-check: $(VENV)/.dev ## format, lint, types, imports, sizes of rooms
+check: $(VENV)/.dev ## format, lint, strict types, the direction of imports, module length
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
 	@echo "· lint" && $(BIN)/ruff check --quiet .
 	@echo "· types" && $(BIN)/mypy
 	@echo "· imports" && $(BIN)/lint-imports --no-cache > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
-	@echo "· rooms" && $(BIN)/python scripts/room_size.py
+	@echo "· sizes" && $(BIN)/python scripts/room_size.py
 
 format: $(VENV)/.dev ## put the code into its format
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .

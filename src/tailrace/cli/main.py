@@ -91,7 +91,7 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "flow": CliCommand("run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
-    "init": CliCommand("write a config with streaming on", "tailrace.cli.setup.init", reads_config=False),
+    "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
     "add": CliCommand(
         "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.setup.add", reads_config=False
     ),

@@ -39,7 +39,8 @@ async def test_every_scene_breaks_something_and_nothing_is_lost(tmp_path: Path) 
     shown = out.decode()
     assert (process.returncode, err) == (0, b""), shown
     assert "4 of 4 answers are stored exactly as they were shown; the file was written once." in shown
-    assert "Attempt 2: canal goes on" in shown
+    assert "Attempt 2: the provider canal goes on" in shown
+    assert shown.index("a terminal, a page, a chat.") < shown.index("Shown equals stored"), "the answer, then its check"
     assert re.search(r"✗ kill -9 \d+: the server is gone", shown)
     assert shown.count("Shown equals stored") == len(SCENES)
     assert left_in(tmp_path) == [], "its home is removed"

@@ -20,7 +20,7 @@ def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
     home = tmp_path / "new"
     done = tailrace(home, "init")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"wrote {home / 'config.yaml'}\nnext: {PROGRAM}\n"
+    assert done.stderr == f"wrote {home / 'config.yaml'}: local/smollm2-135m answers\nnext: {PROGRAM}\n"
     config = load({}, home)
     assert config.streams("cli")
     assert (config.model.provider, config.model.name) == ("local", "smollm2-135m")
@@ -120,3 +120,16 @@ async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: 
 )
 def test_ollama_is_looked_for_where_its_own_clients_look(host: str, url: str) -> None:
     assert ollama_url({"OLLAMA_HOST": host}) == url
+
+
+async def test_an_interrupted_trial_says_that_nothing_was_written(tmp_path: Path) -> None:
+    async with FaultyProvider(["silence"]) as server:
+        ollama = environment(tmp_path, OLLAMA_HOST=server.url.removeprefix("http://"))
+        async with VirtualTerminal([sys.executable, "-m", "tailrace", "init"], ollama) as terminal:
+            await terminal.until("A number, or provider/model [1]:")
+            terminal.enter("")
+            await terminal.until("for one word, 60 s at most …")
+            terminal.type("\x03")
+            assert await terminal.exit_code() == 130
+            assert "interrupted; nothing was written" in terminal.lines, "a line of its own: the prompt comes below it"
+    assert not (tmp_path / "config.yaml").exists()

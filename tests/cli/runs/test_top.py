@@ -68,6 +68,10 @@ async def test_a_frame_fills_the_window_and_no_more(width: int) -> None:
     text = "\n".join(lines)
     assert "1 running  2 asking  0 orphaned" in text
     assert "q quit" in lines[-1]
+    [header] = [line for line in lines if line.startswith("  state")]
+    assert header.endswith("time"), (
+        "how long it took, as `tailrace runs` calls it: a run that has ended has no age there"
+    )
     if width >= 120:
         assert "3 viewers on 127.0.0.1:8642" in text
 

@@ -47,8 +47,8 @@ async def _run(*, fast: bool) -> int:
         for number, scene in enumerate(SCENES, 1):
             with board.scene(number, scene.title, scene.question):
                 one = await play(scene, stage, board, session=SESSION, pace_s=FAST_PACE_S if fast else PACE_S)
-                board.note(_verdict(one), "✓" if one.is_whole else "✗")
                 board.finish()
+                board.note(_verdict(one), "✓" if one.is_whole else "✗")
             seen.append(one)
         written = (stage.home / "notes.txt").exists()
     return _summary(console, seen, written=written)

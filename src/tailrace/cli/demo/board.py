@@ -45,7 +45,7 @@ class Board:
         self._draw()
 
     def finish(self) -> None:
-        """The scene is over: where there is no terminal, this is when its answer is printed."""
+        """The answer is complete: where there is no terminal, this is when it is printed."""
         if self._live is None:
             self._console.print(self._text, highlight=False, markup=False)
         self._draw()

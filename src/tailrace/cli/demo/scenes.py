@@ -128,7 +128,8 @@ def _apply(seen: Seen, event: AnyEvent, narrator: Narrator) -> None:
     elif isinstance(event, AttemptStarted):
         seen.attempts += 1
         if seen.attempts > 1:
-            narrator.note(f"Attempt {seen.attempts}: {event.provider} goes on after the last word that was shown.", "✓")
+            who = f"the provider {event.provider}"
+            narrator.note(f"Attempt {seen.attempts}: {who} goes on after the last word that was shown.", "✓")
     elif isinstance(event, ToolCallChunk):
         narrator.note(f"{event.tool_name}: its arguments are complete now; only a complete call is run.", "✓")
     elif isinstance(event, ToolCallFinished):

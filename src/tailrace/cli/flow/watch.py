@@ -275,16 +275,16 @@ class PanelView:
         sys.stderr.write(f"{self._id} {sanitized_line(self._name)}\n")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
-        waits = next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), "")
-        if waits:
-            self._draw(progress, f"{sanitized_line(waits, 500)}\n")
-        text = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
-        if text and not sys.stdout.isatty():
-            sys.stdout.write(text)
+        above = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
+        if above and not sys.stdout.isatty():
+            sys.stdout.write(above)
             sys.stdout.flush()
-            text = ""
-        if text or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
-            self._draw(progress, text)
+            above = ""
+        waits = next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), "")
+        if waits and progress.state == "waiting":  # no lines of steps stand around it to say that it is over
+            above += f"{sanitized_line(waits, 500)}\n"  # last: it is what the reader has to do
+        if above or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
+            self._draw(progress, above)
 
     def tick(self, progress: InstanceProgress) -> None:
         self._draw(progress)

@@ -92,7 +92,7 @@ def _place(state: TopState) -> str:
 def _columns(width: int) -> tuple[tuple[str, int, bool], ...]:
     """Title, width and alignment; the question has what the others leave."""
     fixed = [("state", 10, False), ("model", 22 if width >= 110 else 14, False), ("tok/s", 5, True)]
-    fixed += [("tokens", 9, True), ("age", 7, True)]
+    fixed += [("tokens", 9, True), ("time", 7, True)]
     for unneeded in ("model", "tokens"):
         if width - sum(size + 2 for _, size, _ in fixed) - 2 < MIN_QUESTION:
             fixed = [each for each in fixed if each[0] != unneeded]
@@ -116,7 +116,7 @@ def _row(each: LiveRun, width: int, *, selected: bool) -> Text:
         "model": sanitized_line(overview.models[-1], 100) if overview.models else "",
         "tok/s": f"{each.tokens_per_s:.0f}" if each.tokens_per_s is not None else "",
         "tokens": tokens(overview.usage),
-        "age": duration(overview.duration_s),
+        "time": duration(overview.duration_s),
     }
     row = Text().append("❯ " if selected else "  ", "bold cyan")
     ended = each.run.finished is not None

@@ -16,6 +16,7 @@ from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.cli.setup.candidates import (
     LOCAL,
     SUGGESTED_MODELS,
+    TRIAL_TIMEOUT_S,
     Candidate,
     found_candidates,
     is_set,
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"kept the old one as {copied_aside(file)}\n")
     write_config(file, text)
     load(os.environ)  # the new file must load
-    _tell(file, choice.provider)
+    _tell(file, choice)
     return DONE
 
 
@@ -121,10 +122,13 @@ def _answers(choice: Candidate, text: str) -> bool:
     preset = PRESETS.get(choice.provider)
     if preset is None or (preset.key_env and not is_set(os.environ, preset.key_env)):
         return True
-    sys.stderr.write(f"asking {choice.provider}/{choice.model} for one word … ")
-    sys.stderr.flush()
     try:
+        sys.stderr.write(f"asking {choice.provider}/{choice.model} for one word, {TRIAL_TIMEOUT_S:g} s at most … ")
+        sys.stderr.flush()
         asyncio.run(try_model(os.environ, text))
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted; nothing was written\n")
+        raise
     except TailraceError as exc:
         sys.stderr.write("no answer\n")
         print_error(f"{exc}; nothing was written. --model names another one, --no-test writes it all the same")
@@ -133,9 +137,9 @@ def _answers(choice: Candidate, text: str) -> bool:
     return True
 
 
-def _tell(file: Path, provider: str) -> None:
-    sys.stderr.write(f"wrote {file}\n")
-    preset = PRESETS.get(provider)
+def _tell(file: Path, choice: Candidate) -> None:
+    sys.stderr.write(f"wrote {file}: {choice.provider}/{choice.model} answers\n")
+    preset = PRESETS.get(choice.provider)
     if preset is not None and preset.key_env and not is_set(os.environ, preset.key_env):
         sys.stderr.write(f"next: export {preset.key_env}=…, then {typed()}\n")
     else:
