@@ -26,6 +26,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
+from tailrace.wire.error_bodies import TOO_LONG
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relay import SNAPSHOTS
 
@@ -106,6 +107,12 @@ class StoredResponse:
     def raise_failure(self) -> None:
         """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
         self._log_to_deltas.raise_failure()
+
+    @property
+    def is_too_long(self) -> bool:
+        """The request was, for its model: the events say so."""
+        error = self._log_to_deltas.failure()
+        return error is not None and error.code == TOO_LONG
 
     def events(self, entries: Sequence[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
