@@ -5,7 +5,8 @@ Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing 
 A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
 `first_seq`, and the wall clock's time of that commit in `at`, NULL where an older format has written the row. `heads`
 holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
-thousand runs share a few pages however long their inputs are.
+thousand runs share a few pages however long their inputs are. `places` says by run where its rows are, except the
+newest, which come after `indexed.upto`: the module of that name has the queries that see them all.
 
 A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
 lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
@@ -115,6 +116,21 @@ MIGRATIONS: tuple[str, ...] = (
         name TEXT PRIMARY KEY,
         value REAL NOT NULL
     ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE places (
+        run INTEGER NOT NULL,
+        first_seq INTEGER NOT NULL,
+        id INTEGER NOT NULL,
+        PRIMARY KEY (run, first_seq)
+    ) WITHOUT ROWID;
+    INSERT INTO places SELECT run, first_seq, id FROM batches ORDER BY run, first_seq;
+    CREATE TABLE indexed (
+        one INTEGER PRIMARY KEY,
+        upto INTEGER NOT NULL
+    );
+    INSERT INTO indexed SELECT 1, coalesce(max(id), 0) FROM batches;
+    DROP INDEX batches_by_run
     """,
 )
 
