@@ -224,4 +224,10 @@ def joined_message(first: MessageReceived, second: MessageReceived) -> MessageRe
         attachments=first.attachments + second.attachments,
         addressed=first.addressed or second.addressed,
         at_limit=second.at_limit,
+        parts=part_ids(first) + part_ids(second),
     )
+
+
+def part_ids(message: MessageReceived) -> tuple[str, ...]:
+    """The updates that brought it."""
+    return message.parts or (message.update_id,)

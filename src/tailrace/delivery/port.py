@@ -327,6 +327,7 @@ class MessageReceived(_Update, tag="message"):
     attachments: tuple[Attachment, ...] = ()
     addressed: bool = True
     at_limit: bool = False
+    parts: tuple[str, ...] = ()  # the updates that it was joined from; empty where it is one
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
