@@ -107,3 +107,17 @@ async def test_an_approval_is_given_in_words(tmp_path: Path) -> None:
         await whatsapp.write(ada, "/approve")
         await whatsapp.until(lambda: ada.texts[-1] == "It is gone.")
         assert not (tmp_path / "build").exists()
+
+
+@driven
+async def test_images_that_are_sent_at_once_are_one_question(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A boat and a mill.")) as (whatsapp, provider):
+        ada = whatsapp.person("15550001")
+        for caption in ("", "", "What are they?"):
+            image = whatsapp.media(b"\x89PNG", "image/png", caption=caption)
+            assert await whatsapp.call_webhook(whatsapp.message(ada, type="image", image=image)) == 200
+        await whatsapp.until(lambda: ada.texts == ["A boat and a mill."])
+        [request] = provider.requests
+        parts = request.json()["messages"][-1]["content"]
+        assert [part["type"] for part in parts] == ["text", "image_url", "image_url", "image_url"]
+        assert parts[0]["text"] == "What are they?"

@@ -39,6 +39,8 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 MAX_TEXT_CHARS = 4096
 _NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
+# Several that are sent at once come one by one, and nothing says that they belong together.
+_IN_ALBUMS = frozenset({"image", "video", "document"})
 _UNREADABLE = frozenset({"unsupported", "unknown"})
 _MAX_TIMESTAMP = 40  # characters of one that is none
 
@@ -240,7 +242,7 @@ def received(
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded,
+                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
                 forwarded=forwarded,
             )
