@@ -187,6 +187,11 @@ class Pastes:
         if message.forwarded:
             self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
 
+    def take_of_sender(self, message: MessageReceived) -> MessageReceived | None:
+        """What is held of whoever has sent this message, as it is."""
+        held = self._held.pop(_of_sender(message), None)
+        return held[0] if held is not None else None
+
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
         key = _of_sender(message)

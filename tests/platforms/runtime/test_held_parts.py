@@ -142,3 +142,20 @@ async def test_a_part_survives_that_the_whole_could_not_be_asked(
         await asyncio.sleep(LOOK_S)
         assert here.said == [SECOND, "The second.", FIRST]
         assert await held(here) == {}
+
+
+@driven
+async def test_a_command_counts_for_what_was_sent_right_before_it(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply("An answer."), headers_after_s=5.0)
+    async with town(tmp_path, slow, slow, slow) as here:
+        await here.write(FIRST, at_limit=True)
+        await here.write("/stop")
+        await asyncio.sleep(LOOK_S)
+        stopped = here.chat.texts
+        assert stopped == ("⏹ Stopped.",)
+        await here.write(SECOND, at_limit=True)
+        await here.write("/new And this?")
+        await asyncio.sleep(LOOK_S)
+        assert here.said == ["And this?"], "what was sent before is in the conversation before"
+        assert here.chat.texts[-1] == "An answer."
+        assert await held(here) == {}

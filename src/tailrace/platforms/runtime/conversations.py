@@ -18,6 +18,7 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.inbound import (
     AskedAlready,
+    CommandName,
     Pastes,
     RecentIds,
     command_in,
@@ -51,6 +52,7 @@ from tailrace.runs.processes import Processes
 
 log = logging.getLogger("tailrace.platforms")
 ENDS_S = 5.0  # for a run that is stopped and has said nothing
+_ABOUT_THE_ABOVE: frozenset[CommandName] = frozenset({"stop", "new", "back"})  # what was sent before them counts first
 
 
 class Conversations:
@@ -148,6 +150,8 @@ class Conversations:
         place = message.place
         command = command_in(message.text) if not message.attachments else None
         if command is not None and (place.kind == "private" or message.addressed):
+            if command.name in _ABOUT_THE_ABOVE and (held := self._pastes.take_of_sender(message)) is not None:
+                await self._ask_whole(held)
             await self._commands.carry_out(message, command)
             return
         is_unknown = not message.attachments and is_unknown_command(message.text)
