@@ -320,7 +320,8 @@ class MessageReceived(_Update, tag="message"):
     what was typed from looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message
     of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
     there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
-    command that was meant for its moment is not carried out any more.
+    command that was meant for its moment is not carried out any more. `from_downtime`: it was written minutes before
+    the process was started. Of commands only those that loosen something are not carried out.
     """
 
     text: str = ""
@@ -332,6 +333,7 @@ class MessageReceived(_Update, tag="message"):
     to_others: bool = False
     forwarded: bool = False
     late_s: float | None = None
+    from_downtime: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):
