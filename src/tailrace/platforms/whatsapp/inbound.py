@@ -37,6 +37,7 @@ SIGNATURE_HEADER = "x-hub-signature-256"
 # Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
+DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
 MAX_TEXT_CHARS = 4096
 _NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
 # Several that are sent at once come one by one, and nothing says that they belong together.
@@ -210,9 +211,10 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
 
 
 def received(
-    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts
+    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts, *, started_s: float = 0.0
 ) -> Iterator[MessageReceived]:
-    """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
+    """The messages that came, but for those outside of the replay window. `now_s` is the time of day, `started_s` that
+    of the process's start."""
     for value in notification.values(phone_number_id):
         contacts = _readable(value.contacts, _Contact, "contact")
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
@@ -245,6 +247,7 @@ def received(
                 at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
                 forwarded=forwarded,
+                from_downtime=int(message.timestamp) < started_s - DOWNTIME_S,
             )
 
 
