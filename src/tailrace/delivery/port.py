@@ -347,7 +347,12 @@ class StopPressed(_Update, tag="stop"):
     """A user used the platform's own control for stopping an answer."""
 
 
-Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed
+class MessageLost(_Update, tag="lost"):
+    """The platform took a message of ours and has told later that it could not deliver it. `sender` is whom it was for.
+    For reasons that do not keep the next message from being delivered."""
+
+
+Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed | MessageLost
 
 
 class Inbox(Protocol):

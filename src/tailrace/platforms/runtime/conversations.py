@@ -16,6 +16,7 @@ from tailrace.agent.service import Busy, TurnSpec, Unfetched
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
+from tailrace.delivery import port
 from tailrace.delivery.inbound import (
     AskedAlready,
     CommandName,
@@ -127,6 +128,8 @@ class Conversations:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
                 await self._commands.stop_by_button(update)
+            case port.MessageLost():
+                self._deliveries.say_unshown(update.place, update.update_id)
 
     async def join_pastes(self) -> None:
         """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""

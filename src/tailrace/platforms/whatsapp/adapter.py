@@ -254,6 +254,9 @@ class WhatsAppPlatform(BasePlatform):
         self._name_other_numbers(notification)
         now_s = self._time_of_day()
         try:
+            for key, lost in inbound.lost(statuses):
+                if not self._told.is_awaited(key):  # else whoever waits for it says so
+                    await inbox.put(lost)
             heard = inbound.received(notification, self._number, now_s, self._recent, started_s=self._started_at)
             for update in heard:
                 await inbox.put(update)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
+from tailrace.delivery.port import Attachment, MessageLost, MessageReceived, Place, Refused, Sender, Sent
 from tailrace.platforms.whatsapp.cards import (
     AnsweredForm,
     ContactCard,
@@ -27,7 +27,7 @@ from tailrace.platforms.whatsapp.cards import (
     Unsupported,
 )
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
-from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
+from tailrace.platforms.whatsapp.meta_errors import Trouble, explained, lets_others_through
 from tailrace.platforms.whatsapp.statuses import Outcome
 from tailrace.validation_words import decoding_problem
 
@@ -208,6 +208,18 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
     for status in statuses:
         if key := status.biz_opaque_callback_data:
             yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
+
+
+def lost(statuses: Iterable[Status]) -> Iterator[tuple[str, MessageLost]]:
+    """Parts of answers that were taken and not delivered, each with its key. Those of one answer are one update. A word
+    of our own (`say.…`) is not among them: who is told of that by another word, which fails too, would never end."""
+    for status in statuses:
+        key, who = status.biz_opaque_callback_data, status.recipient
+        if status.status != "failed" or not (key and who) or key.startswith("say."):
+            continue
+        if all(lets_others_through(error) for error in status.errors):
+            run_id = key.partition(".")[0]
+            yield key, MessageLost(f"{run_id}.undelivered", Place("whatsapp", who), Sender(who))
 
 
 def received(
