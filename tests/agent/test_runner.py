@@ -422,6 +422,37 @@ async def test_a_history_that_cannot_be_summarised_stays_as_it_is(tmp_path: Path
     assert "a" * 4000 in str(asked[1])
 
 
+async def test_a_history_that_the_provider_finds_too_long_is_summarised_and_the_question_asked_again(
+    tmp_path: Path,
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, "status-413", reply("They spoke of a and b."), reply("Hi.")) as s:
+        played = await s.play("And now?", history)
+        refused, _, asked = (str(request.json()["messages"]) for request in s.server.requests)
+    assert (played.finished.status, played.finished.output, played.shown) == ("completed", "Hi.", "Hi.")
+    assert ("a" * 4000 in refused, "a" * 100 in asked) == (True, False)
+    assert ("They spoke of a and b." in asked, "And now?" in asked) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "question", "asked"),
+    [
+        (["status-413"], "long " * 2000, 1),  # the question is what is too long
+        (["status-413", "status-413"], "And now?", 2),  # no summary
+        (["status-413", reply("In short."), "status-413"], "And now?", 3),  # the tools alone are too long
+    ],
+)
+async def test_a_request_that_no_summary_makes_short_enough_fails(
+    tmp_path: Path, script: list[str | Reply], question: str, asked: int
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play(question, history)
+        assert len(s.server.requests) == asked
+    assert played.finished.error is not None
+    assert (played.finished.status, played.finished.error.status) == ("failed", 413)
+
+
 async def test_a_summary_holds_no_thoughts_and_no_schema_binds_it(tmp_path: Path) -> None:
     history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
     async with stage(tmp_path, reply("<think>hm</think>They spoke."), reply("{}"), context_tokens=2000) as s:

@@ -128,6 +128,19 @@ def with_summary(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
     """The history that goes on: the summary where the older messages were. It stands for an earlier one as well."""
     heading = Text(SUMMARY_HEADING + summary.strip() + "\n\n")
     if kept and kept[0].role == "user":
-        own = (part for part in kept[0].parts if not (isinstance(part, Text) and part.text.startswith(SUMMARY_HEADING)))
-        return (Message("user", (heading, *own)), *kept[1:])
+        _, question = split_off_summary(kept[0])
+        return (Message("user", (heading, *(part for own in question for part in own.parts))), *kept[1:])
     return (Message("user", (heading,)), *kept)
+
+
+def split_off_summary(question: Message) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(the summary that stands before a question in the same message, the question); each is empty or one message."""
+    summary = tuple(p for p in question.parts if isinstance(p, Text) and p.text.startswith(SUMMARY_HEADING))
+    own = tuple(part for part in question.parts if part not in summary)
+    return tuple(Message("user", (part,)) for part in summary), (Message("user", own),) if own else ()
+
+
+def outweighs(question: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Whether the question is what makes a request too long, and not the conversation before it: more than a quarter of
+    both. With a shorter one left in, most of the conversation is still short enough to be summarised."""
+    return message_tokens(question) * 3 > message_tokens(before)

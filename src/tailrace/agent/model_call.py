@@ -70,6 +70,7 @@ class ModelCall:
         self._settings = settings
         self._redactor = redactor
         self._can_compress = True
+        self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
         self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
         self.is_stopped = False  # the turn: what is left unfinished is not read on
 
@@ -170,25 +171,40 @@ class ModelCall:
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compress_if_full(self, *, budget_s: float | None = None) -> None:
+    async def compress_if_full(self, *, budget_s: float | None = None) -> bool:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
-        the model cannot make one the history stays as it is; the provider will say if it is too long."""
+        the model cannot make one the history stays as it is; the provider will say if it is too long. Returns whether
+        the history is shorter now."""
         messages = self._record.fold.messages
-        limit = self._settings.context_tokens
+        limit = self._context_tokens
         if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
-            return
+            return False
         older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
-        if not older:
-            return
+        return bool(older) and await self._compress(older, kept, budget_s)
+
+    async def compress_refused(self, *, budget_s: float | None = None) -> bool:
+        """The provider has refused the request as too long, and may read less than `context_tokens`: the same. Not
+        where that would leave most of it, as it does of a long question. Returns whether to ask again."""
+        messages = self._record.fold.messages
+        tokens = message_tokens(messages)
+        older, kept = split_for_summary(messages, keep_tokens=int(tokens * _KEEP_SHARE))
+        if not self._can_compress or not older or message_tokens(kept) * 2 > tokens:
+            return False
+        self._context_tokens = min(self._context_tokens, tokens)
+        return await self._compress(older, kept, budget_s)
+
+    async def _compress(self, older: Sequence[Message], kept: Sequence[Message], budget_s: float | None) -> bool:
         self._record.add(GatewayNotice("compressing", "Summarising the earlier conversation …"))
         try:
             summary = await self._summary_of(older, budget_s)
         except ProviderError as exc:
             self._can_compress = False  # asked again before each call, it would fail again
-            self._record.add(GatewayNotice("compression_failed", str(exc)))
-            return
+            notice = f"The earlier conversation could not be summarised: {exc}"
+            self._record.add(GatewayNotice("compression_failed", notice))
+            return False
         if summary:
             self._record.add(HistoryCompressed(with_summary(summary, kept)))
+        return bool(summary)
 
     async def _summary_of(self, older: Sequence[Message], budget_s: float | None) -> str:
         request = msgspec.structs.replace(

@@ -187,6 +187,11 @@ class Pastes:
         if message.forwarded:
             self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
 
+    def take_of_sender(self, message: MessageReceived) -> MessageReceived | None:
+        """What is held of whoever has sent this message, as it is."""
+        held = self._held.pop(_of_sender(message), None)
+        return held[0] if held is not None else None
+
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
         key = _of_sender(message)
@@ -224,4 +229,10 @@ def joined_message(first: MessageReceived, second: MessageReceived) -> MessageRe
         attachments=first.attachments + second.attachments,
         addressed=first.addressed or second.addressed,
         at_limit=second.at_limit,
+        parts=part_ids(first) + part_ids(second),
     )
+
+
+def part_ids(message: MessageReceived) -> tuple[str, ...]:
+    """The updates that brought it."""
+    return message.parts or (message.update_id,)

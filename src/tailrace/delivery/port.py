@@ -320,17 +320,20 @@ class MessageReceived(_Update, tag="message"):
     what was typed from looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message
     of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
     there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
-    command that was meant for its moment is not carried out any more.
+    command that was meant for its moment is not carried out any more. `from_downtime`: it was written minutes before
+    the process was started. Of commands only those that loosen something are not carried out.
     """
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     addressed: bool = True
     at_limit: bool = False
+    parts: tuple[str, ...] = ()  # the updates that it was joined from; empty where it is one
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
     late_s: float | None = None
+    from_downtime: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):
@@ -344,7 +347,12 @@ class StopPressed(_Update, tag="stop"):
     """A user used the platform's own control for stopping an answer."""
 
 
-Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed
+class MessageLost(_Update, tag="lost"):
+    """The platform took a message of ours and has told later that it could not deliver it. `sender` is whom it was for.
+    For reasons that do not keep the next message from being delivered."""
+
+
+Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed | MessageLost
 
 
 class Inbox(Protocol):

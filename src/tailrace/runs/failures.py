@@ -24,6 +24,7 @@ _TOO_LONG: Final = re.compile(
     r"|token count.{0,20}exceeds the maximum",
     re.IGNORECASE,
 )
+_NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 
 
 def failure_of(error: ProviderError) -> RunFailure:
@@ -41,6 +42,11 @@ def is_too_long(failure: RunFailure) -> bool:
     if failure.status not in (400, 413, 422):
         return False
     return failure.status == 413 or bool(_TOO_LONG.search(f"{failure.kind} {failure.message}"))
+
+
+def is_out_of_quota(failure: RunFailure) -> bool:
+    """Whether a request was refused since the account has nothing left to spend, and not for a moment alone."""
+    return bool(_NO_QUOTA.search(f"{failure.kind} {failure.message}"))
 
 
 def unexpected_failure(error: Exception) -> RunFailure:

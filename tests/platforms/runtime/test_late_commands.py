@@ -87,3 +87,32 @@ async def test_a_late_answer_where_nothing_is_open_any_more_says_that(tmp_path: 
         await here.write("/approve", late_s=60.0)
         await asyncio.sleep(5)
         assert texts(here) == ["There is nothing to approve."]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("/yolo on", AWAY.format("/yolo")),
+        ("/yolo", AWAY.format("/yolo")),
+        ("/yolo off", "Dangerous commands ask again."),
+        ("/verbose", "Tools are shown in full from now on."),
+        ("/approve", "There is nothing to approve."),
+    ],
+)
+@driven
+async def test_J110_of_the_commands_from_a_downtime_only_those_that_loosen_are_not_carried_out(
+    tmp_path: Path, command: str, told: str
+) -> None:
+    async with town(tmp_path) as here:
+        await here.write(command, from_downtime=True)
+        await asyncio.sleep(5)
+        assert texts(here) == [told]
+
+
+@driven
+async def test_J110_an_approval_from_a_downtime_counts(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
+        await asked(tmp_path, here)
+        await here.write("/approve", from_downtime=True)
+        await asyncio.sleep(5)
+        assert not (tmp_path / "build").exists()

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tailrace.delivery.inbound import CommandName
+from tailrace.delivery.planning.failure_advice import failure_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -20,6 +21,7 @@ from tailrace.events import (
     Decision,
     GatewayNotice,
     LongToolHint,
+    RunFailure,
     RunFinished,
     ToolSoFar,
 )
@@ -207,7 +209,7 @@ class Presenter:
         it did was to call tools, and their lines alone would look like a failure."""
         match finished.status:
             case "failed":
-                return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
+                return self._failure(finished.error) if finished.error else "⚠️ Something went wrong."
             case "incomplete" if not shown or _ended_by_provider(finished):
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ The answer was cut off."
             case "completed" if not shown:
@@ -218,6 +220,10 @@ class Presenter:
                 return REPLACED
             case _:
                 return None
+
+    def _failure(self, failure: RunFailure) -> str:
+        advice = with_mark(failure_advice(failure), self._mark)
+        return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
 def _is_replaced(finished: RunFinished) -> bool:

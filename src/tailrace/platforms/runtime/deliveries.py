@@ -197,6 +197,10 @@ class Deliveries(RunHost["_Delivery"]):
         again = type(error) in (JournalError, CursorAhead) and tries < MAX_GIVEN_BACK
         return again or super()._is_given_back(error, tries)
 
+    def say_unshown(self, place: Place, key: str) -> None:
+        """A part of an answer is missing there."""
+        self.say(place, UNSHOWN, key, "failure")
+
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""
         self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown", "failure")

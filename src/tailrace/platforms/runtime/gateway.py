@@ -302,11 +302,16 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
+            group.create_task(self._take_held_over())
             group.create_task(self._welcome_newcomers())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
+
+    async def _take_held_over(self) -> None:
+        taking = self._conversations.take_over_held(self._processes)
+        await run_beside(self._stopping.wait(), taking)
 
     async def _welcome_newcomers(self) -> None:
         while True:
