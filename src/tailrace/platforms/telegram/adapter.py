@@ -26,7 +26,7 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_telegram import telegram_text
+from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
@@ -56,6 +56,7 @@ PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
+    max_links=MAX_ENTITIES,
     edits=True,
     deletes=True,
     buttons=True,
