@@ -144,3 +144,8 @@ def outweighs(question: Sequence[Message], before: Sequence[Message]) -> bool:
     """Whether the question is what makes a request too long, and not the conversation before it: more than a quarter of
     both. With a shorter one left in, most of the conversation is still short enough to be summarised."""
     return message_tokens(question) * 3 > message_tokens(before)
+
+
+def has_media(question: Sequence[Message]) -> bool:
+    """Whether there is something in it that not every model reads."""
+    return any(isinstance(part, Image | File) for message in question for part in message.parts)
