@@ -178,16 +178,16 @@ class ModelCall:
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compress_if_full(self, *, budget_s: float | None = None) -> bool:
+    async def compress_if_full(self, *, budget_s: float | None = None) -> None:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
-        the model cannot make one the history stays as it is; the provider will say if it is too long. Returns whether
-        the history is shorter now."""
+        the model cannot make one the history stays as it is; the provider will say if it is too long."""
         messages = self._record.fold.messages
         limit = self._context_tokens
         if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
-            return False
+            return
         older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
-        return bool(older) and await self._compress(older, kept, budget_s)
+        if older:
+            await self._compress(older, kept, budget_s)
 
     async def compress_refused(self, *, budget_s: float | None = None) -> bool:
         """The provider has refused the request as too long, and may read less than `context_tokens`: the same. Where
@@ -212,6 +212,7 @@ class ModelCall:
         return True
 
     async def _compress(self, older: Sequence[Message], kept: Sequence[Message], budget_s: float | None) -> bool:
+        """Returns whether the history is shorter now."""
         self._record.add(GatewayNotice("compressing", "Summarising the earlier conversation …"))
         try:
             summary = await self._summary_of(older, budget_s)

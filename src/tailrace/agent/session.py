@@ -81,10 +81,12 @@ def without_refused(run: Run, messages: Sequence[Message]) -> tuple[Message, ...
 
 
 def _messages(turns: Iterable[tuple[Run, Turn]]) -> tuple[Message, ...]:
-    messages: tuple[Message, ...] = ()
+    messages: list[Message] = []
     for run, turn in turns:
-        messages = without_refused(run, (*messages, *turn.messages))
-    return messages
+        messages += turn.messages
+        if run.finished is not None and run.finished.error is not None:
+            messages = [*without_refused(run, messages)]
+    return tuple(messages)
 
 
 async def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:

@@ -31,9 +31,7 @@ FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info
 _MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
 _SCHEMES = r"(?:https?|mailto|tel|tg|matrix):"
 _LINKED = re.compile(_SCHEMES, re.IGNORECASE)
-LINK = re.compile(
-    rf"(?:\]\(|<){_SCHEMES}", re.IGNORECASE
-)  # where the address of a link begins, as far as one line tells
+LINK = re.compile(rf"(?:\]\(|<){_SCHEMES}", re.IGNORECASE)  # where a link's address begins
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 
