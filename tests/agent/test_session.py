@@ -8,7 +8,7 @@ from tailrace.agent.context import with_summary
 from tailrace.agent.session import history_of
 from tailrace.events import AnyEvent, HistoryCompressed, MessageRecorded, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.messages import Text, assistant, user
+from tailrace.messages import Image, Message, Text, assistant, user
 from tailrace.ports import NewRun
 
 
@@ -81,6 +81,33 @@ async def test_a_short_question_that_was_refused_for_the_history_before_it_stays
     await add_refused(journal, MessageRecorded(user("two")))
     await add_refused(journal, MessageRecorded(user("three")))
     assert await questions(journal) == [LONG, "two", "three"]
+
+
+IMAGE = Message("user", (Text("what is this?"), Image(data="aGk=", media_type="image/png")))
+ASKED = user("two")
+
+
+@pytest.mark.parametrize(
+    ("failure", "question", "stays"),
+    [
+        (RunFailure("invalid_request_error", "unknown field", status=400), IMAGE, False),
+        (RunFailure("permanent", "No endpoints found that support image input", status=404), IMAGE, False),
+        (RunFailure("retryable", "image input is not supported", status=500), IMAGE, False),
+        (BROKEN, IMAGE, True),
+        (RunFailure("permanent", "Incorrect API key", status=401), IMAGE, True),
+        (RunFailure("invalid_request_error", "unknown field", status=400), ASKED, True),
+        (RunFailure("content_filter", "the prompt triggered a policy", status=400), ASKED, False),
+        (RunFailure("permanent", "your input was flagged", status=403), ASKED, False),
+    ],
+)
+async def test_a_question_that_was_refused_for_what_it_is_does_not_stop_those_after_it(
+    failure: RunFailure, question: Message, stays: bool
+) -> None:
+    journal = MemoryJournal()
+    await add_turn(journal, "one")
+    await add_refused(journal, MessageRecorded(question), failure=failure)
+    await add_turn(journal, "three")
+    assert (question in await history_of(journal, "s")) is stays
 
 
 async def test_what_a_turn_has_done_before_it_grew_too_long_stays() -> None:

@@ -21,7 +21,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.peer_json import without_lone_surrogates
-from tailrace.wire.token_estimate import message_tokens
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 LOST_RESULT = "No result was recorded for this call: it was interrupted and may or may not have taken effect."
 SUMMARY_PROMPT = (
@@ -29,6 +29,7 @@ SUMMARY_PROMPT = (
     "exact names, paths, numbers and decisions), what is still open. Plain text, no preamble."
 )
 SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
+_LEAST_OF_RESULT = 500  # characters that stay of what a tool gave
 
 
 def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -124,6 +125,21 @@ def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
     return (*repaired(older), user(SUMMARY_PROMPT))
 
 
+def with_shorter_results(messages: Sequence[Message], *, keep_tokens: int) -> tuple[Message, ...]:
+    """The same with long texts of tools without their middle, so that all of them together are about so long."""
+    texts = [p.content for m in messages for p in m.parts if isinstance(p, ToolResult) and isinstance(p.content, str)]
+    room = max(_LEAST_OF_RESULT, keep_tokens * CHARS_PER_TOKEN // max(1, len(texts)))
+    return tuple(Message(message.role, tuple(_shorter(part, room) for part in message.parts)) for message in messages)
+
+
+def _shorter(part: Part, room: int) -> Part:
+    if not isinstance(part, ToolResult) or not isinstance(part.content, str) or len(part.content) <= room:
+        return part
+    half, text = room // 2, part.content
+    note = f"\n[… {len(text) - 2 * half} characters are left out: all of it is too long for you …]\n"
+    return ToolResult(part.call_id, text[:half] + note + text[-half:], part.ok)
+
+
 def with_summary(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
     """The history that goes on: the summary where the older messages were. It stands for an earlier one as well."""
     heading = Text(SUMMARY_HEADING + summary.strip() + "\n\n")
@@ -144,3 +160,8 @@ def outweighs(question: Sequence[Message], before: Sequence[Message]) -> bool:
     """Whether the question is what makes a request too long, and not the conversation before it: more than a quarter of
     both. With a shorter one left in, most of the conversation is still short enough to be summarised."""
     return message_tokens(question) * 3 > message_tokens(before)
+
+
+def has_media(question: Sequence[Message]) -> bool:
+    """Whether there is something in it that not every model reads."""
+    return any(isinstance(part, Image | File) for message in question for part in message.parts)

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from tailrace.agent.context import outweighs, split_off_summary
+from tailrace.agent.context import has_media, outweighs, split_off_summary
 from tailrace.agent.turn import Turn
 from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
-from tailrace.runs.failures import is_too_long
+from tailrace.runs.failures import is_of_media, is_of_policy, is_too_long
 
 TURN_KIND = "agent"
 _PAGE = 50
@@ -45,8 +45,8 @@ async def history_of(
     journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
 ) -> tuple[Message, ...]:
     """What was said in the session (before this run, up to the one that it follows), as far back as the last
-    compression. Turns that another one replaced are left out, and so is a question that is too long for the model:
-    every turn after it would be refused too."""
+    compression. Turns that another one replaced are left out, and so is a question that the provider has refused for
+    what it is: every turn after it would be refused too."""
     turns: deque[tuple[Run, Turn]] = deque()
     branch = Branch(follows)
     cursor = before
@@ -65,21 +65,28 @@ async def history_of(
 
 
 def without_refused(run: Run, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation up to the end of this run, without the run's question where that was refused since it is too
-    long. A short question after a long history stays: it is the history that has to be shortened."""
+    """The conversation up to the end of this run, without the run's question where the provider has refused that for
+    what it is: too long, with an image that the model does not read, against a policy. A short question after a long
+    history stays: it is the history that has to be shortened."""
     error = run.finished.error if run.finished is not None else None
-    if error is None or not is_too_long(error) or not messages or messages[-1].role != "user":
+    if error is None or not messages or messages[-1].role != "user":
         return tuple(messages)
     summary, question = split_off_summary(messages[-1])
     before = (*messages[:-1], *summary)
-    return before if outweighs(question, before) else tuple(messages)
+    if is_too_long(error):
+        is_refused = outweighs(question, before)
+    else:
+        is_refused = is_of_policy(error) or (is_of_media(error) and has_media(question))
+    return before if is_refused else tuple(messages)
 
 
 def _messages(turns: Iterable[tuple[Run, Turn]]) -> tuple[Message, ...]:
-    messages: tuple[Message, ...] = ()
+    messages: list[Message] = []
     for run, turn in turns:
-        messages = without_refused(run, (*messages, *turn.messages))
-    return messages
+        messages += turn.messages
+        if run.finished is not None and run.finished.error is not None:
+            messages = [*without_refused(run, messages)]
+    return tuple(messages)
 
 
 async def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:

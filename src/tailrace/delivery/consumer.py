@@ -327,8 +327,11 @@ class GatewayStreamConsumer:
             log.warning("%s: the chat of run %s is gone", state.place.key, self.spec.run_id)
             return "the chat is gone"
         if state.in_doubt:
-            told = "%s: no reply came to a message of run %s: it may be missing in the chat, and is not sent again"
-            log.warning(told, state.place.platform, self.spec.run_id)
+            told = (
+                "%s: no reply came to a message of run %s: it may be missing in the chat, and is not sent again; "
+                "tailrace show %s has it"
+            )
+            log.warning(told, state.place.key, self.spec.run_id, self.spec.run_id)
         if not state.unshown:
             return ""
         reasons = "; ".join(sorted(set(state.unshown.values())))

@@ -65,6 +65,7 @@ class Capabilities(Value):
     mode: Mode = "whole"
     limit: int = 4096  # of one message, in `unit`, counted over its Markdown source
     unit: Unit = "chars"
+    max_links: int = 0  # of one message; 0: as many as fit
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False

@@ -28,12 +28,18 @@ def _refused(_failure: RunFailure) -> str:
     return "The provider refused this bot's key. Whoever runs the bot has to change that; /model chooses another model."
 
 
+def _forbidden(_failure: RunFailure) -> str:
+    return (
+        "The provider does not let this bot do that. Whoever runs the bot may change it; /model chooses another model."
+    )
+
+
 def _not_found(_failure: RunFailure) -> str:
     return "The provider does not have this model, or not at this address: /model chooses another one."
 
 
 def _malformed(_failure: RunFailure) -> str:
-    return "The same request would be refused again: ask in another way, or choose another model with /model."
+    return "The same would be refused again: ask in another way, begin anew with /new, or choose another /model."
 
 
 def _limited(failure: RunFailure) -> str:
@@ -48,7 +54,8 @@ def _broken(_failure: RunFailure) -> str:
 
 
 _BY_STATUS: Final[dict[int, Callable[[RunFailure], str]]] = {
-    **dict.fromkeys((401, 403), _refused),
+    401: _refused,
+    403: _forbidden,
     **dict.fromkeys((402, 429), _limited),
     404: _not_found,
     **dict.fromkeys((400, 422), _malformed),

@@ -26,7 +26,7 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_telegram import telegram_text
+from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
@@ -45,7 +45,7 @@ BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
 ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
-DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
+DOWNTIME_S = 300.0  # before its start: who wrote earlier did not know that a process was about to come
 UPDATES_PER_POLL = 100  # at most: Telegram's own number
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
@@ -56,6 +56,7 @@ PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
+    max_links=MAX_ENTITIES,
     edits=True,
     deletes=True,
     buttons=True,
