@@ -86,7 +86,10 @@ class LineChat:
             if self._conversation.resumed:
                 await self._join_session()
             while not self._left:
-                await self._next()
+                try:
+                    await self._next()
+                except TailraceError as exc:
+                    self.notify(f"error: {exc}")
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
