@@ -101,3 +101,13 @@ async def test_an_answer_that_comes_after_the_end_of_the_run_is_said_to_be_late(
         await second.until("❯ /cost")
         assert second.process.returncode is None
     assert "Traceback" not in second.text
+
+
+async def test_a_menu_in_a_low_window_shows_each_of_its_keys(home: Home) -> None:
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("No."))
+    async with home.terminal(columns=80, rows=9) as terminal:
+        await ready(terminal)
+        terminal.enter("Remove it.")
+        await terminal.until("then it is denied")
+        keys = [line.split()[0] for line in terminal.lines if line.startswith("   ") and line.strip()]
+        assert keys == ["o", "s", "a", "d", "w"]
