@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
+from shlex import quote
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
@@ -188,5 +189,6 @@ async def converse(conversation: Conversation) -> int:
         if asker is not None:
             asker.close()
     if not await is_new_session(conversation.app.journal, conversation.session):
-        print_status(f"go on with this conversation: {typed(f'chat --session {conversation.session}')}")
+        again = typed(f"chat --session {quote(conversation.session)}")
+        print_status(f"go on with this conversation: {again}")
     return DONE

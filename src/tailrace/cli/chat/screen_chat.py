@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final, assert_never
 
 from prompt_toolkit.history import FileHistory
@@ -378,7 +379,7 @@ class ScreenChat:
                 return
         except TailraceError as exc:
             self.notify(f"error: {exc}")
-        again = typed(f"chat --session {self._conversation.session}")
+        again = typed(f"chat --session {quote(self._conversation.session)}")
         self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
 
     # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
