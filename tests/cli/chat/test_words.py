@@ -410,6 +410,12 @@ def input_line(history: History) -> InputLine:
     return InputLine(Listener(), menu, history=history, completion=Completion((), lambda _: []))
 
 
+@pytest.mark.parametrize(("width", "rows"), [(200, 1), (125, 1), (124, 2), (80, 2)])
+def test_a_line_of_code_has_the_whole_window(width: int, rows: int) -> None:
+    (block,) = blocks_of(f"```\n{'x' * 120}\n```\n")
+    assert sum(bool(line) for line in Painter().lines([BlockPiece(block)], width)) == rows
+
+
 @pytest.mark.parametrize("width", [20, 40, 60])
 def test_a_table_loses_nothing_in_a_narrow_window(width: int) -> None:
     cells = ["世界最大の都市圏とても長い説明", "https://example.org/a/long/path", "plain"]
