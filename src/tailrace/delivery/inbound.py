@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args
 
@@ -207,6 +207,14 @@ class Pastes:
         """Held messages whose time has passed."""
         due = [key for key, (_, until) in self._held.items() if until <= now]
         return [self._held.pop(key)[0] for key in due]
+
+    def hold_again(self, messages: Iterable[MessageReceived]) -> None:
+        """What was taken and has not become a question. It is due at once; what its sender has written since stands
+        below it."""
+        for message in messages:
+            key = _of_sender(message)
+            later = self._held.get(key)
+            self._held[key] = (message if later is None else joined_message(message, later[0]), 0.0)
 
     def take_all(self) -> list[MessageReceived]:
         held = [message for message, _ in self._held.values()]

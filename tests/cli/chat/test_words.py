@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.markdown_export import section, unfolded
@@ -362,15 +362,58 @@ def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
 
 
 def test_a_long_paste_is_folded_and_sent_whole() -> None:
-    line = InputLine(
-        Listener(), ApprovalMenu(Clock(), 60), history=InMemoryHistory(), completion=Completion((), lambda _: [])
-    )
+    line = input_line(InMemoryHistory())
     text = "\n".join(f"line {number}" for number in range(200))
     other = text.replace("line", "row")
     assert line._folded("two\nlines") == "two\nlines"
     folded = f"Read {line._folded(text)} and {line._folded(other)} and {line._folded(text)}"
     assert folded == "Read [200 lines pasted] and [200 lines pasted, 2] and [200 lines pasted]"
-    assert line._unfolded(folded) == f"Read {text} and {other} and {text}"
+    assert line._texts.unfolded(folded) == f"Read {text} and {other} and {text}"
+
+
+def test_a_paste_that_holds_the_mark_of_another_one_is_sent_as_it_is() -> None:
+    line = input_line(InMemoryHistory())
+    copied = "\n".join(["> [6 lines pasted]"] * 7)
+    assert line._texts.unfolded(line._folded("a\n" * 6) + line._folded(copied)) == "a\n" * 6 + copied
+
+
+async def test_what_was_pasted_is_recalled_as_it_was_shown_and_stored_whole() -> None:
+    stored = InMemoryHistory()
+    text = "\n".join(f"line {number}" for number in range(200))
+    line = input_line(stored)
+    assert [entry async for entry in line.buffer.history.load()] == []
+    for entered in ("Why?", f"Read {line._folded(text)}"):
+        line.buffer.history.append_string(entered)
+    assert line.buffer.history.get_strings() == ["Why?", "Read [200 lines pasted]"]
+    assert list(stored.load_history_strings()) == [f"Read {text}", "Why?"]
+    later = input_line(stored)
+    assert [entry async for entry in later.buffer.history.load()] == ["[200 lines pasted]", "Why?"]
+    assert later._texts.unfolded("[200 lines pasted]") == f"Read {text}"
+
+
+def test_a_history_that_cannot_be_written_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Unwritable(InMemoryHistory):
+        def store_string(self, string: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    history = input_line(Unwritable()).buffer.history
+    history.append_string("One.")
+    history.append_string("Two.")
+    assert history.get_strings() == ["One.", "Two."]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the next session cannot recall what is entered now: [Errno 28] No space left on device"
+    ]
+
+
+def input_line(history: History) -> InputLine:
+    menu = ApprovalMenu(Clock(), 60)
+    return InputLine(Listener(), menu, history=history, completion=Completion((), lambda _: []))
+
+
+@pytest.mark.parametrize(("width", "rows"), [(200, 1), (125, 1), (124, 2), (80, 2)])
+def test_a_line_of_code_has_the_whole_window(width: int, rows: int) -> None:
+    (block,) = blocks_of(f"```\n{'x' * 120}\n```\n")
+    assert sum(bool(line) for line in Painter().lines([BlockPiece(block)], width)) == rows
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])

@@ -60,6 +60,8 @@ async def test_J110_a_late_answer_to_the_question_that_was_open_when_it_was_type
     async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
         await asked(tmp_path, here)
         await here.write(command, late_s=0.001)
+        for run_id in await here.runs():
+            await here.app.agents.finished(run_id)
         await asyncio.sleep(5)
         assert (tmp_path / "build").exists() is not gone
         assert texts(here)[-1] == "So be it, then."
@@ -77,7 +79,8 @@ async def test_J110_a_late_answer_is_not_taken_for_a_question_that_was_asked_lat
         assert (tmp_path / "build").exists()
         assert texts(here)[-1] == AWAY.format("/approve")
         await here.write("/approve")
-        await asyncio.sleep(5)
+        for run_id in await here.runs():
+            await here.app.agents.finished(run_id)
         assert not (tmp_path / "build").exists()
 
 

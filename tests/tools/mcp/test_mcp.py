@@ -34,7 +34,7 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
-from tailrace.tools.mcp.connection import McpFailed
+from tailrace.tools.mcp.connection import McpFailed, _Tail
 from tailrace.tools.mcp.content import MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.mcp.link import MAX_TOOLS, Link
 from tailrace.tools.mcp.servers import McpServers
@@ -352,3 +352,17 @@ def test_a_file_has_a_name_that_a_chat_can_show(uri: str, name: str) -> None:
     blob = BlobResourceContents(uri=uri, mime_type="image/png", blob="AAAA")
     result = CallToolResult(content=[EmbeddedResource(type="resource", resource=blob)])
     assert files_of(result.content, "t") == (ToolFile(name, "image/png", b"\0\0\0"),)
+
+
+async def test_what_was_read_for_an_error_is_not_read_again_when_the_loop_says_that_it_is_there() -> None:
+    failures: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    tail = _Tail()
+    tail.file.write("it broke\n")
+    tail.file.flush()
+    loop.call_soon(tail._read)  # as the loop has it in its queue when it has seen that the pipe can be read
+    assert tail.text() == "it broke"
+    await asyncio.sleep(0)
+    tail.close()
+    assert failures == []

@@ -84,6 +84,7 @@ class DiscordPlatform(BasePlatform):
         self._known_names = KnownNames(self._rest)
         self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
         self._session = gateway.GatewaySession()
+        self._unhandled: int | None = None  # the number of the event in whose handling the run ended
         self._client: gateway.GatewayClient | None = None
         self._announced = False
         self._refused = False  # the gateway wants something changed first
@@ -155,10 +156,13 @@ class DiscordPlatform(BasePlatform):
                 await self._announce_commands(client.application_id)
             client.events = asyncio.Queue()  # what an earlier run has left is heard again
             self._confirmations.clear()
-            async with asyncio.TaskGroup() as tasks:
-                client.on_interaction = partial(self._confirm_in_time, tasks)
-                tasks.create_task(client.listen(self._session))
-                tasks.create_task(self._handle_events(client, inbox))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    client.on_interaction = partial(self._confirm_in_time, tasks)
+                    tasks.create_task(client.listen(self._session))
+                    tasks.create_task(self._handle_events(client, inbox))
+            finally:
+                self._go_back()
         except gateway.CONNECTION_ERRORS as exc:
             raise self._error(exc) from exc
         except ExceptionGroup as group:
@@ -187,8 +191,15 @@ class DiscordPlatform(BasePlatform):
             try:
                 await self._handle_event(event, client, inbox)
             except (TailraceError, asyncio.CancelledError):
-                self._session.sequence = number - 1
+                self._unhandled = number
                 raise
+
+    def _go_back(self) -> None:
+        """To the event that was not handled, once nothing is heard any more: what the connection heard last would move
+        the session past it."""
+        number, self._unhandled = self._unhandled, None
+        if number is not None:
+            self._session.sequence = number - 1
 
     async def _handle_event(
         self, event: gateway.GatewayEvent, client: gateway.GatewayClient, inbox: port.Inbox

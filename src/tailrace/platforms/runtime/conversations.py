@@ -108,12 +108,15 @@ class Conversations:
                 self._recent.forget(update.update_id)
                 raise
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
-            log.exception("%s: a message could not be handled", self._platform.name)
-            text = "⚠️ Something went wrong with this message."
-            self._deliveries.say(update.place, text, f"{update.update_id}.failure", "failure")
+            self._say_failed(update, exc)
         except BaseException:
             self._recent.forget(update.update_id)
             raise
+
+    def _say_failed(self, update: Update, error: Exception) -> None:
+        log.error("%s: a message could not be handled", self._platform.name, exc_info=error)
+        text = "⚠️ Something went wrong with this message."
+        self._deliveries.say(update.place, text, f"{update.update_id}.failure", "failure")
 
     async def _handle(self, update: Update) -> None:
         if not await self.newcomers.serves(update.sender):
@@ -141,13 +144,20 @@ class Conversations:
                 async with asyncio.timeout_at(due_at):
                     await self._held.wait()
             except TimeoutError:
-                for message in self._pastes.take_complete(loop.time()):
-                    await self._start_run_logged(message)
+                await self._start_runs(self._pastes.take_complete(loop.time()))
 
     async def flush(self) -> None:
         """Takes all held pastes as they are: the process is about to end."""
-        for message in self._pastes.take_all():
-            await self._start_run_logged(message)
+        await self._start_runs(self._pastes.take_all())
+
+    async def _start_runs(self, messages: list[MessageReceived]) -> None:
+        """Cancelled, it holds those again that it has not begun: the platform does not deliver them a second time."""
+        try:
+            while messages:
+                await self._start_run_logged(messages[0])
+                del messages[0]
+        finally:
+            self._pastes.hold_again(messages)
 
     async def _message(self, message: MessageReceived) -> None:
         place = message.place
@@ -269,6 +279,8 @@ class Conversations:
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
             self._deliveries.say(message.place, f"⚠️ {exc}", f"{message.update_id}.failure", "failure")
+        except Exception as exc:  # noqa: BLE001 - logged; it ends this message and no other
+            self._say_failed(message, exc)
 
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
@@ -285,7 +297,7 @@ class Conversations:
         requester = self._runs.requester(received.sender)
         spoken_by = await self._speaker_names.spoken_by(session, received)
         busy = await self._busy(received, session)
-        joined = self._joined.pop(received.update_id, None)
+        joined = self._joined.get(received.update_id)
         spec = TurnSpec(
             named_message(received),
             model=chosen.model,
@@ -303,6 +315,7 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
+        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
         self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)

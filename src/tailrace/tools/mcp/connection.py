@@ -368,7 +368,7 @@ class _Tail:
 
     def text(self) -> str:
         """Its last line."""
-        with suppress(OSError):  # all read, or closed
+        with suppress(OSError):  # closed
             while self._read():
                 pass
         return self._kept.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
@@ -380,7 +380,10 @@ class _Tail:
         self._pipe = -1  # the number may be reused
 
     def _read(self) -> bool:
-        data = os.read(self._pipe, 65_536)
+        try:
+            data = os.read(self._pipe, 65_536)
+        except BlockingIOError:  # `text` has read what the loop was about to say is there
+            return False
         if not data:
             asyncio.get_running_loop().remove_reader(self._pipe)
         self._kept = (self._kept + data)[-_TAIL_BYTES:]
