@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import subprocess
@@ -197,6 +198,26 @@ async def test_a_database_that_is_only_looked_at_keeps_its_format(postgres_url: 
         await PostgresJournal.open(postgres_url, upgrade=False)
     assert await connection.fetchval("SELECT version FROM format") == 1
     await connection.close()
+
+
+async def test_the_log_says_once_that_a_store_has_a_new_format(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace.journal")
+    path, address = tmp_path / "tailrace.db", parse_address(postgres_url)
+    load(FORMATS[3], path).close()
+    connection = await connect_postgres(address, "test")
+    await postgres_schema.prepare(connection, address, postgres_schema.MIGRATIONS[:1])
+    await connection.close()
+    for _ in range(2):  # the second start finds the new format
+        await (await SqliteJournal.open(path)).close()
+        await (await PostgresJournal.open(postgres_url)).close()
+    await (await SqliteJournal.open(tmp_path / "new.db")).close()  # it had no older one
+    said = "had format {} and has format {} now; an older Tailrace cannot use it any more"
+    assert [record.getMessage() for record in caplog.records if record.name == "tailrace.journal"] == [
+        f"{path} {said.format(4, len(sqlite_schema.MIGRATIONS))}",
+        f"the database at {address.shown} {said.format(1, len(postgres_schema.MIGRATIONS))}",
+    ]
 
 
 async def test_a_downgrade_is_refused_with_what_to_do(tmp_path: Path, postgres_url: str) -> None:

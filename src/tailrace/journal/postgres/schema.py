@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import check_version
+from tailrace.journal.stored.storage_format import check_version, log_upgrade
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -116,11 +116,13 @@ async def prepare(
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
-            check_version(f"the database at {address.shown}", version, len(migrations), upgrade=upgrade)
+            where = f"the database at {address.shown}"
+            check_version(where, version, len(migrations), upgrade=upgrade)
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):
                 await connection.execute("UPDATE format SET version = $1", len(migrations))
+        log_upgrade(where, version, len(migrations))
 
 
 async def _version(connection: Connection, address: Address) -> int:

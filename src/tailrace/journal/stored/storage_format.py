@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from tailrace.errors import JournalError
+
+logger = logging.getLogger("tailrace.journal")
 
 
 class OlderFormat(JournalError):
@@ -21,4 +25,12 @@ def check_version(where: str, version: int, known: int, *, upgrade: bool = True)
         raise JournalError(
             f"{where} was written by a newer Tailrace (format {version}, this one knows {known}); upgrade Tailrace,"
             " or restore a backup from before that upgrade"
+        )
+
+
+def log_upgrade(where: str, version: int, known: int) -> None:
+    """Says that a store has a new format. A store that was made just now (version 0) has had no older one."""
+    if 0 < version < known:
+        logger.info(
+            "%s had format %d and has format %d now; an older Tailrace cannot use it any more", where, version, known
         )
