@@ -141,7 +141,9 @@ async def _version(connection: Connection, address: Address) -> int:
     )
     if relations:
         raise _not_ours(address)
-    await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+    # IF NOT EXISTS would ask for the right to make it also where an administrator has made it for this user.
+    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", f'"{address.schema}"'):
+        await connection.execute(f'CREATE SCHEMA "{address.schema}"')
     await connection.execute("CREATE TABLE format (application text NOT NULL, version integer NOT NULL)")
     await connection.execute("INSERT INTO format VALUES ($1, 0)", APPLICATION)
     return 0
