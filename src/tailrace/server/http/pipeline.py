@@ -26,7 +26,7 @@ from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, no_route, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -302,6 +302,7 @@ class RequestPipeline:
         stream: EventStream | None = request.get(STREAM)
         if stream is not None and stream.begun:
             return await stream.fail(error)
+        await uncount_refused(self._limits, request, error)
         return error_response(self._without_secrets(error), shape_of(request.path), request_id)
 
     def _without_secrets(self, error: ApiError) -> ApiError:
@@ -310,7 +311,13 @@ class RequestPipeline:
         if message == str(error):
             return error
         return ApiError(
-            error.status, message, code=error.code, param=error.param, headers=error.headers, details=error.details
+            error.status,
+            message,
+            code=error.code,
+            param=error.param,
+            headers=error.headers,
+            details=error.details,
+            asked=error.asked,
         )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
