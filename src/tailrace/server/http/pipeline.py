@@ -46,6 +46,7 @@ REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is 
 LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
 TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
+_PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
@@ -370,10 +371,11 @@ def _has_head(route: Route) -> bool:
 
 
 def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
-    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files."""
+    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files. Probes,
+    scrapes and `tailrace top` come every few seconds."""
     if response is None:
         return route.method == "GET" and route.streams
-    return route.path.startswith("/web/") and response.status < 400
+    return (route.path in _PROBED or route.path.startswith("/web/")) and response.status < 400
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:
