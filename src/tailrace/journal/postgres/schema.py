@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import check_version, log_upgrade
+from tailrace.journal.stored.storage_format import NothingStored, check_version, log_upgrade
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -111,13 +111,16 @@ async def prepare(
     connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS, *, upgrade: bool = True
 ) -> None:
     """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new, and
-    `OlderFormat` for one that is older where it may not `upgrade` it; none of them is written to."""
+    where it may not `upgrade` it, `OlderFormat` for one that is older and `NothingStored` where there is none; none of
+    them is written to."""
     with translated(address):
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
             where = f"the database at {address.shown}"
             check_version(where, version, len(migrations), upgrade=upgrade)
+            if version == 0 and not upgrade:  # it can be made, and is taken back with the transaction
+                raise NothingStored(f"there is no journal yet in {where}")
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):

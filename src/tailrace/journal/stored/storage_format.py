@@ -13,6 +13,10 @@ class OlderFormat(JournalError):
     """The store is of an older version, and who opened it only wants to look."""
 
 
+class NothingStored(JournalError):
+    """There is no journal in the database yet, and who opened it only wants to look."""
+
+
 def check_version(where: str, version: int, known: int, *, upgrade: bool = True) -> None:
     """Raises `JournalError` for a format that only a newer Tailrace reads, and `OlderFormat` for one that would have to
     be upgraded and may not."""
