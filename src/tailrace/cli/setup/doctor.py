@@ -330,6 +330,8 @@ async def _store(config: Config) -> Finding:
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
             return Finding("broken", f"store: {exc.message if isinstance(exc, ConfigError) else exc}", advice)
         return Finding("broken", f"store {shown}: {str(exc).removeprefix(f'{file} ')}", RESTORE)
+    if not version and config.store_is_kept:
+        return Finding("ok", f"store {shown}: no journal is there yet; the first run makes it")
     shown = f"store {shown}{f', format {version}' if version else ''}"
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tailrace.errors import JournalError
 from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
-from tailrace.journal.stored.storage_format import check_version
+from tailrace.journal.stored.storage_format import check_version, log_upgrade
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -192,7 +192,7 @@ def prepare(path: Path, *, alone: bool = True, upgrade: bool = True, migrations:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
             _log_ahead(connection)
-            _migrate(connection, migrations)
+            log_upgrade(str(path), _migrate(connection, migrations), len(migrations))
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
@@ -222,14 +222,18 @@ def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | N
         check_version(str(path), version, known, upgrade=upgrade)
 
 
-def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    """Each version is one transaction, so a process that dies in between leaves a complete version behind."""
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
+    """Each version is one transaction, so a process that dies in between leaves a complete version behind. Returns the
+    version from which this process has begun, the newest one where another process has made it."""
+    began = len(migrations)
     for number, script in enumerate(migrations, start=1):
         connection.execute("BEGIN IMMEDIATE")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version < number:
+            began = min(began, version)
             for statement in script.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
+    return began

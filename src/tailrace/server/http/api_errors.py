@@ -56,14 +56,17 @@ class ApiError(TailraceError):
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
         details: JsonObject | None = None,
+        asked: bool = False,
     ) -> None:
-        """`details` is an object for programs: Anthropic's clients read it, and `/readyz` names what is not there."""
+        """`details` is an object for programs: Anthropic's clients read it, and `/readyz` names what is not there.
+        `asked`: a model was asked before it failed, so that the request counts for its key."""
         super().__init__(message)
         self.status = status
         self.code = code or _word(status)
         self.param = param
         self.headers = dict(headers or {})
         self.details = details
+        self.asked = asked
 
 
 def _word(status: int) -> str:
@@ -206,7 +209,7 @@ def refusal(status: int, message: str, code: str, provider: str = "") -> ApiErro
     refused is said, since the client has one too."""
     if status == 401:
         message = f"{provider or 'the provider'} refused this server's key: {message}"
-    return ApiError(status, message, code=code, headers={"x-should-retry": "false"})
+    return ApiError(status, message, code=code, headers={"x-should-retry": "false"}, asked=True)
 
 
 def _of_provider(exc: ProviderError) -> ApiError:
@@ -217,7 +220,7 @@ def _of_provider(exc: ProviderError) -> ApiError:
     if isinstance(exc, TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
-    return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s))
+    return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s), asked=True)
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:

@@ -26,7 +26,7 @@ from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, no_route, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -46,6 +46,7 @@ REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is 
 LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
 TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
+_PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
@@ -302,6 +303,7 @@ class RequestPipeline:
         stream: EventStream | None = request.get(STREAM)
         if stream is not None and stream.begun:
             return await stream.fail(error)
+        await uncount_refused(self._limits, request, error)
         return error_response(self._without_secrets(error), shape_of(request.path), request_id)
 
     def _without_secrets(self, error: ApiError) -> ApiError:
@@ -310,7 +312,13 @@ class RequestPipeline:
         if message == str(error):
             return error
         return ApiError(
-            error.status, message, code=error.code, param=error.param, headers=error.headers, details=error.details
+            error.status,
+            message,
+            code=error.code,
+            param=error.param,
+            headers=error.headers,
+            details=error.details,
+            asked=error.asked,
         )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -364,10 +372,11 @@ def _has_head(route: Route) -> bool:
 
 
 def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
-    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files."""
+    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files. Probes,
+    scrapes and `tailrace top` come every few seconds."""
     if response is None:
         return route.method == "GET" and route.streams
-    return route.path.startswith("/web/") and response.status < 400
+    return (route.path in _PROBED or route.path.startswith("/web/")) and response.status < 400
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:
