@@ -82,11 +82,14 @@ class ChatLines:
                 driver.wake()
 
     def to(self, place: Place) -> ChatLine:
-        """Threads of a chat share its line, because they share its rate limits."""
-        if (line := self._lines.get(place.chat)) is None:
-            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place), self._on_operator_needed)
-        self._recent[place.chat] = line
-        self._recent.move_to_end(place.chat)
+        """Threads of a chat share its line, because they share its rate limits. What is hidden from others there has a
+        line of its own: it waits for no answer that grows."""
+        capabilities = self._platform.capabilities(place)
+        key = f"{place.chat} {place.only_for}" if place.only_for and capabilities.hides else place.chat
+        if (line := self._lines.get(key)) is None:
+            line = self._lines[key] = ChatLine(capabilities, self._on_operator_needed)
+        self._recent[key] = line
+        self._recent.move_to_end(key)
         if len(self._recent) > self._limit:
             self._recent.popitem(last=False)
         return line

@@ -71,6 +71,7 @@ class Capabilities(Value):
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
     joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
+    hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own

@@ -67,6 +67,7 @@ EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
+OUTSIDE_IN_CHANNEL = msgspec.structs.replace(OUTSIDE, hides=True)
 STATUS = "is thinking…"
 SCOPES_HEADER = "x-oauth-scopes"
 SCOPES = (  # as in the manifest of docs/platforms/slack.md
@@ -110,9 +111,13 @@ class SlackPlatform(BasePlatform):
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
         if not place.thread:
-            return OUTSIDE
+            return OUTSIDE if place.kind == "private" else OUTSIDE_IN_CHANNEL
         is_reply = place.kind == "private" or place.extra.get("user")
         return self._stream if is_reply else self._edit
+
+    def _is_ephemeral(self, place: port.Place) -> bool:
+        """Whether what is sent there is shown to one person alone. In a thread there are no slash commands."""
+        return bool(place.only_for) and self.capabilities(place).hides
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,7 +140,7 @@ class SlackPlatform(BasePlatform):
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
-            case port.Send() if _is_ephemeral(place):
+            case port.Send() if self._is_ephemeral(place):
                 return await self._send_privately(place, action)
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
@@ -156,7 +161,7 @@ class SlackPlatform(BasePlatform):
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
             case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
-            case port.LookUp() if _is_ephemeral(place):
+            case port.LookUp() if self._is_ephemeral(place):
                 return port.Unknown("Slack keeps no ephemeral message")
             case port.LookUp():
                 return await self._look_up(place, action.key)
@@ -461,11 +466,6 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
-
-
-def _is_ephemeral(place: port.Place) -> bool:
-    """Whether what is sent there is shown to one person alone. In a thread there are no slash commands."""
-    return bool(place.only_for) and place.kind == "group" and not place.thread
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:
