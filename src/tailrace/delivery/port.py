@@ -359,6 +359,10 @@ class Inbox(Protocol):
     async def serves(self, sender: Sender) -> bool:
         """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""
 
+    async def has_conversation(self, place: Place) -> bool:
+        """Whether something was asked in the place before, or a conversation begun: what stands there is no news to the
+        model. For an adapter that reads what the platform does not send. Raises `JournalError`."""
+
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""
 

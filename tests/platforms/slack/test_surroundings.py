@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.delivery.thread_quotations import MAX_CHARS, MAX_MESSAGES, UNREAD
 from tailrace.platforms.slack.inbound import BotAccount
-from tailrace.platforms.slack.surroundings import (
-    MAX_CHARS,
-    MAX_MESSAGES,
-    NEWEST_UNREAD,
-    UNREAD,
-    ReadThread,
-    Surroundings,
-)
+from tailrace.platforms.slack.surroundings import NEWEST_UNREAD, ReadThread, Surroundings
 
 ME = BotAccount("U0")
 NAMES = {"U7": "Anna", "U8": "Ben]\n[in reply to Cleo"}

@@ -15,17 +15,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
-from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import MessageReceived, Place
 from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
 from tailrace.platforms.slack.inbound import BotAccount, readable
 from tailrace.platforms.slack.slash_commands import remember
 
 log = logging.getLogger("tailrace.platforms")
-MAX_MESSAGES = 30  # of a thread: its first one and the newest
-MAX_CHARS = 2000  # of one of them
 MAX_NAMES = 20  # that are asked for at a time
-UNREAD = "[in reply to a thread that could not be read]"
 NEWEST_UNREAD = "[in reply to newer messages of the thread too, which could not be read]"
 _PERSON = re.compile(r"<@([UW][A-Z0-9]*)>")
 ThreadMessage = dict[str, Any]
@@ -85,11 +82,11 @@ class Surroundings:
         above = [one for one in thread.messages if str(one.get("ts")) < message.message_id]
         if any(one.get("user") == me.user_id for one in above):
             above = []  # the conversation has it
-        shown = [*above[:1], *above[1:][-(MAX_MESSAGES - 1) :]]
+        shown = first_and_newest(above)
         names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
         quotations = [_quotation(one, names) for one in shown]
         if left_out := len(above) - len(shown):
-            quotations.insert(1, f"[in reply to {left_out} more messages, which are left out here]")
+            quotations.insert(1, left_out_words(left_out))
         if quotations and not thread.has_newest:
             quotations.append(NEWEST_UNREAD)
         self.join(message.place)  # not before: what is cancelled on the way comes again
@@ -124,13 +121,7 @@ def _quotation(message: ThreadMessage, names: dict[str, str]) -> str:
     texts = [message.get("text"), *(one.get("text") or one.get("fallback") for one in shared)]
     text = "\n".join(readable(str(one)) for one in texts if one)
     files = [str(one.get("name") or "without a name") for one in message.get("files") or ()]
-    text = text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-    return f"[in reply to {author}]\n{quotation(_listed(text, files))}".rstrip()
-
-
-def _listed(text: str, files: list[str]) -> str:
-    """With the names of the files, which are not read."""
-    return f"{text}\n(files: {', '.join(files)})" if files else text
+    return quoted_message(author, text, files)
 
 
 def _with_names(text: str, names: dict[str, str]) -> str:

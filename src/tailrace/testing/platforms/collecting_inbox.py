@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from tailrace.delivery.port import Platform, Sender, Update
+from tailrace.delivery.port import MessageReceived, Place, Platform, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.testing.platforms.loopback import Changing
 
@@ -36,6 +36,9 @@ class CollectingInbox(Changing):
 
     async def serves(self, sender: Sender) -> bool:
         return sender.id not in self.strangers
+
+    async def has_conversation(self, place: Place) -> bool:
+        return any(isinstance(one, MessageReceived) and one.place.key == place.key for one in self.updates)
 
     def connected(self) -> None:
         self.connections += 1
