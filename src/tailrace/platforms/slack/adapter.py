@@ -124,7 +124,7 @@ class SlackPlatform(BasePlatform):
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         markup = not isinstance(action, port.Send | port.Edit) or action.markup
         try:
-            done = await self._perform(place, action)
+            return await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
@@ -133,9 +133,6 @@ class SlackPlatform(BasePlatform):
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
-        if isinstance(done, port.Sent):
-            self._surroundings.join(place)
-        return done
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
@@ -383,7 +380,7 @@ class SlackPlatform(BasePlatform):
         elif isinstance(update, port.MessageReceived) and may_be_answered(update) and await inbox.serves(update.sender):
             if me.began_thread_of(envelope.payload.get("event") or {}):
                 self._surroundings.join(update.place)
-            await inbox.put(await self._surroundings.add_to(update, me))
+            await inbox.put(await self._surroundings.add_to(update, me, inbox.has_conversation))
         elif update is not None:
             await inbox.put(update)
 

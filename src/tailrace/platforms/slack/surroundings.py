@@ -48,20 +48,27 @@ class Surroundings:
     ) -> None:
         self._read_thread, self._name_of, self._tells_names = read_thread, name_of, tells_names
         self._above: dict[str, str] = {}  # what stands above, by update: each mention comes twice
-        self._joined: dict[str, str] = {}  # threads that were read or that the bot has part in; the oldest go first
+        self._joined: dict[str, str] = {}  # threads that were read or begun by the bot; the oldest go first
 
     def join(self, place: Place) -> None:
         """The conversation has what stands in this thread: it is not read any more."""
         if place.thread and place.kind != "private":
             remember(self._joined, _thread_key(place), "")
 
-    async def add_to(self, message: MessageReceived, me: BotAccount) -> MessageReceived:
+    async def add_to(
+        self, message: MessageReceived, me: BotAccount, has_conversation: Callable[[Place], Awaitable[bool]]
+    ) -> MessageReceived:
         """The message below the thread that it calls the bot into, with names beside the ids of people. A word that
-        agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it."""
+        agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it.
+        `has_conversation`: whether something was asked there before."""
         if command_in(message.text) or is_unknown_command(message.text):
             return message
         mentioned = _PERSON.findall(message.text)
-        above = await self._text_above(message, me, mentioned) if _calls_into_thread(message) else ""
+        above = ""
+        if _calls_into_thread(message):
+            if message.update_id not in self._above and await has_conversation(message.place):
+                self.join(message.place)
+            above = await self._text_above(message, me, mentioned)
         if above == UNREAD and is_yes_or_no(message.text):
             return message
         text = f"{above}\n\n{message.text}" if above else message.text
@@ -79,9 +86,9 @@ class Surroundings:
         thread = await self._read_thread(message.place)
         if thread is None:
             return UNREAD
-        above = [one for one in thread.messages if str(one.get("ts")) < message.message_id]
-        if any(one.get("user") == me.user_id for one in above):
-            above = []  # the conversation has it
+        # What the bot itself has written there are replies to commands: no question was asked yet.
+        others = [one for one in thread.messages if one.get("user") != me.user_id]
+        above = [one for one in others if str(one.get("ts")) < message.message_id]
         shown = first_and_newest(above)
         names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
         quotations = [_quotation(one, names) for one in shown]
