@@ -38,7 +38,8 @@ class CollectingInbox(Changing):
         return sender.id not in self.strangers
 
     async def has_conversation(self, place: Place) -> bool:
-        return any(isinstance(one, MessageReceived) and one.place.key == place.key for one in self.updates)
+        asked = [one for one in self.updates if isinstance(one, MessageReceived) and one.addressed]
+        return any(one.place.key == place.key for one in asked)
 
     def connected(self) -> None:
         self.connections += 1
