@@ -34,6 +34,7 @@ from tailrace.delivery.port import (
     Unknown,
     Upload,
 )
+from tailrace.delivery.run_deliveries import CHAT_GONE
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
@@ -328,7 +329,7 @@ class GatewayStreamConsumer:
         state = self._driver.planner.state
         if state.over:
             log.warning("%s: the chat of run %s is gone", state.place.key, self.spec.run_id)
-            return "the chat is gone"
+            return CHAT_GONE
         if state.in_doubt:
             told = "%s: no reply came to a message of run %s: it may be missing in the chat, and is not sent again"
             log.warning(told, state.place.platform, self.spec.run_id)
@@ -380,7 +381,7 @@ async def deliver_text(
     await driver.drive()
     state = planner.state
     if state.over or state.unshown:
-        reasons = "the chat is gone" if state.over else "; ".join(sorted(set(state.unshown.values())))
+        reasons = CHAT_GONE if state.over else "; ".join(sorted(set(state.unshown.values())))
         log.warning("%s: a message could not be shown: %s", place.key, reasons)
 
 

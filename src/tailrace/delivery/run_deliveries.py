@@ -5,10 +5,13 @@ Knows no platform, and shows nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Journal, Run
 
+CHAT_GONE: Final = "the chat is gone"  # why a delivery has ended
 MAX_READ = 100  # deliveries that began after the run: its own is among the first
 BEGINS_S = 300.0  # after its run, at the latest: storage may be slow in between
 
@@ -44,7 +47,9 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
             return f"not delivered to {where} yet"
         case _:
             error = delivery.finished.error if delivery.finished is not None else None
-            return f"not delivered to {where}: {error.message if error is not None else delivery.state}"
+            reason = error.message if error is not None else delivery.state
+            more = " (deleted or archived, or the bot was put out of it)" if reason == CHAT_GONE else ""
+            return f"not delivered to {where}: {reason}{more}"
 
 
 async def _is_in_doubt(journal: Journal, delivery: Run) -> bool:

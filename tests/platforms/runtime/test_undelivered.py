@@ -31,7 +31,10 @@ async def ask(here: Town, chat: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (Gone("chat"), "not delivered to telegram 42: the chat is gone"),
+        (
+            Gone("chat"),
+            "not delivered to telegram 42: the chat is gone (deleted or archived, or the bot was put out of it)",
+        ),
         (Refused("no rights"), "not delivered to telegram 42: a part could not be shown: no rights"),
         (Failed("the token was refused", needs_operator=True), "not delivered to telegram 42 yet"),
         (Unknown(), "no reply came to a message in telegram 42: it may be missing there"),
