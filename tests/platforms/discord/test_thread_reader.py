@@ -117,6 +117,9 @@ async def test_a_reply_in_the_thread_quotes_its_message_once_and_a_command_nothi
         async with served(discord, tmp_path, reply("So.")) as provider:
             await discord.write(thread, "<@42> /stop", user=7)
             await discord.until(lambda: thread.texts)
+            await discord.write(thread, "<@42>", user=7)
+            await discord.until(lambda: len(thread.texts) == 2)
+            thread.answers[-1].deleted = True
             assert discord.called("history") == []
             await discord.write(thread, "<@42> why?", user=7, reply_to=thread.find(said))
             await discord.until(lambda: len(thread.texts) == 2)

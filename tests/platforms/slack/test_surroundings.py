@@ -113,7 +113,9 @@ async def test_no_thread_is_read_for_what_needs_none(
 
 async def test_a_thread_in_which_the_bot_was_asked_is_not_repeated_and_one_with_a_reply_to_a_command_is_read() -> None:
     workspace = Workspace(
-        {"ts": "100.0", "user": "U7", "text": "down"}, {"ts": "200.0", "user": "U0", "text": "/new begins …"}
+        {"ts": "100.0", "user": "U7", "text": "down"},
+        {"ts": "200.0", "user": "U7", "text": "<@U0> "},
+        {"ts": "201.0", "user": "U0", "text": "/new begins …"},
     )
     assert await workspace.text_of(asked("so?")) == "[in reply to Anna]\n> down\n\nso?"
     workspace.begun = True

@@ -60,13 +60,18 @@ async def _quoted_thread(
         return UNREAD
     replied = event.reference.message_id if event.reference is not None else None  # it is quoted already
     told = [(one, said.said(one)) for one in above if one.id != replied]
-    told = [(one, text) for one, text in told if text or one.attachments]
+    told = [(one, text) for one, text in told if (text and not _only_calls(one, me)) or one.attachments]
     shown = first_and_newest(told)
     quotations = [_quoted(one, text, me) for one, text in shown]
     left_out = len(told) - len(shown) if is_whole else None
     if left_out != 0:
         quotations.insert(1, left_out_words(left_out))
     return "\n\n".join(quotations)
+
+
+def _only_calls(message: discord.Message, me: discord.ClientUser) -> bool:
+    """Whether it has the bot's name and nothing else."""
+    return message.content.strip() in (f"<@{me.id}>", f"<@!{me.id}>")
 
 
 def _quoted(message: discord.Message, text: str, me: discord.ClientUser) -> str:

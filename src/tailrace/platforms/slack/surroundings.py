@@ -87,7 +87,7 @@ class Surroundings:
         if thread is None:
             return UNREAD
         # What the bot itself has written there are replies to commands: no question was asked yet.
-        others = [one for one in thread.messages if one.get("user") != me.user_id]
+        others = [one for one in thread.messages if one.get("user") != me.user_id and not _only_calls(one, me)]
         above = [one for one in others if str(one.get("ts")) < message.message_id]
         shown = first_and_newest(above)
         names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
@@ -114,6 +114,13 @@ def may_be_answered(message: MessageReceived) -> bool:
 def _calls_into_thread(message: MessageReceived) -> bool:
     place = message.place
     return place.kind != "private" and message.addressed and place.thread not in ("", message.message_id)
+
+
+def _only_calls(message: ThreadMessage, me: BotAccount) -> bool:
+    """Whether it has the bot's name and nothing else."""
+    text = str(message.get("text") or "")
+    has_more = message.get("files") or message.get("attachments") or me.unnamed(text)
+    return me.is_named_in(text) and not has_more
 
 
 def _thread_key(place: Place) -> str:
