@@ -377,6 +377,11 @@ async def test_files_of_a_tool_are_on_record_for_the_user(tmp_path: Path) -> Non
         ),
     )
     assert from_json(to_json(fact)) == fact
+    (told,) = (event for event in played.events if isinstance(event, GatewayNotice))
+    assert (told.kind, told.extra) == ("file_left_out", {"name": "all.bin", "bytes": MAX_FILES_BYTES})
+    assert told.text == "all.bin (8.0 MiB) is not shown: the files of one tool call may have 8 MiB."
+    finished = next(event for event in played.events if isinstance(event, ToolCallFinished))
+    assert played.events.index(told) == played.events.index(finished) + 1, "below the tool's line"
     (asked,) = [message for message in it.server.requests[1].json()["messages"] if message["role"] == "user"][1:]
     assert asked["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]
 

@@ -72,6 +72,7 @@ class Capabilities(Value):
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
     joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
+    hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
@@ -366,6 +367,10 @@ class Inbox(Protocol):
 
     async def serves(self, sender: Sender) -> bool:
         """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""
+
+    async def has_conversation(self, place: Place) -> bool:
+        """Whether something was asked in the place before, or a conversation begun: what stands there is no news to the
+        model. For an adapter that reads what the platform does not send. Raises `JournalError`."""
 
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""

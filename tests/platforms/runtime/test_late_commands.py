@@ -59,7 +59,7 @@ async def test_J110_a_late_answer_to_the_question_that_was_open_when_it_was_type
 ) -> None:
     async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
         await asked(tmp_path, here)
-        await here.write(command, late_s=0.001)
+        await here.write(command, late_s=1e-6)  # more than that passes between the question and this, on any clock
         for run_id in await here.runs():
             await here.app.agents.finished(run_id)
         await asyncio.sleep(5)

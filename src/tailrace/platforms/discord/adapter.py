@@ -32,6 +32,7 @@ from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.message_text import is_private
 from tailrace.platforms.discord.private_word import PrivateWord
 from tailrace.platforms.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
+from tailrace.platforms.discord.thread_reader import below_its_thread, may_call_into_thread
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
@@ -215,9 +216,17 @@ class DiscordPlatform(BasePlatform):
                 is_read = not is_private(event) or await inbox.serves(sender_of(event.author))
                 known_name = await self._known_names.of(event, client.guilds if is_read else ())
                 if (message := parse_message(event, me, known_name)) is not None:
+                    if await self._is_called_into_thread(message, inbox):
+                        message = await below_its_thread(message, event, me, known_name)
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
+
+    async def _is_called_into_thread(self, message: port.MessageReceived, inbox: port.Inbox) -> bool:
+        """By somebody who is served, into a thread in which it was asked nothing before."""
+        if not may_call_into_thread(message) or not await inbox.serves(message.sender):
+            return False
+        return not await inbox.has_conversation(message.place)
 
     async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
         update = parse_interaction(interaction)

@@ -31,7 +31,7 @@ from tailrace.delivery.inbound import (
 )
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import JournalError, TailraceError
 from tailrace.journal.storage_wait import warning_level
@@ -91,6 +91,10 @@ class Conversations:
     def take_no_more(self) -> None:
         """The process is about to end: it begins no run any more. Commands and buttons are still carried out."""
         self._stopping = True
+
+    async def has_begun(self, place: Place) -> bool:
+        """Whether the place has a conversation. Raises `JournalError`."""
+        return await self._sessions.has_begun(place)
 
     async def handle(self, update: Update) -> None:
         """The updates of one place are handled one after the other, in the order of the calls. Raises `TailraceError`

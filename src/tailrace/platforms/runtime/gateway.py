@@ -20,7 +20,7 @@ from typing import Self
 
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
@@ -152,6 +152,9 @@ class HookInbox:
     async def serves(self, sender: Sender) -> bool:
         return await self._runner.serves(sender)
 
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._runner.has_conversation(place)
+
     async def position(self) -> str:
         return await self._runner.position()
 
@@ -242,6 +245,9 @@ class PlatformRunner:
 
     async def serves(self, sender: Sender) -> bool:
         return await self._conversations.newcomers.serves(sender)
+
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._conversations.has_begun(place)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)

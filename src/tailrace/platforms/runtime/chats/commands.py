@@ -120,9 +120,12 @@ class ChatCommands:
     async def _stop(self, message: MessageReceived) -> None:
         place, sender, key = message.place, message.sender, message.update_id
         stopped = await self._runs.stop(place, sender, key)
-        waited = "" if self._sessions.is_whole_chat(place) else unanswered(stopped)
+        if self._sessions.is_whole_chat(place):  # the answers stand elsewhere, each in its thread
+            waited, below = "", list[str]()
+        else:
+            waited, below = unanswered(stopped), stopped
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
-        self._deliveries.say(place, told, key, below=stopped, only_for=sender)
+        self._deliveries.say(place, told, key, below=below, only_for=sender)
 
     async def stop_by_button(self, pressed: StopPressed) -> None:
         """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
