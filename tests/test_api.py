@@ -99,6 +99,17 @@ async def test_F76_leaving_the_stream_stops_the_turn(tmp_path: Path) -> None:
     assert result.status == "stopped"
 
 
+async def test_F76_leaving_the_agent_with_the_stream_stops_the_turn_for_good(tmp_path: Path) -> None:
+    """Another process that found it unfinished would go on with it."""
+    async with FaultyProvider([STALLED]) as server:
+        config = config_for(server.url, tmp_path)
+        async with Agent(config=config, directory=tmp_path) as agent, agent.stream("Count.") as run:
+            async for _ in run.text:
+                break
+    async with open_app(config) as app:
+        assert (await app.journal.get(run.id)).state == "stopped"
+
+
 async def test_F76_a_task_that_is_cancelled_again_and_again_leaves_no_run_behind(tmp_path: Path) -> None:
     """As a scope of anyio does it, and with it Starlette when a client has left."""
     digging = asyncio.Event()

@@ -47,6 +47,7 @@ Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
 OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
 _REQUESTER = "python"
+_LAST_WORDS_S = 5.0  # for a turn that was told to stop
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -218,11 +219,16 @@ def _check_question(text: object) -> None:
 
 
 async def _end_turn(app: App, run_id: str, answering: asyncio.Task[None] | None) -> None:
-    """Stops the turn, where it has an id and has not ended, and answers no more of its questions."""
+    """Stops the turn, where it has an id and has not ended, and answers no more of its questions. Returns when the end
+    is on record: a turn that is under way when the agent is closed is given back, and another process goes on with it.
+    """
     if answering is not None:
         answering.cancel()
     if run_id:
         await app.agents.stop(run_id)
+        with suppress(TimeoutError):  # what does not let itself be interrupted: it is stopped by its signal
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await app.agents.left(run_id)
     if answering is not None:
         await asyncio.wait([answering])
 
