@@ -124,6 +124,18 @@ def test_the_list_of_sessions_keeps_its_columns() -> None:
     assert len(lines[1]) < 80
 
 
+def test_the_first_screen_cuts_no_name_of_a_tool() -> None:
+    names = tuple(f"mill__open_gate_{number}" for number in range(30))
+    facts = WelcomeFacts("1.2", "anthropic/claude", "~/src", names)
+    lines = [line.strip() for line in drawn(welcome(facts), 100)]
+    first = next(number for number, line in enumerate(lines) if line.startswith("tools"))
+    said = " ".join(lines[first : lines.index("", first)]).removeprefix("tools").strip()
+    listed, _, more = said.partition(" and ")
+    shown = listed.split(", ")
+    assert shown == list(names[: len(shown)])
+    assert more == f"{30 - len(shown)} more"
+
+
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,6 +151,9 @@ def test_spending_is_counted_by_model_and_a_fork_begins_anew() -> None:
     one.note(UsageRecorded(Usage(9, 9), "p", "big"))
     assert one.table().splitlines()[-1] == "1 call · 18 tokens"
     assert (spending.tokens, spending.cost_usd, spending.context_tokens) == (1028, 0.2, 8)
+    stopped = Spending(lambda *_: None)
+    stopped.note(UsageRecorded(Usage(9, 9, estimated_tokens=18), "p", "big"))
+    assert stopped.table().startswith("p/big  ~9 in  ~9 out")
     lines = spending.table().split("\n")
     assert lines[0].split() == ["p/big", "1,000", "in", "20", "out", "$0.20"]
     assert lines[1].split() == ["local/small", "5", "in", "3", "out", "no", "price", "known"]

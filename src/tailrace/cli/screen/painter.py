@@ -288,7 +288,7 @@ class Painter:
         room = max(0, _used_width(width) - INDENT - line.cell_len - note.cell_len - len(ended) - 3)
         preview = Text(tool.preview, "dim")
         preview.truncate(room, overflow="ellipsis")
-        line = Text.assemble(line, "  ", preview, note, (ended, "dim"), no_wrap=True)
+        line = Text.assemble(line, "  " if preview else "", preview, note, (ended, "dim"), no_wrap=True)
         return _indented(self._render(line, width), INDENT)
 
     def _text(self, text: str, style: str, width: int, *, indent: int = 0, lead: str = "") -> list[Line]:
