@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import tailrace
 from parked_turns import REASON, park_turn
 from provider_thread import provider
 from tailrace import Agent, AIAgent, tool
@@ -23,6 +25,7 @@ from tailrace.app import open_app
 from tailrace.config.load import Config, load
 from tailrace.errors import CorruptLog, RunParked, RunUnsuccessful, TailraceError
 from tailrace.events import ApprovalAsked, Decision, MessageChunk, NotExecuted, RunFinished
+from tailrace.messages import ToolSpec
 from tailrace.ports import Run
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
 
@@ -94,6 +97,50 @@ async def test_F76_leaving_the_stream_stops_the_turn(tmp_path: Path) -> None:
         await server.requests[0].over.wait()
     assert server.requests[0].disconnected_at is not None
     assert result.status == "stopped"
+
+
+async def test_F76_leaving_the_agent_with_the_stream_stops_the_turn_for_good(tmp_path: Path) -> None:
+    """Another process that found it unfinished would go on with it."""
+    async with FaultyProvider([STALLED]) as server:
+        config = config_for(server.url, tmp_path)
+        async with Agent(config=config, directory=tmp_path) as agent, agent.stream("Count.") as run:
+            async for _ in run.text:
+                break
+    async with open_app(config) as app:
+        assert (await app.journal.get(run.id)).state == "stopped"
+
+
+async def test_F76_a_task_that_is_cancelled_again_and_again_leaves_no_run_behind(tmp_path: Path) -> None:
+    """As a scope of anyio does it, and with it Starlette when a client has left."""
+    digging = asyncio.Event()
+
+    @tool
+    async def dredge() -> str:
+        """Dredge the canal."""
+        digging.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(100):  # it takes a while to put the shovels away
+                await asyncio.sleep(0)
+        return "done"
+
+    async with FaultyProvider([reply(call("dredge", {}))]) as server:
+        config = config_for(server.url, tmp_path)
+
+        async def ask() -> None:
+            async with Agent(config=config, directory=tmp_path, tools=[dredge]) as agent:
+                await agent.run("Dredge.")
+
+        asking = asyncio.create_task(ask())
+        await digging.wait()
+        while not asking.done():
+            asking.cancel()
+            await asyncio.sleep(0)
+        assert asking.cancelled()
+    async with open_app(config) as app:
+        [run] = await app.journal.runs(kind="agent")
+        assert run.state == "stopped"
 
 
 def test_what_is_no_tool_is_refused_where_the_agent_is_made() -> None:
@@ -318,6 +365,37 @@ def test_a_function_that_is_no_tool_is_refused_by_name() -> None:
 
     with pytest.raises(TypeError, match="tools: 'look' is no tool: put @tool before it"):
         Agent(tools=[look])  # type: ignore[list-item]
+
+
+def test_an_object_that_is_no_tool_is_told_what_it_lacks() -> None:
+    class Adder:
+        def preview(self, _args: object) -> str:
+            return "adds"
+
+    class Named(Adder):
+        spec = ToolSpec("add", "Adds.", {"type": "object"})
+
+    lacking = "spec, repeatable, parallel, invalid, effect, run of tailrace.ports.Tool"
+    with pytest.raises(TypeError, match=f"is no tool: it lacks {lacking}"):
+        Agent(tools=[Adder()])  # type: ignore[list-item]
+    with pytest.raises(
+        TypeError, match="tools: 'add' is no tool: it lacks repeatable, parallel, invalid, effect, run of"
+    ):
+        Agent(tools=[Named()])  # type: ignore[list-item]
+
+
+def test_no_module_takes_any_name_for_one_of_its_own_where_a_type_checker_reads() -> None:
+    """`from tailrace import Agnet` is an error for mypy too: a plain module's `__getattr__` would hide it."""
+    package = Path(tailrace.__file__).parent
+    plain = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"^def __getattr__", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert plain == []
+    assert {"Agent", "AIAgent", "tool"} <= set(dir(tailrace))
+    with pytest.raises(ImportError, match="Agnet"):
+        from tailrace import Agnet  # type: ignore[attr-defined] # noqa: F401
 
 
 def test_an_agent_that_nobody_closed_lets_go_when_it_is_collected(

@@ -39,6 +39,7 @@ from tailrace.events import (
 )
 
 _Bookkeeping: TypeAlias = RunFact | AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+_Asked: TypeAlias = tuple[int, str, str]  # the number of the try, the provider, the model
 _NoPart: TypeAlias = (
     MessageStop | Commentary | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
 )
@@ -62,8 +63,37 @@ class _OpenAttempt(msgspec.Struct):
     other_chars: int = 0
     has_answer: bool = False
 
-    def is_of(self, number: int, usage: UsageRecorded) -> bool:
-        return (self.number, self.provider, self.model) == (number, usage.provider, usage.model)
+    @property
+    def asked(self) -> _Asked:
+        return (self.number, self.provider, self.model)
+
+
+class _OpenAttempts(dict[str, _OpenAttempt]):
+    """By block. A recorded usage does not say whose it is: where steps that run side by side have asked the same model
+    for the same time, it is that of the one which ends or tries again next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: list[_Asked] = []  # usages whose attempt is not known yet
+
+    def end(self, block_id: str) -> None:
+        attempt = self.pop(block_id, None)
+        if attempt is not None and attempt.asked in self._used:
+            self._used.remove(attempt.asked)
+
+    def count(self, asked: _Asked) -> None:
+        blocks = [block_id for block_id, attempt in self.items() if attempt.asked == asked]
+        if len(blocks) == 1:
+            del self[blocks[0]]
+        elif blocks:
+            self._used.append(asked)
+
+    def uncounted(self) -> dict[str, _OpenAttempt]:
+        """Of a usage after which nothing more came, any of those that it may be of has been counted."""
+        left = dict(self)
+        for asked in self._used:
+            left.pop(next((block_id for block_id, attempt in left.items() if attempt.asked == asked), ""), None)
+        return left
 
 
 def lost_in(entries: Iterable[Entry]) -> LostAttempt | None:
@@ -74,11 +104,12 @@ def lost_in(entries: Iterable[Entry]) -> LostAttempt | None:
 def lost_by_steps(entries: Iterable[Entry]) -> dict[str, LostAttempt]:
     """The same for a sequence, by the ids of its blocks. An attempt that a later process has withdrawn is among them
     until its usage is on record."""
-    found: dict[str, _OpenAttempt] = {}
+    found = _OpenAttempts()
     for entry in entries:
         event, number = entry.event, entry.attempt
         match event:
             case AttemptStarted(provider, model, block_id):
+                found.end(block_id)
                 found[block_id] = _OpenAttempt(number, provider, model)
             case LlmDelta(block_id, text):
                 _note(found.get(block_id), number, text=len(text))
@@ -89,20 +120,20 @@ def lost_by_steps(entries: Iterable[Entry]) -> dict[str, LostAttempt]:
             case ProviderEvents():
                 _note(found.get(""), number)
             case UsageRecorded():
-                found = {block_id: each for block_id, each in found.items() if not each.is_of(number, event)}
+                found.count((number, event.provider, event.model))
             case StepFinished(block_id) | StepFailed(block_id):
-                found.pop(block_id, None)
+                found.end(block_id)
             case MessageRecorded():
-                found.pop("", None)
+                found.end("")
             case RunForked():
-                found = {}  # the other run has them
+                found = _OpenAttempts()  # the other run has them
             case _ if isinstance(event, _NoPart):
                 pass
             case _:
                 assert_never(event)
     return {
         block_id: LostAttempt(each.number, each.provider, each.model, each.text_chars, each.other_chars)
-        for block_id, each in found.items()
+        for block_id, each in found.uncounted().items()
         if each.has_answer
     }
 

@@ -26,7 +26,7 @@ from tailrace.events import (
     from_json,
     to_json,
 )
-from tailrace.messages import Dialect, Message, ModelRequest, ToolFile, ToolResult, Usage, assistant, user
+from tailrace.messages import Dialect, Message, ModelRequest, ToolCall, ToolFile, ToolResult, Usage, assistant, user
 from tailrace.ports import NewRun, Signal, ToolContext, ToolOutcome
 from tailrace.runs.signals import stop_failure, stop_signal
 from tailrace.testing.clock import driven
@@ -377,6 +377,11 @@ async def test_files_of_a_tool_are_on_record_for_the_user(tmp_path: Path) -> Non
         ),
     )
     assert from_json(to_json(fact)) == fact
+    (told,) = (event for event in played.events if isinstance(event, GatewayNotice))
+    assert (told.kind, told.extra) == ("file_left_out", {"name": "all.bin", "bytes": MAX_FILES_BYTES})
+    assert told.text == "all.bin (8.0 MiB) is not shown: the files of one tool call may have 8 MiB."
+    finished = next(event for event in played.events if isinstance(event, ToolCallFinished))
+    assert played.events.index(told) == played.events.index(finished) + 1, "below the tool's line"
     (asked,) = [message for message in it.server.requests[1].json()["messages"] if message["role"] == "user"][1:]
     assert asked["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]
 
@@ -420,6 +425,75 @@ async def test_a_history_that_cannot_be_summarised_stays_as_it_is(tmp_path: Path
     ]
     assert len(asked) == 3  # tried once, not before each call
     assert "a" * 4000 in str(asked[1])
+
+
+async def test_a_history_that_the_provider_finds_too_long_is_summarised_and_the_question_asked_again(
+    tmp_path: Path,
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, "status-413", reply("They spoke of a and b."), reply("Hi.")) as s:
+        played = await s.play("And now?", history)
+        refused, _, asked = (str(request.json()["messages"]) for request in s.server.requests)
+    assert (played.finished.status, played.finished.output, played.shown) == ("completed", "Hi.", "Hi.")
+    assert ("a" * 4000 in refused, "a" * 100 in asked) == (True, False)
+    assert ("They spoke of a and b." in asked, "And now?" in asked) == (True, True)
+
+
+TOO_MUCH = "0123456789" * 1000
+
+
+class _Chatty(Note):
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+        return ToolOutcome(TOO_MUCH)
+
+
+async def test_what_a_tool_gave_is_shortened_where_it_is_too_long_for_the_model(tmp_path: Path) -> None:
+    history = [user("a"), assistant("b")]
+    script: list[str | Reply] = [reply(call("note", {"text": "a"})), "status-413", reply("Noted.")]
+    async with stage(tmp_path, *script, note=_Chatty()) as s:
+        played = await s.play("Note it.", history)
+        refused, asked = (request.json()["messages"] for request in s.server.requests[1:])
+    assert (played.finished.status, played.finished.output) == ("completed", "Noted.")
+    assert [message["role"] for message in asked] == [message["role"] for message in refused]
+    given = asked[-1]["content"]
+    assert given.startswith("0123456789")
+    assert "characters are left out: all of it is too long for you" in given
+    assert len(given) < 4000
+    assert [event.kind for event in played.events if isinstance(event, GatewayNotice)] == ["shortened"]
+    assert TOO_MUCH in str(played.of(ToolOutputRecorded)), "the log has all of it"
+
+
+async def test_a_history_is_summarised_from_parts_of_what_tools_gave_where_all_of_it_is_too_long(
+    tmp_path: Path,
+) -> None:
+    asked_for = Message("assistant", (ToolCall("c1", "note", "{}"),))
+    history = [user("a"), asked_for, Message("tool", (ToolResult("c1", TOO_MUCH),)), assistant("b")]
+    script: list[str | Reply] = ["status-413", "status-413", reply("They noted much."), reply("Hi.")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play("And now?", history)
+        summarised, asked = (str(request.json()["messages"]) for request in s.server.requests[2:])
+    assert played.finished.output == "Hi."
+    assert (TOO_MUCH in summarised, "characters are left out" in summarised) == (False, True)
+    assert ("They noted much." in asked, "0123456789" in asked) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "question", "asked"),
+    [
+        (["status-413"], "long " * 2000, 1),  # the question is what is too long
+        (["status-413", "status-413"], "And now?", 2),  # no summary
+        (["status-413", reply("In short."), "status-413"], "And now?", 3),  # the tools alone are too long
+    ],
+)
+async def test_a_request_that_no_summary_makes_short_enough_fails(
+    tmp_path: Path, script: list[str | Reply], question: str, asked: int
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play(question, history)
+        assert len(s.server.requests) == asked
+    assert played.finished.error is not None
+    assert (played.finished.status, played.finished.error.status) == ("failed", 413)
 
 
 async def test_a_summary_holds_no_thoughts_and_no_schema_binds_it(tmp_path: Path) -> None:

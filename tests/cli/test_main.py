@@ -152,7 +152,7 @@ def test_a_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
 def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
     done = tailrace(word, "run")
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? A question in quotes is asked\n"
+    assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
 
 
 @pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last")])
@@ -161,7 +161,7 @@ def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main([word])
-    expected = f"error: no command {word!r}; did you mean {meant}? A question in quotes is asked\n"
+    expected = f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
     assert capsys.readouterr().err == expected
     assert {meant.split()[0] for meant in cli.ELSEWHERE.values()} <= set(cli.COMMANDS)
     assert cli._with_command(["version"]) == ["--version"]

@@ -277,7 +277,7 @@ def test_where_the_database_lies(tmp_path: Path, url: str, path: str | None) -> 
 
 
 def test_secrets_come_from_the_environment_as_it_was_on_load(tmp_path: Path) -> None:
-    env = {"OPENROUTER_API_KEY": "sk-1", "EMPTY": ""}
+    env = {"OPENROUTER_API_KEY": "sk-1", "EMPTY": "", "SPLIT": "EAA\nB"}
     config = load(env, tmp_path)
     env["OPENROUTER_API_KEY"] = "sk-2"
     assert config.secret("OPENROUTER_API_KEY") == "sk-1"
@@ -286,6 +286,8 @@ def test_secrets_come_from_the_environment_as_it_was_on_load(tmp_path: Path) -> 
     assert config.require_secret("OPENROUTER_API_KEY", "providers.openrouter.key_env") == "sk-1"
     with pytest.raises(ConfigError, match=r"^providers\.x\.key_env: EMPTY is not set in the environment$"):
         config.require_secret("EMPTY", "providers.x.key_env")
+    with pytest.raises(ConfigError, match=r"^platforms\.x\.token_env: SPLIT holds a line break or another control "):
+        config.require_secret("SPLIT", "platforms.x.token_env")
 
 
 def test_J114_no_secret_is_in_the_repr(tmp_path: Path) -> None:

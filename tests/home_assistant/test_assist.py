@@ -58,6 +58,8 @@ class HouseModel(FaultyProvider):
                 return Scenario(reply=reply(f"{sum(each['role'] == 'user' for each in messages)} questions."))
             case "nothing":
                 return Scenario(reply=reply())
+            case "blanks":
+                return Scenario(reply=reply("  ", "\n"))
             case "fail":
                 return Scenario(status=Status(400))
             case _:
@@ -222,9 +224,10 @@ async def a_variant_of_a_language_is_answered_in_that_language(house: House) -> 
 
 
 async def a_run_that_ends_without_a_word_is_told_as_an_error(house: House) -> None:
-    heard = await house.say("nothing please")
-    assert (await house.newest_run())["status"] == "incomplete"
-    assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
+    for question in ("nothing please", "blanks please"):
+        heard = await house.say(question)
+        assert (await house.newest_run())["status"] == "incomplete"
+        assert (heard.kind, heard.speech) == ("error", "That did not work: the model gave no answer")
     asked = {"text": "nothing please", "agent_id": house.entity, "language": "fr"}
     told = await house.home.http("POST", "/api/conversation/process", asked)
     speech = told["response"]["speech"]["plain"]["speech"]

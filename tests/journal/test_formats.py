@@ -6,8 +6,10 @@ A new format adds its file; nobody edits one that is there, nor a migration that
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import subprocess
@@ -23,6 +25,7 @@ from journal.stores import AnyStored
 from tailrace.errors import JournalError
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.fold import SEQUENCE, fold
+from tailrace.journal.open_journal import open_journal
 from tailrace.journal.postgres import schema as postgres_schema
 from tailrace.journal.postgres.address import connect as connect_postgres
 from tailrace.journal.postgres.address import parse_address
@@ -34,9 +37,20 @@ from tailrace.testing.conformance.journal import every_line, everything, written
 
 FORMATS = sorted((Path(__file__).parent / "formats").glob("format-*.sql"))
 RELEASED = {  # digests of the migrations, blanks aside
-    "sqlite": ("82058335fd", "40441c53b3", "eead8ff6e9", "1673ed78df", "6ecc3a6a50", "39f6eca347"),
+    "sqlite": ("82058335fd", "40441c53b3", "eead8ff6e9", "1673ed78df", "6ecc3a6a50", "39f6eca347", "776f407f56"),
     "postgres": ("b21e33ec82", "12f17618c4", "9c6a3a5904"),
 }
+
+
+def look(command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *command.split()],
+        env={**os.environ, "TAILRACE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def number_of(file: Path) -> int:
@@ -165,22 +179,41 @@ def test_each_format_has_a_file_and_no_released_migration_is_edited() -> None:
         assert digests == RELEASED[store], "databases out there have been made by it: add a migration instead"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["runs", "show last", "tail last", "top --once", "usage", "flow ls", "approvals", "gateway --paired", "doctor"],
-)
+LOOKS = ("runs", "show last", "tail last", "top --once", "usage", "flow ls", "approvals", "doctor")
+
+
+@pytest.mark.parametrize("command", LOOKS)
+async def test_looking_makes_no_journal_in_a_database(command: str, tmp_path: Path, postgres_url: str) -> None:
+    """An operator looks, and restores a dump afterwards: `pg_restore` takes no schema that is there."""
+    (tmp_path / "config.yaml").write_text(f"store: {{url: '{postgres_url}'}}\n", encoding="utf-8")
+    done = await asyncio.to_thread(look, command, tmp_path)
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    if command == "doctor":  # which has other findings too
+        assert "no journal is there yet; the first run makes it" in said
+    else:
+        assert done.returncode == (1 if command.endswith("last") else 0), said
+    address = parse_address(postgres_url)
+    connection = await connect_postgres(address, "test")
+    assert await connection.fetchval("SELECT to_regnamespace($1)", address.schema) is None
+    await connection.close()
+
+
+async def test_what_keeps_something_makes_the_journal_although_it_may_not_upgrade(postgres_url: str) -> None:
+    async with open_journal(postgres_url, None, upgrade=False) as nothing:
+        await nothing.swap_value("new", "key", None, b"value")
+    async with open_journal(postgres_url, None, upgrade=False, make=True) as journal:
+        assert await journal.list_values("new") == {}
+        await journal.swap_value("new", "key", None, b"value")
+    async with open_journal(postgres_url, None, upgrade=False) as journal:
+        assert await journal.list_values("new") == {"key": b"value"}
+
+
+@pytest.mark.parametrize("command", [*LOOKS, "gateway --paired"])
 def test_looking_does_not_upgrade_what_an_older_version_may_still_use(command: str, tmp_path: Path) -> None:
     path, known = tmp_path / "tailrace.db", len(sqlite_schema.MIGRATIONS)
     load(FORMATS[3], path).close()
-    environment = {**os.environ, "TAILRACE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *command.split()],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = look(command, tmp_path)
     assert f"is of an older Tailrace (format 4, this one has {known})" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if command != "doctor":  # which has other findings too
@@ -197,6 +230,26 @@ async def test_a_database_that_is_only_looked_at_keeps_its_format(postgres_url: 
         await PostgresJournal.open(postgres_url, upgrade=False)
     assert await connection.fetchval("SELECT version FROM format") == 1
     await connection.close()
+
+
+async def test_the_log_says_once_that_a_store_has_a_new_format(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace.journal")
+    path, address = tmp_path / "tailrace.db", parse_address(postgres_url)
+    load(FORMATS[3], path).close()
+    connection = await connect_postgres(address, "test")
+    await postgres_schema.prepare(connection, address, postgres_schema.MIGRATIONS[:1])
+    await connection.close()
+    for _ in range(2):  # the second start finds the new format
+        await (await SqliteJournal.open(path)).close()
+        await (await PostgresJournal.open(postgres_url)).close()
+    await (await SqliteJournal.open(tmp_path / "new.db")).close()  # it had no older one
+    said = "had format {} and has format {} now; an older Tailrace cannot use it any more"
+    assert [record.getMessage() for record in caplog.records if record.name == "tailrace.journal"] == [
+        f"{path} {said.format(4, len(sqlite_schema.MIGRATIONS))}",
+        f"the database at {address.shown} {said.format(1, len(postgres_schema.MIGRATIONS))}",
+    ]
 
 
 async def test_a_downgrade_is_refused_with_what_to_do(tmp_path: Path, postgres_url: str) -> None:

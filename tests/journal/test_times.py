@@ -35,7 +35,9 @@ async def _without_times(store: Store, journal: Journal, run_id: str) -> None:
     else:
         with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as file, file:
             file.execute("ALTER TABLE batches DROP COLUMN at")
-            file.execute("DROP TABLE counters")
+            for table in ("counters", "places", "indexed"):
+                file.execute(f"DROP TABLE {table}")
+            file.execute("CREATE UNIQUE INDEX batches_by_run ON batches (run, first_seq)")
             file.execute(f"PRAGMA user_version = {OLD_FORMATS['sqlite']}")
             assert file.execute("SELECT count(*) FROM runs WHERE id = ?", (run_id,)).fetchone() == (1,)
 

@@ -194,6 +194,17 @@ def test_nobody_waits_while_somebody_is_free() -> None:
     assert 15.0 <= leg[1] <= 17.0
 
 
+def test_whether_a_stand_in_is_left() -> None:
+    assert not RouteOrder([CallPolicy()], NoJitter()).has_other_route
+    order = RouteOrder([CallPolicy(max_attempts=2)] * 2, NoJitter())
+    left = []
+    for failure in (BROKEN, BROKEN, NEVER):
+        order.next(0.0)
+        left.append(order.has_other_route)
+        order.failed(failure, 0.0)
+    assert left == [True, True, False]
+
+
 def test_the_order_prints_its_trace(caplog: pytest.LogCaptureFixture) -> None:
     def ask() -> None:
         order = RouteOrder([CallPolicy(max_attempts=2)] * 2, NoJitter())

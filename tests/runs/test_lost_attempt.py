@@ -69,6 +69,18 @@ def test_each_step_has_its_own() -> None:
     assert lost_by_steps(log) == {"a": LostAttempt(1, "p", "m", text_chars=3)}
 
 
+def test_the_usage_of_a_step_takes_nothing_off_those_that_run_beside_it() -> None:
+    side_by_side = log_of(
+        *((AttemptStarted("p", "m", block), 1) for block in "abc"),
+        *((LlmDelta(block, "one"), 1) for block in "abc"),
+        (UsageRecorded(Usage(1, 1), "p", "m"), 1),
+    )
+    ended = [*side_by_side, *log_of((StepFinished("b"), 1))]
+    assert lost_by_steps(ended) == {block: LostAttempt(1, "p", "m", text_chars=3) for block in "ac"}
+    assert set(lost_by_steps([*side_by_side, *log_of((AttemptStarted("p", "m", "c"), 2))])) == {"a", "b"}
+    assert len(lost_by_steps(side_by_side)) == 2, "of one of them the count has come"
+
+
 async def spent(app: App, run_id: str) -> tuple[list[tuple[int, Usage]], RunFinished, Usage]:
     """What the log says was used, by attempt; how the run ended; and what `tailrace usage` shows."""
     end = await finished(app.journal, run_id)

@@ -11,9 +11,9 @@ import pytest
 
 from tailrace.config.sections import AgentSettings
 from tailrace.errors import ConfigError
-from tailrace.messages import Dialect, ModelRequest, user
+from tailrace.messages import Dialect, JsonObject, ModelRequest, user
 from tailrace.tools.toolbox import BUILTIN, builtin_tools
-from tailrace.tools.typed import Arguments, invalid_arguments
+from tailrace.tools.typed import Arguments, invalid_arguments, preview_of
 from tailrace.wire.dialects import DIALECTS
 
 
@@ -81,3 +81,16 @@ def test_every_dialect_takes_their_specs(dialect: Dialect) -> None:
 def test_naming_the_tools_imports_none_of_them() -> None:
     code = "import sys, tailrace.tools.toolbox; print([m for m in sys.modules if m.startswith(('aiohttp', 'asyncio'))])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("args", "preview"),
+    [
+        ({"number": 3, "city": "Bern\nand more"}, "Bern and more"),
+        ({"number": 3, "wide": True, "names": ["x"]}, "number=3 wide=true"),
+        ({"names": ["x"]}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_call_is_told_by_its_first_text_or_by_its_numbers(args: JsonObject, preview: str) -> None:
+    assert preview_of(args) == preview

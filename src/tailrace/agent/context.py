@@ -21,7 +21,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.peer_json import without_lone_surrogates
-from tailrace.wire.token_estimate import message_tokens
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 LOST_RESULT = "No result was recorded for this call: it was interrupted and may or may not have taken effect."
 SUMMARY_PROMPT = (
@@ -29,6 +29,7 @@ SUMMARY_PROMPT = (
     "exact names, paths, numbers and decisions), what is still open. Plain text, no preamble."
 )
 SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
+_LEAST_OF_RESULT = 500  # characters that stay of what a tool gave
 
 
 def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -124,10 +125,43 @@ def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
     return (*repaired(older), user(SUMMARY_PROMPT))
 
 
+def with_shorter_results(messages: Sequence[Message], *, keep_tokens: int) -> tuple[Message, ...]:
+    """The same with long texts of tools without their middle, so that all of them together are about so long."""
+    texts = [p.content for m in messages for p in m.parts if isinstance(p, ToolResult) and isinstance(p.content, str)]
+    room = max(_LEAST_OF_RESULT, keep_tokens * CHARS_PER_TOKEN // max(1, len(texts)))
+    return tuple(Message(message.role, tuple(_shorter(part, room) for part in message.parts)) for message in messages)
+
+
+def _shorter(part: Part, room: int) -> Part:
+    if not isinstance(part, ToolResult) or not isinstance(part.content, str) or len(part.content) <= room:
+        return part
+    half, text = room // 2, part.content
+    note = f"\n[… {len(text) - 2 * half} characters are left out: all of it is too long for you …]\n"
+    return ToolResult(part.call_id, text[:half] + note + text[-half:], part.ok)
+
+
 def with_summary(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
     """The history that goes on: the summary where the older messages were. It stands for an earlier one as well."""
     heading = Text(SUMMARY_HEADING + summary.strip() + "\n\n")
     if kept and kept[0].role == "user":
-        own = (part for part in kept[0].parts if not (isinstance(part, Text) and part.text.startswith(SUMMARY_HEADING)))
-        return (Message("user", (heading, *own)), *kept[1:])
+        _, question = split_off_summary(kept[0])
+        return (Message("user", (heading, *(part for own in question for part in own.parts))), *kept[1:])
     return (Message("user", (heading,)), *kept)
+
+
+def split_off_summary(question: Message) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(the summary that stands before a question in the same message, the question); each is empty or one message."""
+    summary = tuple(p for p in question.parts if isinstance(p, Text) and p.text.startswith(SUMMARY_HEADING))
+    own = tuple(part for part in question.parts if part not in summary)
+    return tuple(Message("user", (part,)) for part in summary), (Message("user", own),) if own else ()
+
+
+def outweighs(question: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Whether the question is what makes a request too long, and not the conversation before it: more than a quarter of
+    both. With a shorter one left in, most of the conversation is still short enough to be summarised."""
+    return message_tokens(question) * 3 > message_tokens(before)
+
+
+def has_media(question: Sequence[Message]) -> bool:
+    """Whether there is something in it that not every model reads."""
+    return any(isinstance(part, Image | File) for message in question for part in message.parts)

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.context import repaired, split_for_summary, summary_request, with_summary
+from tailrace.agent.context import (
+    repaired,
+    split_for_summary,
+    summary_request,
+    with_shorter_results,
+    with_summary,
+)
 from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
@@ -42,11 +48,12 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.runs.delta_log import DeltaLog
-from tailrace.runs.failures import failure_of
+from tailrace.runs.failures import failure_of, is_too_long
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.token_estimate import estimated_usage, message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
+_LEAST_TOO_LONG = 1000  # tokens: a shorter conversation is refused for something else, the tools that are offered say
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
 
 
@@ -70,6 +77,7 @@ class ModelCall:
         self._settings = settings
         self._redactor = redactor
         self._can_compress = True
+        self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
         self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
         self.is_stopped = False  # the turn: what is left unfinished is not read on
 
@@ -174,23 +182,61 @@ class ModelCall:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
         the model cannot make one the history stays as it is; the provider will say if it is too long."""
         messages = self._record.fold.messages
-        limit = self._settings.context_tokens
+        limit = self._context_tokens
         if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
             return
         older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
-        if not older:
-            return
+        if older:
+            await self._compress(older, kept, budget_s)
+
+    async def compress_refused(self, *, budget_s: float | None = None) -> bool:
+        """The provider has refused the request as too long, and may read less than `context_tokens`: the same. Where
+        that would leave most of it, what tools gave is shortened; a long question stays. Returns whether to ask
+        again."""
+        messages = self._record.fold.messages
+        tokens = message_tokens(messages)
+        if tokens < _LEAST_TOO_LONG:
+            return False
+        keep_tokens = int(tokens * _KEEP_SHARE)
+        older, kept = split_for_summary(messages, keep_tokens=keep_tokens)
+        self._context_tokens = min(self._context_tokens, tokens)
+        if self._can_compress and older and message_tokens(kept) * 2 <= tokens:
+            return await self._compress(older, kept, budget_s)
+        shorter = with_shorter_results(messages, keep_tokens=keep_tokens)
+        if message_tokens(shorter) * 2 > tokens:
+            return False
+        self._record.add(
+            GatewayNotice("shortened", "What a tool gave is too long for the model: it reads a part of it.")
+        )
+        self._record.add(HistoryCompressed(shorter))
+        return True
+
+    async def _compress(self, older: Sequence[Message], kept: Sequence[Message], budget_s: float | None) -> bool:
+        """Returns whether the history is shorter now."""
         self._record.add(GatewayNotice("compressing", "Summarising the earlier conversation …"))
         try:
             summary = await self._summary_of(older, budget_s)
         except ProviderError as exc:
             self._can_compress = False  # asked again before each call, it would fail again
-            self._record.add(GatewayNotice("compression_failed", str(exc)))
-            return
+            notice = f"The earlier conversation could not be summarised: {exc}"
+            self._record.add(GatewayNotice("compression_failed", notice))
+            return False
         if summary:
             self._record.add(HistoryCompressed(with_summary(summary, kept)))
+        return bool(summary)
 
     async def _summary_of(self, older: Sequence[Message], budget_s: float | None) -> str:
+        """Where what tools gave makes it too long, a summary of a part of that."""
+        try:
+            return await self._ask_for_summary(older, budget_s)
+        except ProviderError as exc:
+            tokens = message_tokens(older)
+            shorter = with_shorter_results(older, keep_tokens=int(tokens * _KEEP_SHARE))
+            if not is_too_long(failure_of(exc)) or message_tokens(shorter) * 2 > tokens:
+                raise
+        return await self._ask_for_summary(shorter, budget_s)
+
+    async def _ask_for_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
         request = msgspec.structs.replace(
             self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
         )

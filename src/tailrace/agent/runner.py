@@ -4,7 +4,7 @@
     while what is due is not the end:
         if a model call is due:
             summarise the older history where it fills most of the context
-            stream the model's answer into the log, piece by piece
+            stream the model's answer into the log, piece by piece (refused as too long: shorten, and once more)
             record the answer, with the tools that it calls
         if tools are due:
             ask a person about those that need an approval
@@ -49,11 +49,13 @@ from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
+from tailrace.runs.failures import is_too_long
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import NEWER_MESSAGE, STOP, Stopped, listen, run_beside, stop_failure
 from tailrace.system.steady_time import clock_offset, steady_time
 
 log = logging.getLogger("tailrace.agent")
+MAX_SHORTENED = 3  # times in a row, each to less than half, that a request is too long
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -202,7 +204,16 @@ class TurnRunner:
         if self._is_late():
             self._model.give_up("ran out of time")
             return None
-        return await self._model.answer(shown, budget_s=self._left_s(), kept=kept)
+        failure = await self._model.answer(shown, budget_s=self._left_s(), kept=kept)
+        for _ in range(MAX_SHORTENED):
+            if failure is None or not is_too_long(failure) or shown or self._is_late():
+                break
+            if not isinstance(self.turn.due()[0], CallModel):  # it has said something before it was refused
+                break
+            if not await self._model.compress_refused(budget_s=self._left_s()):
+                break
+            failure = await self._model.answer("", budget_s=self._left_s())
+        return failure
 
     def _left_s(self) -> float | None:
         deadline_at = self._settings.deadline_at

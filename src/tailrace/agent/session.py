@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
+from tailrace.agent.context import has_media, outweighs, split_off_summary
 from tailrace.agent.turn import Turn
-from tailrace.events import AnyEvent, Entry, HistoryCompressed, MessageRecorded
+from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
-from tailrace.runs.failures import is_too_long
+from tailrace.runs.failures import is_of_media, is_of_policy, is_too_long
 
 TURN_KIND = "agent"
 _PAGE = 50
@@ -44,9 +45,9 @@ async def history_of(
     journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
 ) -> tuple[Message, ...]:
     """What was said in the session (before this run, up to the one that it follows), as far back as the last
-    compression. Turns that another one replaced are left out, and so is a question that was refused since it is too
-    long: every turn after it would be refused too."""
-    turns: deque[Turn] = deque()
+    compression. Turns that another one replaced are left out, and so is a question that the provider has refused for
+    what it is: every turn after it would be refused too."""
+    turns: deque[tuple[Run, Turn]] = deque()
     branch = Branch(follows)
     cursor = before
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
@@ -54,8 +55,8 @@ async def history_of(
         taken = [run for run in runs if branch.takes(run)]
         for run, facts in zip(taken, await journal.facts_of_runs([run.id for run in taken]), strict=True):
             turn = Turn(foreign=[tool["name"] for tool in run.new.input.get("foreign", ())])
-            turn.replay(without_refused(run, facts))
-            turns.appendleft(turn)
+            turn.replay(facts)
+            turns.appendleft((run, turn))
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
                 return _messages(turns)
         if len(runs) < _PAGE or branch.is_whole:
@@ -63,19 +64,29 @@ async def history_of(
     return _messages(turns)
 
 
-def without_refused(run: Run, facts: Sequence[Entry]) -> Sequence[Entry]:
-    """The facts of a turn without its question, where that was refused since it is too long and nothing came of it."""
+def without_refused(run: Run, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The conversation up to the end of this run, without the run's question where the provider has refused that for
+    what it is: too long, with an image that the model does not read, against a policy. A short question after a long
+    history stays: it is the history that has to be shortened."""
     error = run.finished.error if run.finished is not None else None
-    if error is None or not is_too_long(error):
-        return facts
-    said = [entry for entry in facts if isinstance(entry.event, MessageRecorded | HistoryCompressed)]
-    if not said or not isinstance(last := said[-1].event, MessageRecorded) or last.message.role != "user":
-        return facts
-    return [entry for entry in facts if entry is not said[-1]]
+    if error is None or not messages or messages[-1].role != "user":
+        return tuple(messages)
+    summary, question = split_off_summary(messages[-1])
+    before = (*messages[:-1], *summary)
+    if is_too_long(error):
+        is_refused = outweighs(question, before)
+    else:
+        is_refused = is_of_policy(error) or (is_of_media(error) and has_media(question))
+    return before if is_refused else tuple(messages)
 
 
-def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
-    return tuple(message for turn in turns for message in turn.messages)
+def _messages(turns: Iterable[tuple[Run, Turn]]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    for run, turn in turns:
+        messages += turn.messages
+        if run.finished is not None and run.finished.error is not None:
+            messages = [*without_refused(run, messages)]
+    return tuple(messages)
 
 
 async def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:

@@ -307,12 +307,14 @@ class ToolRunner:
     ) -> None:
         """The outcome first, then the end of the tool's line: a viewer never sees an end that is not on record."""
         files, left_out = self._storable_files(outcome.files)
-        output = self._storable(outcome.output + left_out)
+        told = [f"\n[{file.name}: {len(file.data)} bytes, too large to be shown]" for file in left_out]
+        output = self._storable(outcome.output + "".join(told))
         self._record.add(
             ToolOutputRecorded(
                 call.id, call.name, output, outcome.ok, files, not_executed, self._storable_change(outcome)
             ),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
+            *map(_left_out_notice, left_out),
         )
 
     def _storable(self, text: str) -> str:
@@ -325,14 +327,14 @@ class ToolRunner:
         path, diff = self._storable(outcome.change.path), self._storable(outcome.change.diff)
         return msgspec.structs.replace(outcome.change, path=path, diff=diff)
 
-    def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], str]:
-        """The files that fit into the log, those of text without secrets, and a line about each that does not fit."""
+    def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], list[ToolFile]]:
+        """The files that fit into the log, those of text without secrets, and those that do not fit."""
         kept: list[ToolFile] = []
-        left_out = ""
+        left_out: list[ToolFile] = []
         room = MAX_FILES_BYTES
         for file in files:
             if len(file.data) > room:
-                left_out += f"\n[{file.name}: {len(file.data)} bytes, too large to be shown]"
+                left_out.append(ToolFile(self._storable(file.name), file.media_type, file.data))
                 continue
             room -= len(file.data)
             data = file.data
@@ -340,6 +342,13 @@ class ToolRunner:
                 data = self._redactor.redact(data.decode(errors="replace")).encode()
             kept.append(ToolFile(self._storable(file.name), file.media_type, data))
         return tuple(kept), left_out
+
+
+def _left_out_notice(file: ToolFile) -> GatewayNotice:
+    """The model is told of the file by the tool's output, which people do not see."""
+    size, most = len(file.data) / 2**20, MAX_FILES_BYTES >> 20
+    text = f"{file.name} ({size:.1f} MiB) is not shown: the files of one tool call may have {most} MiB."
+    return GatewayNotice("file_left_out", text, {"name": file.name, "bytes": len(file.data)})
 
 
 def _denial(asked: ApprovalAsked, answered: ApprovalAnswered) -> str:

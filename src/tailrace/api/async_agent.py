@@ -21,6 +21,7 @@ import msgspec
 from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
+from tailrace.api.own_task import finish, opened_in_own_task
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
@@ -46,6 +47,7 @@ Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
 OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
 _REQUESTER = "python"
+_LAST_WORDS_S = 5.0  # for a turn that was told to stop
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -158,9 +160,8 @@ class Agent:
         if self._app is not None:
             raise TailraceError("the agent is open already: leave its block first, or make another Agent")
         config = self._config or load(os.environ)
-        self._app = await self._stack.enter_async_context(
-            open_app(config, directory=self._directory, tools=self._tools)
-        )
+        opening = open_app(config, directory=self._directory, tools=self._tools)
+        self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
         return self
 
     async def __aexit__(
@@ -187,12 +188,7 @@ class Agent:
             is_parked = True  # a person is to look at it: it is not ended here
             raise
         finally:
-            if answering is not None:
-                answering.cancel()
-            if not is_parked:
-                await asyncio.shield(app.agents.stop(run.id))
-            if answering is not None:
-                await asyncio.wait([answering])
+            await finish(_end_turn(app, "" if is_parked else run.id, answering))
 
     async def run(self, text: str) -> RunResult:
         """One turn, from the question to its end. Cancelling it stops the turn. Raises `RunParked` for a run that was
@@ -220,6 +216,21 @@ def _check_question(text: object) -> None:
         raise TypeError(f"a question is a str, not {type(text).__name__}")
     if not text.strip():
         raise TailraceError("nothing was asked: the text is empty")
+
+
+async def _end_turn(app: App, run_id: str, answering: asyncio.Task[None] | None) -> None:
+    """Stops the turn, where it has an id and has not ended, and answers no more of its questions. Returns when the end
+    is on record: a turn that is under way when the agent is closed is given back, and another process goes on with it.
+    """
+    if answering is not None:
+        answering.cancel()
+    if run_id:
+        await app.agents.stop(run_id)
+        with suppress(TimeoutError):  # what does not let itself be interrupted: it is stopped by its signal
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await app.agents.left(run_id)
+    if answering is not None:
+        await asyncio.wait([answering])
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────

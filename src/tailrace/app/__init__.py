@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 __all__ = ["App", "open_app"]
 
 
-def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: a command that only reads the journal needs nothing that runs an agent."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("tailrace.app.app"), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Loaded when first asked for: a command that only reads the journal needs nothing that runs an agent."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("tailrace.app.app"), name)

@@ -1,4 +1,5 @@
-"""The words for a run that failed: what happened, and what to do next. The same on every surface.
+"""The words for a run that failed: what happened, and what to do next. The same on every surface whose reader can
+change the config; chats have their own (`delivery/planning/failure_advice.py`).
 
 Pure: a failure and what is known of the provider in, text out. Nothing is asked and nothing is looked up.
 """
@@ -17,7 +18,7 @@ from tailrace.config.sections import ProviderSettings
 from tailrace.events import RunFailure
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.runs.failures import is_too_long
+from tailrace.runs.failures import is_out_of_quota, is_too_long
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {
@@ -26,7 +27,6 @@ _STARTED_BY: Final = {
     "vllm": "vllm serve MODEL",
     "lmstudio": "lms server start",
 }
-_NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 _DNS: Final = re.compile(r"name or service|name resolution|nodename|getaddrinfo|no address", re.IGNORECASE)
 
 
@@ -129,7 +129,7 @@ def _not_found(failure: RunFailure, asked: FailedProvider) -> str:
 
 
 def _limited(failure: RunFailure, _asked: FailedProvider) -> str:
-    if _NO_QUOTA.search(f"{failure.kind} {failure.message}"):
+    if is_out_of_quota(failure):
         return "the account has no quota left: add credit, or choose another model"
     wait = f" in {failure.retry_after_s:.0f} s" if failure.retry_after_s else " in a moment"
     return f"too many requests: ask again{wait}, or choose another model"

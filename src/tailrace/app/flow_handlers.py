@@ -40,7 +40,7 @@ def handlers_of(
     """Every handler that a step may name."""
     return {
         "llm_call": LlmCall(caller, ConfiguredRoutes(config, models)),
-        "agent": AgentStep(AgentTurns(agents, journal)),
+        "agent": AgentStep(AgentTurns(agents, journal), tools),
         "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
         "http": HttpStep(),
         "sleep": Sleep(),

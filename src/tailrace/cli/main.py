@@ -152,7 +152,7 @@ def _with_command(argv: list[str]) -> list[str]:
         return [f"--{first}"]
     meant = ELSEWHERE.get(first.lower()) if len(argv) == 1 else None
     if not first.startswith("-") and (meant := meant or near_command(first)):
-        print_error(f"no command {first!r}; did you mean {meant}? A question in quotes is asked")
+        print_error(f"no command {first!r}; did you mean {meant}? chat -q asks it as a question")
         raise SystemExit(USAGE)
     return [DEFAULT_COMMAND, *argv]
 

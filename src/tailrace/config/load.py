@@ -104,8 +104,11 @@ class Config(Sections, kw_only=True):
         return self.environment.get(STORE_PASSWORD)
 
     def require_secret(self, variable: str | None, key: str) -> str:
-        """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`."""
+        """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`, also for one
+        that goes over several lines: no header and no address can hold it."""
         if value := self.secret(variable):
+            if any(character < " " for character in value):
+                raise ConfigError(f"{variable} holds a line break or another control character", key=key)
             return value
         raise ConfigError(f"{variable} is not set in the environment" if variable else "is missing", key=key)
 

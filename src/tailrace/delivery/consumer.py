@@ -34,6 +34,7 @@ from tailrace.delivery.port import (
     Unknown,
     Upload,
 )
+from tailrace.delivery.run_deliveries import CHAT_GONE
 from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
@@ -82,11 +83,14 @@ class ChatLines:
                 driver.wake()
 
     def to(self, place: Place) -> ChatLine:
-        """Threads of a chat share its line, because they share its rate limits."""
-        if (line := self._lines.get(place.chat)) is None:
-            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place), self._on_operator_needed)
-        self._recent[place.chat] = line
-        self._recent.move_to_end(place.chat)
+        """Threads of a chat share its line, because they share its rate limits. What is hidden from others there has a
+        line of its own: it waits for no answer that grows."""
+        capabilities = self._platform.capabilities(place)
+        key = f"{place.chat} {place.only_for}" if place.only_for and capabilities.hides else place.chat
+        if (line := self._lines.get(key)) is None:
+            line = self._lines[key] = ChatLine(capabilities, self._on_operator_needed)
+        self._recent[key] = line
+        self._recent.move_to_end(key)
         if len(self._recent) > self._limit:
             self._recent.popitem(last=False)
         return line
@@ -325,10 +329,13 @@ class GatewayStreamConsumer:
         state = self._driver.planner.state
         if state.over:
             log.warning("%s: the chat of run %s is gone", state.place.key, self.spec.run_id)
-            return "the chat is gone"
+            return CHAT_GONE
         if state.in_doubt:
-            told = "%s: no reply came to a message of run %s: it may be missing in the chat, and is not sent again"
-            log.warning(told, state.place.platform, self.spec.run_id)
+            told = (
+                "%s: no reply came to a message of run %s: it may be missing in the chat, and is not sent again; "
+                "tailrace show %s has it"
+            )
+            log.warning(told, state.place.key, self.spec.run_id, self.spec.run_id)
         if not state.unshown:
             return ""
         reasons = "; ".join(sorted(set(state.unshown.values())))
@@ -377,7 +384,7 @@ async def deliver_text(
     await driver.drive()
     state = planner.state
     if state.over or state.unshown:
-        reasons = "the chat is gone" if state.over else "; ".join(sorted(set(state.unshown.values())))
+        reasons = CHAT_GONE if state.over else "; ".join(sorted(set(state.unshown.values())))
         log.warning("%s: a message could not be shown: %s", place.key, reasons)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args
 
@@ -187,6 +187,11 @@ class Pastes:
         if message.forwarded:
             self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
 
+    def take_of_sender(self, message: MessageReceived) -> MessageReceived | None:
+        """What is held of whoever has sent this message, as it is."""
+        held = self._held.pop(_of_sender(message), None)
+        return held[0] if held is not None else None
+
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
         key = _of_sender(message)
@@ -202,6 +207,14 @@ class Pastes:
         """Held messages whose time has passed."""
         due = [key for key, (_, until) in self._held.items() if until <= now]
         return [self._held.pop(key)[0] for key in due]
+
+    def hold_again(self, messages: Iterable[MessageReceived]) -> None:
+        """What was taken and has not become a question. It is due at once; what its sender has written since stands
+        below it."""
+        for message in messages:
+            key = _of_sender(message)
+            later = self._held.get(key)
+            self._held[key] = (message if later is None else joined_message(message, later[0]), 0.0)
 
     def take_all(self) -> list[MessageReceived]:
         held = [message for message, _ in self._held.values()]
@@ -224,4 +237,10 @@ def joined_message(first: MessageReceived, second: MessageReceived) -> MessageRe
         attachments=first.attachments + second.attachments,
         addressed=first.addressed or second.addressed,
         at_limit=second.at_limit,
+        parts=part_ids(first) + part_ids(second),
     )
+
+
+def part_ids(message: MessageReceived) -> tuple[str, ...]:
+    """The updates that brought it."""
+    return message.parts or (message.update_id,)

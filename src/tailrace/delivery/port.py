@@ -65,12 +65,14 @@ class Capabilities(Value):
     mode: Mode = "whole"
     limit: int = 4096  # of one message, in `unit`, counted over its Markdown source
     unit: Unit = "chars"
+    max_links: int = 0  # of one message; 0: as many as fit
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
     joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
+    hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
@@ -320,17 +322,20 @@ class MessageReceived(_Update, tag="message"):
     what was typed from looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message
     of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
     there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
-    command that was meant for its moment is not carried out any more.
+    command that was meant for its moment is not carried out any more. `from_downtime`: it was written minutes before
+    the process was started. Of commands only those that loosen something are not carried out.
     """
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     addressed: bool = True
     at_limit: bool = False
+    parts: tuple[str, ...] = ()  # the updates that it was joined from; empty where it is one
     message_id: str = ""
     to_others: bool = False
     forwarded: bool = False
     late_s: float | None = None
+    from_downtime: bool = False
 
 
 class ButtonPressed(_Update, tag="button"):
@@ -344,7 +349,12 @@ class StopPressed(_Update, tag="stop"):
     """A user used the platform's own control for stopping an answer."""
 
 
-Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed
+class MessageLost(_Update, tag="lost"):
+    """The platform took a message of ours and has told later that it could not deliver it. `sender` is whom it was for.
+    For reasons that do not keep the next message from being delivered."""
+
+
+Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed | MessageLost
 
 
 class Inbox(Protocol):
@@ -357,6 +367,10 @@ class Inbox(Protocol):
 
     async def serves(self, sender: Sender) -> bool:
         """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""
+
+    async def has_conversation(self, place: Place) -> bool:
+        """Whether something was asked in the place before, or a conversation begun: what stands there is no news to the
+        model. For an adapter that reads what the platform does not send. Raises `JournalError`."""
 
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""

@@ -11,6 +11,7 @@ from tailrace.errors import ConfigError
 from tailrace.journal.bus import Bus
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst, Storage
+from tailrace.journal.stored.storage_format import NothingStored
 from tailrace.ports import Journal
 from tailrace.system.extras import install_command
 
@@ -25,12 +26,14 @@ async def open_journal(
     on_lag: Callable[[float], None] | None = None,
     bus_url: str = "auto",
     upgrade: bool = True,
+    make: bool = False,
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. `password` counts where a
     `postgresql:` url has none. Closed on leaving. `on_lag` is called
     with the seconds that entries waited for storage before they were shown; never without storage. `bus_url` names what
     carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself. Without `upgrade` a
-    store of an older format is left as it is, and `OlderFormat` raised: for those who only look."""
+    store of an older format is left as it is, and `OlderFormat` raised: for those who only look. In a database without
+    a journal they see an empty one, and none is made, unless they `make` it."""
     bus = make_bus(bus_url, url)
     journal: Journal
     if database is not None:
@@ -40,7 +43,12 @@ async def open_journal(
             await SqliteJournal.open(database, clock=clock, on_lag=on_lag, upgrade=upgrade), clock=clock
         )
     elif url.startswith(("postgresql:", "postgres:")):
-        journal = MemoryFirst(await _open_postgres(url, password, clock, on_lag, bus, upgrade=upgrade), clock=clock)
+        storage: Storage | None
+        try:
+            storage = await _open_postgres(url, password, clock, on_lag, bus, upgrade=upgrade)
+        except NothingStored:
+            storage = await _open_postgres(url, password, clock, on_lag, bus, upgrade=True) if make else None
+        journal = MemoryJournal(clock=clock) if storage is None else MemoryFirst(storage, clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:

@@ -83,8 +83,8 @@ class Caller:
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
-        # Awaited before a call is given up whose attempts have all failed, but not where its time is used up. It may
-        # keep the call until that is cancelled.
+        # Awaited before a call is given up whose attempts have all failed, and before an answer is given up that its
+        # provider keeps, but not where the time is used up. It may hold the call until that is cancelled.
         self.before_giving_up: Callable[[ProviderError], Awaitable[None]] | None = None
 
     def complete(
@@ -123,7 +123,8 @@ class Caller:
         route = next((r for r in routes if (r.provider.name, r.model) == (kept.provider, kept.model)), None)
         if route is None or not route.streams or keeper_of(route) is None:
             return None
-        return await self._call(request, [route], listener).read_on(kept.id, purpose, budget_s)
+        call = self._call(request, [route], listener, has_stand_in=len(routes) > 1)
+        return await call.read_on(kept.id, purpose, budget_s)
 
     async def cancel_kept(self, kept: KeptAnswer, routes: Sequence[Route]) -> None:
         """Tells the provider that a kept answer is no longer wanted, so that it costs no more. Bounded; never raises a
@@ -139,7 +140,14 @@ class Caller:
         outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
         self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
 
-    def _call(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener | None) -> _CallInProgress:
+    def _call(
+        self,
+        request: ModelRequest,
+        routes: Sequence[Route],
+        listener: CallListener | None,
+        *,
+        has_stand_in: bool = False,
+    ) -> _CallInProgress:
         if not routes:
             raise ValueError("a call needs at least one route")
         return _CallInProgress(
@@ -149,6 +157,7 @@ class Caller:
             request,
             routes,
             self.watched(request, routes, listener if listener is not None else CallListener()),
+            has_stand_in=has_stand_in,
         )
 
     def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
@@ -183,6 +192,7 @@ class _CallInProgress:
 
     __slots__ = (
         "_caller",
+        "_has_stand_in",
         "_listener",
         "_newest",
         "_non_streaming",
@@ -204,8 +214,12 @@ class _CallInProgress:
         request: ModelRequest,
         routes: Sequence[Route],
         listener: CallListener,
+        *,
+        has_stand_in: bool = False,
     ) -> None:
+        """`has_stand_in`: another call follows this one, with routes beyond its own."""
         self._caller = caller
+        self._has_stand_in = has_stand_in
         self._non_streaming = non_streaming
         self._request = request
         self._routes = routes
@@ -235,7 +249,7 @@ class _CallInProgress:
                 if result is not None:
                     return result
             else:
-                await self._hold()
+                await self._hold(self._error())
             return self._give_up()
         finally:
             self._outcomes = []  # an error that is raised holds its frames, and they hold this call: no cycle
@@ -255,9 +269,7 @@ class _CallInProgress:
         attempt = Attempt(route, self._request, self._shown, reports, kept_id=kept_id)
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            completion = await attempt.run(
-                self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
-            )
+            completion = await self._completion_of(attempt, purpose, budget_s)
         except ProviderError as exc:
             exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
@@ -270,7 +282,7 @@ class _CallInProgress:
             self._route_order.failed(exc, asyncio.get_running_loop().time())
             recovered = self._recover(outcome.number, attempt, received, exc)
             if recovered is not None:
-                await self._hold()
+                await self._hold(self._error())
             return recovered
         except (asyncio.CancelledError, StoppedByListener) as exc:
             unwanted = isinstance(exc, StoppedByListener) or not attempt.kept_id or not self._listener.may_read_on()
@@ -286,6 +298,21 @@ class _CallInProgress:
             raise stop.error
         finally:
             del stop  # this frame is in the error's traceback
+
+    async def _completion_of(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
+        """An answer that cannot be read on, and that its provider may still make, is held here where no stand-in
+        answers: another try would ask for it a second time. Cancelled then, the attempt is one that another process
+        reads on."""
+        try:
+            return await attempt.run(
+                self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
+            )
+        except ProviderError as exc:
+            has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
+            has_stand_in = self._has_stand_in or self._route_order.has_other_route
+            if attempt.kept_id and has_time and not has_stand_in and self._listener.may_read_on():
+                await self._hold(exc)
+            raise
 
     def _answered(self, outcome: AttemptOutcome, attempt: Attempt, route: Route, completion: Completion) -> CallResult:
         if route.streams and not attempt.streamed:
@@ -383,10 +410,10 @@ class _CallInProgress:
             self._listener.stalled(last.provider, self._silent_s)
         log_next_attempt(last, route.provider.name, route.model, wait_s)
 
-    async def _hold(self) -> None:
+    async def _hold(self, error: ProviderError) -> None:
         """Lets whoever watches calls keep this one from its end."""
         if self._caller.before_giving_up is not None:
-            await self._caller.before_giving_up(self._error())
+            await self._caller.before_giving_up(error)
 
     def _give_up(self) -> CallResult:
         if self._newest is not None and (self._shown or self._open_calls):

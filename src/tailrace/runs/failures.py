@@ -24,6 +24,15 @@ _TOO_LONG: Final = re.compile(
     r"|token count.{0,20}exceeds the maximum",
     re.IGNORECASE,
 )
+# Of models that read text alone: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter.
+_UNREAD_MEDIA: Final = re.compile(
+    r"image|vision|multi-?modal|\bmedia\b|document|\bpdf\b|\bfiles?\b|audio", re.IGNORECASE
+)
+# As Azure, OpenAI, OpenRouter, DeepSeek and DashScope say it.
+_POLICY: Final = re.compile(
+    r"content.{0,12}(policy|filter|risk)|moderation|flagged|inappropriate content|data_inspection", re.IGNORECASE
+)
+_NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 
 
 def failure_of(error: ProviderError) -> RunFailure:
@@ -41,6 +50,23 @@ def is_too_long(failure: RunFailure) -> bool:
     if failure.status not in (400, 413, 422):
         return False
     return failure.status == 413 or bool(_TOO_LONG.search(f"{failure.kind} {failure.message}"))
+
+
+def is_out_of_quota(failure: RunFailure) -> bool:
+    """Whether a request was refused since the account has nothing left to spend, and not for a moment alone."""
+    return failure.status == 402 or bool(_NO_QUOTA.search(f"{failure.kind} {failure.message}"))
+
+
+def is_of_media(failure: RunFailure) -> bool:
+    """Whether a request with an image or a file in it was refused for that, as far as the answer tells."""
+    return failure.status in (400, 415, 422) or (
+        failure.status >= 400 and bool(_UNREAD_MEDIA.search(f"{failure.kind} {failure.message}"))
+    )
+
+
+def is_of_policy(failure: RunFailure) -> bool:
+    """Whether a request was refused for what it says."""
+    return failure.status in (400, 403, 422) and bool(_POLICY.search(f"{failure.kind} {failure.message}"))
 
 
 def unexpected_failure(error: Exception) -> RunFailure:

@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from tailrace.tools.function import tool as tool
 
 
-def __getattr__(name: str) -> Any:
-    """`from tailrace.tools import tool`, imported when it is asked for."""
-    if name == "tool":
-        from tailrace.tools.function import tool
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
-        return tool
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """`from tailrace.tools import tool`, imported when it is asked for."""
+        if name == "tool":
+            from tailrace.tools.function import tool
+
+            return tool
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,13 +44,30 @@ def _tool_class(name: str) -> Any:
     raise ConfigError(f"there is no tool named {name!r}; {hint}", key="agent.tools")
 
 
+_PARTS: Final = ("spec", "repeatable", "parallel", "invalid", "preview", "effect", "run")  # of `Tool`
+
+
+def _missing(tool: object) -> list[str]:
+    return [part for part in _PARTS if not hasattr(tool, part)]
+
+
+def _remedy(tool: object) -> str:
+    if callable(tool) or isinstance(tool, str):
+        return "put @tool before it"
+    if missing := _missing(tool):
+        return f"it lacks {', '.join(missing)} of tailrace.ports.Tool"
+    return "its spec is no ToolSpec"
+
+
 def given_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
     """Raises `TypeError` for what is no tool, and where two have one name."""
     names, tools = set[str](), tuple(tools)
     for tool in tools:
         spec = getattr(tool, "spec", None)
         if not isinstance(spec, ToolSpec):
-            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: put @tool before it")
+            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: {_remedy(tool)}")
+        if missing := _missing(tool):
+            raise TypeError(f"tools: {spec.name!r} is no tool: it lacks {', '.join(missing)} of tailrace.ports.Tool")
         if spec.name in names:
             raise TypeError(f"tools: two have the name {spec.name!r}")
         names.add(spec.name)

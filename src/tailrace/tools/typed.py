@@ -60,8 +60,11 @@ def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:
 
 
 def preview_of(args: JsonObject) -> str:
-    """The first text among the arguments: what a call is about, in most tools."""
-    return preview_line(next((value for value in args.values() if isinstance(value, str)), ""))
+    """The first text among the arguments: what a call is about, in most tools. Without one, the numbers by name."""
+    if text := next((value for value in args.values() if isinstance(value, str)), ""):
+        return preview_line(text)
+    numbers = {name: value for name, value in args.items() if isinstance(value, int | float)}
+    return preview_line(" ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in numbers.items()))
 
 
 def preview_line(text: str, max_chars: int = _MAX_PREVIEW_CHARS) -> str:

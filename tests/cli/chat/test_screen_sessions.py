@@ -321,3 +321,18 @@ async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
         terminal.enter("/rollback yes")
         await terminal.until(lambda: terminal.text.count("done; /rollback undoes this too") > 1)
         assert (work / "kept.txt").read_text() == "after"
+
+
+async def test_the_command_that_goes_on_can_be_typed_whatever_the_session_is_called(home: Home) -> None:
+    home.server.extend(reply("Once."))
+    name = "mill & barn; $HOME"
+    async with home.terminal("--session", name, columns=200) as terminal:
+        await ready(terminal)
+        terminal.enter("Hello?")
+        await terminal.until("Once.")
+        terminal.type("\x04")
+        await terminal.until(f"chat --session '{name}'")
+    async with VirtualTerminal(home.command("--session", name), home.env, columns=200, term="dumb") as terminal:
+        await terminal.until("Ctrl-D leaves")
+        terminal.type("\x04")
+        await terminal.until(f"chat --session '{name}'")

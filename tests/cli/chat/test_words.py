@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.markdown_export import section, unfolded
@@ -124,6 +124,18 @@ def test_the_list_of_sessions_keeps_its_columns() -> None:
     assert len(lines[1]) < 80
 
 
+def test_the_first_screen_cuts_no_name_of_a_tool() -> None:
+    names = tuple(f"mill__open_gate_{number}" for number in range(30))
+    facts = WelcomeFacts("1.2", "anthropic/claude", "~/src", names)
+    lines = [line.strip() for line in drawn(welcome(facts), 100)]
+    first = next(number for number, line in enumerate(lines) if line.startswith("tools"))
+    said = " ".join(lines[first : lines.index("", first)]).removeprefix("tools").strip()
+    listed, _, more = said.partition(" and ")
+    shown = listed.split(", ")
+    assert shown == list(names[: len(shown)])
+    assert more == f"{30 - len(shown)} more"
+
+
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,6 +151,9 @@ def test_spending_is_counted_by_model_and_a_fork_begins_anew() -> None:
     one.note(UsageRecorded(Usage(9, 9), "p", "big"))
     assert one.table().splitlines()[-1] == "1 call · 18 tokens"
     assert (spending.tokens, spending.cost_usd, spending.context_tokens) == (1028, 0.2, 8)
+    stopped = Spending(lambda *_: None)
+    stopped.note(UsageRecorded(Usage(9, 9, estimated_tokens=18), "p", "big"))
+    assert stopped.table().startswith("p/big  ~9 in  ~9 out")
     lines = spending.table().split("\n")
     assert lines[0].split() == ["p/big", "1,000", "in", "20", "out", "$0.20"]
     assert lines[1].split() == ["local/small", "5", "in", "3", "out", "no", "price", "known"]
@@ -362,15 +377,58 @@ def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
 
 
 def test_a_long_paste_is_folded_and_sent_whole() -> None:
-    line = InputLine(
-        Listener(), ApprovalMenu(Clock(), 60), history=InMemoryHistory(), completion=Completion((), lambda _: [])
-    )
+    line = input_line(InMemoryHistory())
     text = "\n".join(f"line {number}" for number in range(200))
     other = text.replace("line", "row")
     assert line._folded("two\nlines") == "two\nlines"
     folded = f"Read {line._folded(text)} and {line._folded(other)} and {line._folded(text)}"
     assert folded == "Read [200 lines pasted] and [200 lines pasted, 2] and [200 lines pasted]"
-    assert line._unfolded(folded) == f"Read {text} and {other} and {text}"
+    assert line._texts.unfolded(folded) == f"Read {text} and {other} and {text}"
+
+
+def test_a_paste_that_holds_the_mark_of_another_one_is_sent_as_it_is() -> None:
+    line = input_line(InMemoryHistory())
+    copied = "\n".join(["> [6 lines pasted]"] * 7)
+    assert line._texts.unfolded(line._folded("a\n" * 6) + line._folded(copied)) == "a\n" * 6 + copied
+
+
+async def test_what_was_pasted_is_recalled_as_it_was_shown_and_stored_whole() -> None:
+    stored = InMemoryHistory()
+    text = "\n".join(f"line {number}" for number in range(200))
+    line = input_line(stored)
+    assert [entry async for entry in line.buffer.history.load()] == []
+    for entered in ("Why?", f"Read {line._folded(text)}"):
+        line.buffer.history.append_string(entered)
+    assert line.buffer.history.get_strings() == ["Why?", "Read [200 lines pasted]"]
+    assert list(stored.load_history_strings()) == [f"Read {text}", "Why?"]
+    later = input_line(stored)
+    assert [entry async for entry in later.buffer.history.load()] == ["[200 lines pasted]", "Why?"]
+    assert later._texts.unfolded("[200 lines pasted]") == f"Read {text}"
+
+
+def test_a_history_that_cannot_be_written_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Unwritable(InMemoryHistory):
+        def store_string(self, string: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    history = input_line(Unwritable()).buffer.history
+    history.append_string("One.")
+    history.append_string("Two.")
+    assert history.get_strings() == ["One.", "Two."]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the next session cannot recall what is entered now: [Errno 28] No space left on device"
+    ]
+
+
+def input_line(history: History) -> InputLine:
+    menu = ApprovalMenu(Clock(), 60)
+    return InputLine(Listener(), menu, history=history, completion=Completion((), lambda _: []))
+
+
+@pytest.mark.parametrize(("width", "rows"), [(200, 1), (125, 1), (124, 2), (80, 2)])
+def test_a_line_of_code_has_the_whole_window(width: int, rows: int) -> None:
+    (block,) = blocks_of(f"```\n{'x' * 120}\n```\n")
+    assert sum(bool(line) for line in Painter().lines([BlockPiece(block)], width)) == rows
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])

@@ -207,6 +207,15 @@ async def test_doctor_checks_platforms_and_their_extras(
     assert ("tailrace mcp, for MCP hosts, and MCP servers as tools are not installed", install_command("mcp")) in hints
 
 
+async def test_doctor_names_a_token_of_two_lines_once(patient: Patient) -> None:
+    patient.write(platforms={"telegram": {"enabled": True, "allow": ["1"]}})
+    patient.setenv("TELEGRAM_BOT_TOKEN", "12:ab\ncd")
+    [token] = [each for each in await patient.broken(offline=False) if "telegram" in each.what]
+    key = "platforms.telegram.token_env"
+    assert token.what == f"{key}: TELEGRAM_BOT_TOKEN holds a line break or another control character"
+    assert token.advice == "copy it again, as one line"
+
+
 async def test_doctor_says_what_to_look_at_where_postgresql_is_away(patient: Patient, server: FaultyProvider) -> None:
     port = free_port()
     patient.write(

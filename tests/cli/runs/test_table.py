@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tailrace.cli.runs.table import cells_of, plain, table
-from tailrace.cli.runs.words import count, dollars, duration, tokens
+from tailrace.cli.runs.words import count, dollars, duration, spent_words, tokens
 from tailrace.cli.screen.columns import padded
 from tailrace.messages import Usage
 from tailrace.runs.run_overview import RunOverview
@@ -104,3 +104,10 @@ def test_numbers_as_people_read_them() -> None:
     assert [dollars(each) for each in (None, 0.0, 0.00001, 0.0021, 0.5, 12.3)] == [
         *("", "$0.00", "<$0.0001", "$0.0021", "$0.50", "$12.30"),
     ]
+
+
+def test_what_no_provider_has_counted_is_marked_as_an_estimate() -> None:
+    counted, estimated = Usage(1_204, 88), Usage(1_204, 88, estimated_tokens=1_292)
+    assert (tokens(counted), tokens(estimated)) == ("1.2k/88", "~1.2k/88")
+    assert spent_words(counted, None) == "1,204 in, 88 out"
+    assert spent_words(estimated, None) == "~1,204 in, ~88 out"

@@ -351,6 +351,18 @@ def test_a_file_that_the_platform_does_not_take_is_named(limit: int) -> None:
     assert stage.chat.texts == ("✓ **plot** (0.1 s)", NAMED, "There.")
 
 
+def test_each_file_that_is_too_large_for_the_log_has_its_line_whatever_its_name_is() -> None:
+    def left_out(name: str) -> GatewayNotice:
+        return GatewayNotice("file_left_out", f"{name} (9.0 MiB) is not shown: so it is.", {"name": name})
+
+    stage = Stage(EDITING)
+    stage.stream([*WITH_FILE[:-2], left_out("all.bin"), left_out("[x](http://x)*.png"), *WITH_FILE[-2:]])
+    assert [text for text in stage.chat.texts if "MiB" in text] == [
+        "📎 `all.bin` (9.0 MiB) is not shown: so it is.",
+        "📎 `[x](http://x)*.png` (9.0 MiB) is not shown: so it is.",
+    ]
+
+
 @pytest.mark.parametrize("reply", [Refused("missing_scope"), TooLong()])
 def test_a_file_that_the_platform_refuses_is_named(reply: Fault) -> None:
     stage = Stage(TAKES_FILES, fault=lambda action: reply if isinstance(action, Upload) else None)

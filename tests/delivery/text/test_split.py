@@ -48,10 +48,15 @@ def chain(text: str, limit: int, unit: Unit = "chars") -> list[str]:
     return [part.text(text) for part in parts(text, limit, unit)]
 
 
-@given(text=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
+LINKS = st.sampled_from([0, 1, 3])
+
+
+@given(text=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS), max_links=LINKS)
 @settings(max_examples=400)
-def test_G82_every_character_is_in_exactly_one_part_within_the_limit(text: str, limit: int, unit: Unit) -> None:
-    found = list(parts(text, limit, unit))
+def test_G82_every_character_is_in_exactly_one_part_within_the_limit(
+    text: str, limit: int, unit: Unit, max_links: int
+) -> None:
+    found = list(parts(text, limit, unit, max_links))
     assert "".join(text[part.start : part.end] for part in found) == text
     assert all(part.end > part.start for part in found if text)
     for part in found:
@@ -59,11 +64,13 @@ def test_G82_every_character_is_in_exactly_one_part_within_the_limit(text: str, 
         assert units(shown, unit) <= limit
 
 
-@given(text=texts, more=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
+@given(text=texts, more=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS), max_links=LINKS)
 @settings(max_examples=400)
-def test_a_part_that_was_cut_never_changes_while_the_text_grows(text: str, more: str, limit: int, unit: Unit) -> None:
-    before = [part for part in parts(text, limit, unit) if part.whole]
-    after = list(parts(text + more, limit, unit))
+def test_a_part_that_was_cut_never_changes_while_the_text_grows(
+    text: str, more: str, limit: int, unit: Unit, max_links: int
+) -> None:
+    before = [part for part in parts(text, limit, unit, max_links) if part.whole]
+    after = list(parts(text + more, limit, unit, max_links))
     assert after[: len(before)] == before
 
 
@@ -148,3 +155,13 @@ def test_thirty_thousand_characters_are_split_in_linear_time() -> None:
 def test_a_part_says_what_it_shows() -> None:
     assert list(parts("short", 4096, "utf16")) == [Part(0, 5, "", whole=False)]
     assert list(parts("", 4096, "utf16")) == [Part(0, 0, "", whole=False)]
+
+
+@pytest.mark.parametrize("sep", ["\n", " ", "", "\n\n- "])
+def test_a_part_has_no_more_links_than_the_platform_takes_and_none_is_cut_in_two(sep: str) -> None:
+    links = [f"[name {number}](https://e.org/{number})" for number in range(250)]
+    text = sep.join(links)
+    shown = [part.text(text) for part in parts(text, 30_000, "utf16", 100)]
+    assert [part.count("](https://") for part in shown] == [100, 100, 50]
+    assert all(link in "".join(shown) for link in links)
+    assert len(list(parts(text, 30_000, "utf16"))) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -191,6 +192,30 @@ async def test_a_turn_of_the_agent_is_a_run_of_its_own(tmp_path: Path) -> None:
         assert run.finished is not None
         assert run.finished.output == output["message"]["content"]
         assert instance.usage == run.finished.usage
+
+
+@pytest.mark.parametrize(
+    ("params", "handler", "mistake"),
+    [
+        (
+            {"prompt": "Go.", "tools": ["echo", "ehco"]},
+            "agent",
+            "params.tools[1]: there is no tool 'ehco'; did you mean",
+        ),
+        ({"prompt": "Go.", "max_turns": 0}, "agent", "params.max_turns: must be at least 1"),
+        ({"signal": "pause"}, "wait_signal", "params.signal: 'pause' acts on the instance itself and reaches no step"),
+    ],
+)
+async def test_what_could_never_be_done_is_a_mistake_of_the_sequence(
+    tmp_path: Path, params: JsonObject, handler: str, mistake: str
+) -> None:
+    async with (
+        FaultyProvider() as server,
+        open_app(config(tmp_path / "home", server), directory=tmp_path, tools=[Echo()]) as app,
+    ):
+        with pytest.raises(DefinitionError, match=re.escape(mistake)):
+            app.flows.check(sequence(step("a", params, handler)))
+        app.flows.check(sequence(step("a", {"prompt": "Go.", "tools": ["echo", "{{input.tool}}"]}, "agent")))
 
 
 async def test_cancelling_an_instance_stops_its_agent(tmp_path: Path) -> None:

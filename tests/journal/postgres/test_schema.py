@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import secrets
 import sys
 
 import pytest
+from asyncpg.exceptions import InternalClientError
 
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, USER, PostgresServer, free_port
 from tailrace.errors import ConfigError, JournalError, StorageFailed, TailraceError
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.postgres.address import connect, parse_address
+from tailrace.journal.postgres.address import away, connect, parse_address
 from tailrace.journal.postgres.schema import MIGRATIONS, prepare
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.ports import NewRun
@@ -128,7 +130,28 @@ async def test_J114_what_is_wrong_with_the_address_is_said_in_one_line(postgres_
     missing = await refusal(f"postgresql://{USER}@{at}/nowhere")
     assert str(missing) == f'store.url: PostgreSQL at {at}/nowhere refuses: database "nowhere" does not exist'
     forbidden = await refusal(f"postgresql://{LOCKED_USER}:{LOCKED_PASSWORD}@{at}/postgres")
-    assert "refuses: permission denied for database postgres" in str(forbidden)
+    assert str(forbidden).endswith(
+        "refuses: permission denied for database postgres; allow its user to make the schema tailrace (GRANT CREATE ON"
+        " DATABASE … TO …), or make it for that user (CREATE SCHEMA tailrace AUTHORIZATION …)"
+    )
+
+
+async def test_a_schema_that_was_made_for_the_user_is_enough(postgres_server: PostgresServer) -> None:
+    schema = f"made_{secrets.token_hex(4)}"
+    postgres_server.sql(f"CREATE SCHEMA {schema} AUTHORIZATION {LOCKED_USER}")
+    url = f"postgresql://{LOCKED_USER}:{LOCKED_PASSWORD}@127.0.0.1:{postgres_server.port}/postgres?schema={schema}"
+    journal = await PostgresJournal.open(url)
+    run = await finished_run(journal)
+    assert [each.id for each in await journal.runs()] == [run.id]
+    await journal.close()
+
+
+def test_a_driver_that_is_out_of_step_has_lost_its_connection() -> None:
+    """asyncpg says so where the server ends a connection that it is about to use."""
+    found = away(
+        parse_address("postgresql://db/x"), InternalClientError("cannot switch to state 12; another operation (2)")
+    )
+    assert str(found) == "PostgreSQL at db/x cannot be reached: the connection was lost"
 
 
 async def test_J114_a_database_that_is_not_there_is_said_in_one_line() -> None:

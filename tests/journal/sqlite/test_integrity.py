@@ -38,7 +38,9 @@ def test_a_directory_of_another_user_is_named(tmp_path: Path, monkeypatch: pytes
         sqlite3.connect(tmp_path)  # what SQLite says of any file that it may not open
     assert str(translation(path, caught.value)) == f"{path}: unable to open database file"
     monkeypatch.setattr("os.access", lambda _place, _mode: False)  # root, who may run this, may write everywhere
-    assert str(translation(path, caught.value)).endswith(f"; this user may not write to {tmp_path}")
+    assert str(translation(path, caught.value)) == (
+        f"{path}: unable to open database file; this user may not write to {tmp_path}, or its file system is read-only"
+    )
 
 
 async def opened_and_closed(path: Path) -> None:

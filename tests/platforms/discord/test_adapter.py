@@ -554,6 +554,31 @@ async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -
             assert (update.text, discord.resumes) == ("hello", 1)
 
 
+async def test_G88_what_is_heard_while_a_run_ends_does_not_take_the_place_of_what_was_not_taken() -> None:
+    class Refusing(CollectingInbox):
+        async def put(self, update: Update) -> None:
+            asyncio.get_running_loop().call_soon(hear_another)
+            raise PlatformError("no new work")
+
+    def hear_another() -> None:
+        """As `listen` does in the last moment before it is cancelled."""
+        platform._session.sequence = (platform._session.sequence or 0) + 1
+
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        inbox = Refusing()
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(_ends(platform, inbox))
+            await inbox.wait_connected()
+            await discord.write(ada, "one")
+            await run
+        async with running(platform) as later:
+            await discord.write(ada, "two")
+            heard = await later.wait_for(2)
+            assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
+
+
 async def test_G85_a_resumed_session_knows_channels_and_threads_as_before() -> None:
     async with FakeDiscord() as discord:
         general = discord.channel(5)

@@ -251,7 +251,7 @@ async def test_what_is_written_in_a_thread_below_a_message_of_the_bot_is_for_it_
         talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$ours", **to_bob), in_thread("t3", "$bobs"))
         homeserver.again = [in_thread("t4", "$bobs"), in_thread("t5", "$ours")]
         assert await addressed(platform, 5) == [True, False, False, False, True]
-        assert homeserver.asked == ["$ours", "$bobs", "$ours"], "the last time for what it says"
+        assert homeserver.asked == ["$ours", "$bobs"], "what the thread hangs from was quoted already"
 
 
 async def test_another_bots_command_in_a_thread_of_the_bot_is_not_for_it_and_a_mistyped_one_of_ours_is() -> None:

@@ -58,11 +58,13 @@ def test_in_a_thread_that_the_bot_writes_in_replies_alone_bring_something() -> N
     replying = threaded | {"is_falling_back": False}
     place = Place("matrix", ROOM, "$root", "group")
     said = MessageReceived("u", place, Sender(BOB), "and then?", addressed=False)
-    assert [quotations.reference(said, relation) for relation in (threaded, replying)] == ["", ""]
-    quotations.note_begun("$root")
-    assert [quotations.reference(said, relation) for relation in (threaded, replying)] == ["", "$last"]
+
+    def references(*, begun: bool) -> list[str]:
+        return [quotations.reference(said, relation, has_conversation=begun) for relation in (threaded, replying)]
+
+    assert (references(begun=False), references(begun=True)) == (["", ""], ["", "$last"])
     for word in ("yes", "/stop", "/aprove", "/undo"):
-        assert quotations.reference(replace(said, text=word), replying) == ""
+        assert quotations.reference(replace(said, text=word), replying, has_conversation=True) == ""
 
 
 async def test_a_reply_to_a_picture_brings_the_picture() -> None:

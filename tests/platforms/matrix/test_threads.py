@@ -43,3 +43,26 @@ async def test_in_a_larger_room_a_thread_that_the_bot_is_in_needs_no_mention_als
         name = ada.user_id.removeprefix("@").partition(":")[0]
         two, four = f"[in reply to {name}]\n> {bot}: one\n\ntwo", "[in reply to you]\n> First.\n\nfour"
         assert asked == ["one", two, "three", four]
+
+
+async def test_after_a_restart_what_a_thread_hangs_from_is_not_quoted_again(server: Homeserver, tmp_path: Path) -> None:
+    script = [reply("First."), reply("Second."), reply("Third.")]
+    async with people(server, "ada", "bot") as (ada, account), FaultyProvider(script) as provider:
+        env, bot = {"MATRIX_TOKEN": account.token}, account.user_id
+        config_for(tmp_path, provider, settings_for(server, account, ada), {}, store="sqlite:///tailrace.db")
+        async with gateway_process(tmp_path, env) as first:
+            room = await ada.room(bot)
+            await ada.until(lambda: (room, bot) in ada.joined)
+            root = await ada.write(room, "one")
+            await ada.until(lambda: texts(ada, room, account) == ["First."])
+            thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": root}}
+            await ada.write(room, "two", **thread)
+            await ada.until(lambda: texts(ada, room, account) == ["First.", "Second."])
+            first.terminate()  # so that nothing of the second answer is left to be shown
+            await first.wait()
+        async with gateway_process(tmp_path, env):
+            await ada.write(room, "three", **thread)
+            await ada.until(lambda: texts(ada, room, account) == ["First.", "Second.", "Third."])
+        name = ada.user_id.removeprefix("@").partition(":")[0]
+        asked = [request.json()["messages"][-1]["content"] for request in provider.requests]
+        assert asked == ["one", f"[in reply to {name}]\n> one\n\ntwo", "three"]

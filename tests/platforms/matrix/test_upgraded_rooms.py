@@ -39,6 +39,33 @@ async def test_where_the_new_room_is_for_the_invited_it_is_entered_with_the_invi
             await ada.until(lambda: said(ada, new, account) == [REPLACED_ROOM])
 
 
+async def test_the_notice_comes_once_where_the_invitation_comes_after_a_restart(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        old = await ada.room(account.user_id)
+        async with running(bot_of(server, account)):
+            await ada.until(lambda: (old, account.user_id) in ada.joined)
+        new = await ada.upgrade(old)
+        async with running(bot_of(server, account)) as inbox:
+            position = inbox.kept_position
+            await ada.ask("POST", f"client/v3/rooms/{new}/invite", {"user_id": account.user_id})
+            await ada.until(lambda: said(ada, new, account) == [REPLACED_ROOM])
+        async with running(bot_of(server, account), position) as inbox:  # which hears of its entry again
+            await ada.write(new, "hello again")
+            await inbox.wait_for(1)
+        assert said(ada, new, account) == [REPLACED_ROOM]
+
+
+async def test_a_room_that_replaces_one_in_which_the_bot_never_was_needs_no_notice(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        new = await ada.upgrade(await ada.room())
+        async with running(bot_of(server, account)) as inbox:
+            await ada.ask("POST", f"client/v3/rooms/{new}/invite", {"user_id": account.user_id})
+            await ada.until(lambda: (new, account.user_id) in ada.joined)
+            await ada.write(new, "hello")
+            await inbox.wait_for(1)
+        assert said(ada, new, account) == []
+
+
 async def test_J110_a_stranger_who_upgrades_a_room_is_not_followed(
     server: Homeserver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,6 +73,7 @@ class Town:
         forwarded: bool = False,
         to_others: bool = False,
         late_s: float | None = None,
+        from_downtime: bool = False,
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -86,6 +87,7 @@ class Town:
                 to_others=to_others,
                 forwarded=forwarded,
                 late_s=late_s,
+                from_downtime=from_downtime,
             )
         )
 

@@ -31,6 +31,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.journal.open_journal import open_journal
 from tailrace.platforms.runtime import deliveries
+from tailrace.ports import Run
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
@@ -332,3 +333,25 @@ async def test_why_a_platform_is_not_connected_stays_told_whatever_answers_meet(
         await asyncio.sleep(60)
         assert (here.chat.texts, faults) == ((TEXT,), [])
         assert here.app.degraded == {"telegram": "the token was refused; it is not tried again before a restart"}
+
+
+@driven
+async def test_a_paste_that_cannot_become_a_question_is_told_so_and_ends_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with town(tmp_path, reply("Still here.")) as here:
+        submit = here.app.agents.submit
+
+        async def broken(*_: object, **__: object) -> Run:
+            monkeypatch.setattr(here.app.agents, "submit", submit)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(here.app.agents, "submit", broken)
+        await here.write("a" * 4096, at_limit=True)
+        await asyncio.sleep(10)
+        await here.write("Are you there?")
+        await asyncio.sleep(10)
+        assert here.chat.texts == ("⚠️ Something went wrong with this message.", "Still here.")
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        "telegram: a message could not be handled"
+    ]

@@ -69,10 +69,20 @@ async def test_back_with_a_question_asks_it_there_and_ends_what_runs(tmp_path: P
         await asyncio.sleep(3)
         await write(here, "/back And then?")
         told = f"{BACK.format('Mills?')} The answer under way was stopped."
-        assert set(here.chat.texts[-2:]) == {told, "Answer 3."}
+        assert here.chat.texts[-2:] == (told, "Answer 3."), "the answer stands below the word about its conversation"
         assert here.said == ["Mills?", "Answer 1.", "And then?"]
         statuses = [(await here.app.agents.finished(run_id)).status for run_id in await here.runs()]
         assert statuses == ["completed", "stopped", "completed"]
+
+
+@driven
+async def test_the_answer_to_new_with_a_question_stands_below_the_word_about_it(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, reply("Answer 2.")) as here:
+        await here.write("Rivers?")
+        await asyncio.sleep(3)
+        await write(here, "/new And mills?")
+        told = "A new conversation begins. /back returns to the one before. The answer under way was stopped."
+        assert here.chat.texts[-2:] == (told, "Answer 2.")
 
 
 @driven

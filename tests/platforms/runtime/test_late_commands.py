@@ -59,7 +59,9 @@ async def test_J110_a_late_answer_to_the_question_that_was_open_when_it_was_type
 ) -> None:
     async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
         await asked(tmp_path, here)
-        await here.write(command, late_s=0.001)
+        await here.write(command, late_s=1e-6)  # more than that passes between the question and this, on any clock
+        for run_id in await here.runs():
+            await here.app.agents.finished(run_id)
         await asyncio.sleep(5)
         assert (tmp_path / "build").exists() is not gone
         assert texts(here)[-1] == "So be it, then."
@@ -77,7 +79,8 @@ async def test_J110_a_late_answer_is_not_taken_for_a_question_that_was_asked_lat
         assert (tmp_path / "build").exists()
         assert texts(here)[-1] == AWAY.format("/approve")
         await here.write("/approve")
-        await asyncio.sleep(5)
+        for run_id in await here.runs():
+            await here.app.agents.finished(run_id)
         assert not (tmp_path / "build").exists()
 
 
@@ -87,3 +90,32 @@ async def test_a_late_answer_where_nothing_is_open_any_more_says_that(tmp_path: 
         await here.write("/approve", late_s=60.0)
         await asyncio.sleep(5)
         assert texts(here) == ["There is nothing to approve."]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("/yolo on", AWAY.format("/yolo")),
+        ("/yolo", AWAY.format("/yolo")),
+        ("/yolo off", "Dangerous commands ask again."),
+        ("/verbose", "Tools are shown in full from now on."),
+        ("/approve", "There is nothing to approve."),
+    ],
+)
+@driven
+async def test_J110_of_the_commands_from_a_downtime_only_those_that_loosen_are_not_carried_out(
+    tmp_path: Path, command: str, told: str
+) -> None:
+    async with town(tmp_path) as here:
+        await here.write(command, from_downtime=True)
+        await asyncio.sleep(5)
+        assert texts(here) == [told]
+
+
+@driven
+async def test_J110_an_approval_from_a_downtime_counts(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
+        await asked(tmp_path, here)
+        await here.write("/approve", from_downtime=True)
+        await asyncio.sleep(5)
+        assert not (tmp_path / "build").exists()

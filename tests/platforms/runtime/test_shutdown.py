@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
+from tailrace.delivery import inbound
 from tailrace.events import ApprovalAsked
 from tailrace.journal.fold import DELIVERY
-from tailrace.ports import ENDED
+from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import finished as delivered
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
@@ -172,3 +173,27 @@ async def test_an_answer_that_a_failing_provider_cuts_says_so_at_once_and_goes_o
     async with town(tmp_path, "ok", store=store, platform=platform) as here, asyncio.timeout(60):
         await until_delivered(here)
     assert platform.chat("42").texts == (WHOLE,)
+
+
+async def test_a_paste_whose_run_was_just_being_begun_is_answered_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbound, "PASTE_GAP_S", 0.0)
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    async with town(tmp_path, store=store, platform=platform, drain_s=0.05) as here:
+        begun, submit = asyncio.Event(), here.app.agents.submit
+
+        async def stuck(*_: object, **__: object) -> Run:
+            begun.set()
+            monkeypatch.setattr(here.app.agents, "submit", submit)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        monkeypatch.setattr(here.app.agents, "submit", stuck)
+        await here.write("a" * 4096, at_limit=True)
+        await begun.wait()
+    assert platform.chat("42").texts == ("⏸ Restarting; this goes on afterwards.",)
+    async with town(tmp_path, reply("Read."), store=store, platform=platform) as here:
+        await until_delivered(here)
+        assert len(await here.runs()) == 1
+    assert platform.chat("42").texts == ("Read.",)

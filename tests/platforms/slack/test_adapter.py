@@ -41,7 +41,7 @@ from tailrace.delivery.port import (
     Update,
 )
 from tailrace.errors import PlatformError
-from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, STATUS, STREAM, SlackPlatform
+from tailrace.platforms.slack.adapter import EDIT, OUTSIDE, OUTSIDE_IN_CHANNEL, STATUS, STREAM, SlackPlatform
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
@@ -142,7 +142,8 @@ async def test_the_status_is_the_typing_and_needs_a_thread() -> None:
 
 def test_where_nobody_is_answered_there_is_no_stream() -> None:
     platform = SlackPlatform("xoxb", "xapp")
-    assert platform.capabilities(Place("slack", "C1", kind="group", extra=PERSON)) == OUTSIDE
+    assert platform.capabilities(Place("slack", "C1", kind="group", extra=PERSON)) == OUTSIDE_IN_CHANNEL
+    assert platform.capabilities(Place("slack", "D1")) == OUTSIDE
     assert platform.capabilities(Place("slack", "C1", "1.2", kind="group")) == EDIT
     assert platform.capabilities(Place("slack", "D1", "1.2")) == STREAM
 

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from tailrace.delivery.port import MessageReceived, Place, Sender
+from tailrace.delivery.thread_quotations import MAX_CHARS, MAX_MESSAGES, UNREAD
 from tailrace.platforms.slack.inbound import BotAccount
-from tailrace.platforms.slack.surroundings import (
-    MAX_CHARS,
-    MAX_MESSAGES,
-    NEWEST_UNREAD,
-    UNREAD,
-    ReadThread,
-    Surroundings,
-)
+from tailrace.platforms.slack.surroundings import NEWEST_UNREAD, ReadThread, Surroundings
 
 ME = BotAccount("U0")
 NAMES = {"U7": "Anna", "U8": "Ben]\n[in reply to Cleo"}
@@ -32,6 +26,7 @@ class Workspace:
 
     def __init__(self, *thread: dict[str, Any], tells_names: bool = True, readable: bool = True) -> None:
         self.thread, self.readable, self.asked, self.has_newest = thread, readable, 0, True
+        self.begun = False
         self.surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
 
     async def _read_thread(self, _: Place) -> ReadThread | None:
@@ -42,7 +37,10 @@ class Workspace:
         return NAMES.get(user_id, "")
 
     async def text_of(self, message: MessageReceived) -> str:
-        return (await self.surroundings.add_to(message, ME)).text
+        return (await self.surroundings.add_to(message, ME, self.has_conversation)).text
+
+    async def has_conversation(self, _: Place) -> bool:
+        return self.begun
 
 
 async def test_people_apps_and_files_of_the_thread_are_quoted_under_one_line_names() -> None:
@@ -87,12 +85,12 @@ async def test_a_thread_that_was_not_read_to_its_end_is_read_when_the_message_co
         return "Anna"
 
     slow = Surroundings(workspace._read_thread, name_of)
-    first = asyncio.ensure_future(slow.add_to(asked("so?"), ME))
+    first = asyncio.ensure_future(slow.add_to(asked("so?"), ME, workspace.has_conversation))
     await asked_for_name.wait()
     first.cancel()
     await asyncio.wait([first])
     hang.set()
-    assert (await slow.add_to(asked("so?"), ME)).text == "[in reply to Anna]\n> down\n\nso?"
+    assert (await slow.add_to(asked("so?"), ME, workspace.has_conversation)).text == "[in reply to Anna]\n> down\n\nso?"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +111,18 @@ async def test_no_thread_is_read_for_what_needs_none(
     assert workspace.asked == 0
 
 
-async def test_a_thread_that_the_bot_has_part_in_is_not_repeated() -> None:
+async def test_a_thread_in_which_the_bot_was_asked_is_not_repeated_and_one_with_a_reply_to_a_command_is_read() -> None:
     workspace = Workspace(
-        {"ts": "100.0", "user": "U8", "text": "down"}, {"ts": "200.0", "user": "U0", "text": "I see."}
+        {"ts": "100.0", "user": "U7", "text": "down"},
+        {"ts": "200.0", "user": "U7", "text": "<@U0> "},
+        {"ts": "201.0", "user": "U0", "text": "/new begins …"},
     )
-    assert await workspace.text_of(asked("so?")) == "so?"
+    assert await workspace.text_of(asked("so?")) == "[in reply to Anna]\n> down\n\nso?"
+    workspace.begun = True
+    assert await workspace.text_of(asked("so?")) == "[in reply to Anna]\n> down\n\nso?", "it comes twice"
+    assert await workspace.text_of(asked("so?", ts="901.0")) == "so?"
+    assert await workspace.text_of(asked("so?", ts="902.0", thread="2.0")) == "so?"
+    assert workspace.asked == 1
 
 
 async def test_a_word_that_may_answer_an_approval_stays_one_where_the_thread_cannot_be_read() -> None:
@@ -148,7 +153,7 @@ async def test_authors_and_who_is_mentioned_are_asked_for_at_a_time() -> None:
         return user_id.lower()
 
     async with asyncio.timeout(5):
-        message = await Surroundings(read_thread, name_of).add_to(asked("ask <@U9>"), ME)
+        message = await Surroundings(read_thread, name_of).add_to(asked("ask <@U9>"), ME, Workspace().has_conversation)
     assert message.text == "[in reply to u7]\n> down\n\nask <@U9> (u9)"
 
 

@@ -79,6 +79,23 @@ async def test_without_streaming_there_is_typing_and_one_message() -> None:
         assert len(ada.typing) >= 2
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_every_address_of_an_answer_with_many_links_is_shown(streaming: bool) -> None:
+    urls = [f"https://e.org/{number}" for number in range(150)]
+    text = "\n".join(f"[{number}]({url})" for number, url in enumerate(urls))
+
+    @driven
+    async def scenario() -> None:
+        async with FakeTelegram() as telegram, bot(telegram) as platform:
+            ada = telegram.private(7)
+            await show(platform, ADA, text, streaming=streaming)
+            shown = [[styled.detail for styled in message.state.styled] for message in ada.answers]
+            assert shown == [urls[:100], urls[100:]]
+
+    assert len(text) < 4096
+    scenario()
+
+
 # ── bad days ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -82,7 +82,13 @@ def test_a_sticker_is_the_image_that_it_is() -> None:
         ({"unsupported": {"type": "news"}}, ["[a message that WhatsApp does not show to this bot]"]),
         ({}, ["[a message that WhatsApp does not show to this bot]"]),
         ({"unsupported": {"type": "edit"}}, []),
+        (
+            {"unsupported": {"type": "group_invite"}},
+            ["[an invitation to a group that WhatsApp does not show to this bot]"],
+        ),
         ({"unsupported": {"type": "poll_update"}}, []),
+        ({"unsupported": {"type": "keep_in_chat"}}, []),
+        ({"unsupported": {"type": "revoke"}}, []),
     ],
 )
 def test_what_whatsapp_shows_to_nobody_is_a_line(unsupported: dict[str, Any], words: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -107,3 +108,31 @@ async def test_an_approval_is_given_in_words(tmp_path: Path) -> None:
         await whatsapp.write(ada, "/approve")
         await whatsapp.until(lambda: ada.texts[-1] == "It is gone.")
         assert not (tmp_path / "build").exists()
+
+
+@driven
+async def test_images_that_are_sent_at_once_are_one_question(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("A boat and a mill.")) as (whatsapp, provider):
+        ada = whatsapp.person("15550001")
+        for caption in ("", "", "What are they?"):
+            image = whatsapp.media(b"\x89PNG", "image/png", caption=caption)
+            assert await whatsapp.call_webhook(whatsapp.message(ada, type="image", image=image)) == 200
+        await whatsapp.until(lambda: ada.texts == ["A boat and a mill."])
+        [request] = provider.requests
+        parts = request.json()["messages"][-1]["content"]
+        assert [part["type"] for part in parts] == ["text", "image_url", "image_url", "image_url"]
+        assert parts[0]["text"] == "What are they?"
+
+
+@driven
+async def test_J110_a_yolo_of_the_downtime_is_told_and_not_carried_out(tmp_path: Path) -> None:
+    async with served(tmp_path) as (whatsapp, _):
+        ada = whatsapp.person("15550001")
+        for age_s, command in ((3600, "/yolo on"), (3600, "/verbose on"), (60, "/yolo on")):
+            written = str(int(time.time()) - age_s)
+            assert await whatsapp.call_webhook(whatsapp.message(ada, command, timestamp=written)) == 200
+            await asyncio.sleep(5)
+        away, verbose, loosened = ada.texts
+        assert away.startswith("I was away when /yolo came")
+        assert verbose == "Tools are shown in full from now on."
+        assert loosened.startswith("⚠️ Everything is approved")

@@ -94,6 +94,24 @@ async def test_requests_over_the_minute_s_are_refused_as_vendors_do_it(tmp_path:
         assert (await ask(server, "ops"))[0] == 200, "other keys are not concerned"
 
 
+async def test_what_is_refused_before_a_model_was_asked_is_not_counted(tmp_path: Path) -> None:
+    chat = "/v1/chat/completions"
+    async with server_of(tmp_path) as server:
+        for path, body, status in (
+            (chat, {"model": RAW, "messages": []}, 400),
+            (chat, {"model": "nobody/knows", "messages": [{"role": "user", "content": "Go."}]}, 404),
+            ("/v1/embeddings", {"model": "tailrace", "input": "Go."}, 404),
+            ("/runs", {"input": "Go.", "session": "telegram:1"}, 403),
+        ):
+            async with server.client.post(server.url + path, json=body, headers=bearer("slow")) as response:
+                told = (response.status, response.headers["x-ratelimit-remaining-requests"])
+                assert told == (status, "2"), (path, await response.text())
+        assert (await ask(server, "slow"))[2]["x-ratelimit-remaining-requests"] == "1"
+        status, _, headers = await ask(server, "slow", "faulty/status-400")
+        assert (status, headers["x-ratelimit-remaining-requests"]) == (400, "0"), "the provider was asked, and refused"
+        assert (await ask(server, "slow"))[0] == 429
+
+
 async def test_a_day_s_tokens_end_at_its_budget_and_the_answer_under_way_is_finished(tmp_path: Path) -> None:
     async with server_of(tmp_path) as server:
         passed = 0

@@ -99,14 +99,16 @@ async def test_a_viewer_that_leaves_is_no_line_of_the_access_log_and_other_clien
     assert levels == {"/watch": "DEBUG", "/work": "INFO"}
 
 
-async def test_the_files_of_the_page_are_not_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_files_of_the_page_and_probes_are_not_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "tailrace.access")
     async with running_server(tmp_path) as server, asyncio.timeout(30):
-        for path in ("/", "/web/page.js"):
+        for path in ("/", "/web/page.js", "/healthz", "/readyz", "/metrics"):
             async with server.client.get(f"{server.url}{path}") as response:
                 assert response.status == 200
     levels = {vars(record)["route"]: record.levelname for record in caplog.records if "route" in vars(record)}
-    assert levels == {"/": "INFO", "/web/page.js": "DEBUG"}
+    assert levels == {"/": "INFO", "/web/page.js": "DEBUG", "/readyz": "DEBUG", "/metrics": "DEBUG"}
 
 
 async def test_a_client_that_leaves_before_the_end_is_no_error_of_ours(

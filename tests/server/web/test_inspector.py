@@ -119,6 +119,31 @@ async def played(tab: Tab) -> None:
     assert TEXT in await seen(tab)
 
 
+# What is drawn at each frame, from the first on.
+FRAMES_SEEN = """
+window.drawn = new Set();
+(function look() {
+  for (const node of document.querySelectorAll("#ask, main")) if (node.checkVisibility()) drawn.add(node.id);
+  requestAnimationFrame(look);
+})();
+window.drawnWith = (id) => new Promise((resolve) => {
+  (function look() { if (drawn.has(id)) resolve([...drawn]); else requestAnimationFrame(look); })();
+});
+"""
+
+
+@pytest.mark.parametrize(("address", "view"), [("/?run={}", "inspector"), ("/?usage", "usage")])
+async def test_no_empty_conversation_is_drawn_before_another_view(
+    devtools: str, tmp_path: Path, address: str, view: str
+) -> None:
+    async with page(devtools, tmp_path, reply(TEXT)) as (server, browser, tab):
+        assert await tab.value("document.querySelector('#ask').checkVisibility()")
+        run = await server.start("Count.")
+        opened = await browser.tab(server.url + address.format(run), script=FRAMES_SEEN)
+        await opened.until(f"document.querySelector('#{view} a.home')")
+        assert await opened.value(f"drawnWith('{view}')") == [view]
+
+
 async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, STALLED, store="sqlite:///t.db") as (server, _, tab):
         run_id = await server.start("Count.")

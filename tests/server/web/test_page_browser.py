@@ -88,9 +88,11 @@ async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_pat
         shown = await answer(tab)
         note = await tab.text("article .note")
         assert await tab.value("document.querySelector('#stop').disabled")
+        facts = await tab.text(".run-facts")
         _, runs = await server.json("GET", "/runs")
     assert shown.startswith("one two three")
     assert note == "Stopped"
+    assert re.search(r"~\d+ in, ~\d+ out", facts), facts  # nobody has counted them
     assert [run["status"] for run in runs["data"]] == ["stopped"]
     assert tab.complaints == []
 

@@ -429,3 +429,23 @@ async def test_a_checkpoint_that_failed_is_tried_again(here: Workplace, home: Pa
             await turn.before_change()
     here.write("a", "x")
     await turn.before_change()
+
+
+# ── what cannot be used ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_directory_that_is_gone_is_said_to_be(here: Workplace, made: Checkpoints) -> None:
+    assert made.take_snapshot()
+    shutil.rmtree(here.directory)
+    with pytest.raises(CheckpointError, match=r"the directory .* is gone"):
+        made.take_snapshot()
+
+
+def test_a_store_that_cannot_be_written_is_an_error_of_its_own(here: Workplace, made: Checkpoints) -> None:
+    assert made.take_snapshot()
+    [store] = (here.directory.parent / "home" / "checkpoints").iterdir()
+    (store / "directory").unlink()
+    shutil.rmtree(store / "info")
+    (store / "info").write_text("in the way", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"the checkpoints in .* cannot be used: "):
+        made.take_snapshot()

@@ -8,6 +8,7 @@ import base64
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -127,11 +128,22 @@ def review(code: str, tone: str = "kind") -> str:
     return f"Review this in a {tone} tone: {code}"
 
 
+KEY_FILE = os.environ.get("KEY_FILE", "")  # holds the one key that is accepted; without it every one is
+
+
+def _expected() -> str:
+    return f"Bearer {Path(KEY_FILE).read_text()}"
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     global authorized  # noqa: PLW0603 - one server, one test
     if scope["type"] == "http":
         headers.update({name.decode(): value.decode() for name, value in scope["headers"]})
         authorized = headers.get("authorization", "")
+        if KEY_FILE and authorized != _expected():
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body"})
+            return
     await inner(scope, receive, send)
 
 

@@ -34,6 +34,7 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
+from tailrace.tools.mcp.connection import McpFailed, _Tail
 from tailrace.tools.mcp.content import MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.mcp.link import MAX_TOOLS, Link
 from tailrace.tools.mcp.servers import McpServers
@@ -51,8 +52,11 @@ def over_pipes(*env_allow: str) -> McpServers:
 
 
 @contextmanager
-def http_server(port: int = 0, kind: str = "http") -> Iterator[tuple[subprocess.Popen[str], int]]:
-    process = subprocess.Popen([sys.executable, SERVER, kind, str(port)], stdout=subprocess.PIPE, text=True)
+def http_server(
+    port: int = 0, kind: str = "http", key_file: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    env = {**os.environ, **({"KEY_FILE": str(key_file)} if key_file else {})}
+    process = subprocess.Popen([sys.executable, SERVER, kind, str(port)], stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -156,6 +160,23 @@ async def test_an_sse_server_that_came_back_meanwhile_loses_no_call(here: Workpl
                         await asyncio.sleep(0)
                 called = await link.call("add", {"a": 1, "b": 1}, here, again=False)
                 assert not called.is_error
+
+
+async def test_an_sse_server_that_no_longer_takes_the_key_says_so_at_once(tmp_path: Path, here: Workplace) -> None:
+    key = tmp_path / "key"
+    key.write_text("k-123")
+    with http_server(kind="sse", key_file=key) as (_, port):
+        server = McpServer(url=f"http://127.0.0.1:{port}/sse", key_env="MCP_KEY", timeout_s=30)
+        async with McpServers({"web": server}, environment=ENVIRONMENT) as servers, asyncio.timeout(10):
+            token = (await servers.tools())["web__variable"]
+            assert (await token.run({"name": "X"}, here)).ok
+            key.write_text("another")
+            with pytest.raises(McpFailed, match="web refuses what it is asked: HTTP 401 Unauthorized; the next call"):
+                await servers._links["web"].call("add", {"a": 1, "b": 1}, here, again=False)
+            refused = [(await token.run({"name": "X"}, here)).output for _ in range(2)]
+            key.write_text("k-123")
+            assert (await token.run({"name": "X"}, here)).ok
+    assert refused == ["the MCP server web cannot be reached: HTTP 401 Unauthorized"] * 2
 
 
 def test_what_the_sdk_logs_is_one_line_without_addresses(caplog: pytest.LogCaptureFixture) -> None:
@@ -331,3 +352,17 @@ def test_a_file_has_a_name_that_a_chat_can_show(uri: str, name: str) -> None:
     blob = BlobResourceContents(uri=uri, mime_type="image/png", blob="AAAA")
     result = CallToolResult(content=[EmbeddedResource(type="resource", resource=blob)])
     assert files_of(result.content, "t") == (ToolFile(name, "image/png", b"\0\0\0"),)
+
+
+async def test_what_was_read_for_an_error_is_not_read_again_when_the_loop_says_that_it_is_there() -> None:
+    failures: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    tail = _Tail()
+    tail.file.write("it broke\n")
+    tail.file.flush()
+    loop.call_soon(tail._read)  # as the loop has it in its queue when it has seen that the pipe can be read
+    assert tail.text() == "it broke"
+    await asyncio.sleep(0)
+    tail.close()
+    assert failures == []

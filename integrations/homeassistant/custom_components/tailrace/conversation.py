@@ -194,8 +194,9 @@ class TailraceConversation(CoordinatorEntity[Availability], conversation.Convers
             yield _added(answer, question)
             return
         assistant.heard(run_id)
-        ending = await ending_of(self.hass, language, told, said=bool(answer.words))
-        if ending and answer.words:
+        said = bool(answer.text.strip())
+        ending = await ending_of(self.hass, language, told, said=said)
+        if ending and said:
             yield _added(answer, ending)
         elif ending:
             answer.words, answer.failed = [ending], told.status != "stopped"

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tailrace.app.usage.counters import DAY_S, MINUTE_S, RATE, minute_of, rate_counter, spent_counters
 from tailrace.config.sections import ServerKey
 from tailrace.messages import Value
@@ -46,6 +48,7 @@ class Allowance(Value):
     tokens: int | None = None
     tokens_left: int | None = None
     tokens_reset_s: int = 0
+    counter: str = ""  # that has counted this request
 
 
 class KeyLimits:
@@ -74,7 +77,15 @@ class KeyLimits:
             self._minute = minute_of(now)
             # Another node's clock may be behind this one's: the minute before is left to it.
             await self._journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))
-        return _judged(key, int(counted.get(rate, 0)), counted[tokens], counted[usd], now)
+        judged = _judged(key, int(counted.get(rate, 0)), counted[tokens], counted[usd], now)
+        return replace(judged, counter=rate) if isinstance(judged, Allowance) and rate in counted else judged
+
+    async def give_back(self, given: Allowance) -> Allowance:
+        """Takes a request out of the count again; returns what is left then. Raises `JournalError`."""
+        if not given.counter or given.requests_left is None:
+            return given
+        await self._journal.add_to_counters({given.counter: -1.0})
+        return replace(given, requests_left=given.requests_left + 1, counter="")
 
 
 def _judged(key: ServerKey, requests: int, tokens: float, usd: float, now: float) -> Allowance | Refusal:

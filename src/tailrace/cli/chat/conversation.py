@@ -300,6 +300,7 @@ class Conversation:
         if session.unfinished is None:
             return None
         await self.app.agents.recover(session=session.id)
+        await self.app.agents.take_over(session.unfinished.id)  # also where it was put off for a while
         run = await self.app.journal.get(session.unfinished.id)
         if run.state == "parked":
             raise RunParked(run.parked.message if run.parked else f"run {run.id} is parked")

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
+from shlex import quote
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
@@ -86,7 +87,10 @@ class LineChat:
             if self._conversation.resumed:
                 await self._join_session()
             while not self._left:
-                await self._next()
+                try:
+                    await self._next()
+                except TailraceError as exc:
+                    self.notify(f"error: {exc}")
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
@@ -185,5 +189,6 @@ async def converse(conversation: Conversation) -> int:
         if asker is not None:
             asker.close()
     if not await is_new_session(conversation.app.journal, conversation.session):
-        print_status(f"go on with this conversation: {typed(f'chat --session {conversation.session}')}")
+        again = typed(f"chat --session {quote(conversation.session)}")
+        print_status(f"go on with this conversation: {again}")
     return DONE

@@ -36,6 +36,6 @@ class RunFooter:
         parts += [f"{calls} calls"] if calls > 1 else []
         parts += [f"{self._tries} tries"] if self._tries > calls else []
         parts += [f"{max(0.0, finished.at - self._began_at):.1f} s"]
-        usage = finished.usage
-        parts += [f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"] if usage != Usage() else []
+        usage, about = finished.usage, "~" if finished.usage.estimated_tokens else ""
+        parts += [f"{about}{usage.input_tokens:,} in, {about}{usage.output_tokens:,} out"] if usage != Usage() else []
         return " · ".join(parts)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final, assert_never
 
 from prompt_toolkit.history import FileHistory
@@ -41,7 +42,7 @@ from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.cli.screen.typed_ahead import typed_ahead
-from tailrace.errors import RunParked, TailraceError
+from tailrace.errors import RunParked, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
@@ -123,7 +124,12 @@ class ScreenChat:
             self._transcript.waiting()
         self._progress.reads(self._conversation.to_read(spec))
         self._screen.changed()
-        self._begin(await self._conversation.submit(spec))
+        try:
+            run = await self._conversation.submit(spec)
+        except TailraceError as exc:
+            self._give_up(exc)
+        else:
+            self._begin(run)
 
     async def interrupt(self) -> bool:
         turn = self._turn
@@ -186,9 +192,15 @@ class ScreenChat:
 
     def approval_answered(self, decision: Decision, reason: str) -> None:
         if (asked := self._transcript.approval) is not None:
-            answer = self._conversation.app.agents.answer
-            self._group.create_task(answer(self._run_id, asked.approval_id, decision, by=REQUESTER, reason=reason))
+            self._group.create_task(self._answer(asked.approval_id, decision, reason))
         self._screen.changed()
+
+    async def _answer(self, approval_id: str, decision: Decision, reason: str) -> None:
+        try:
+            await self._conversation.app.agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
+        except TailraceError as exc:  # the run has ended elsewhere, or its journal cannot be written
+            self._transcript.menu.back()
+            self.notify(f"error: the answer was not taken: {exc}")
 
     def expand_tool(self) -> None:
         if not self.expand(None):
@@ -341,9 +353,15 @@ class ScreenChat:
                     self._note(entry.event)
                     self._transcript.apply(entry)
                 self._screen.changed()
-        except RunParked as exc:
-            self._transcript.give_up(str(exc))
-            self._screen.changed()
+        except StorageFailed as exc:
+            self._give_up(exc, " · /resume goes on with this answer")
+        except TailraceError as exc:
+            self._give_up(exc)
+
+    def _give_up(self, error: TailraceError, advice: str = "") -> None:
+        """The turn cannot be shown to its end; the conversation goes on."""
+        self._transcript.give_up(f"{error}{advice}")
+        self._screen.changed()
 
     def _note(self, event: AnyEvent) -> None:
         self._conversation.spending.note(event)
@@ -355,10 +373,14 @@ class ScreenChat:
         """On leaving, the turn is stopped and recorded; its answer is not awaited."""
         if self._command is not None:
             self._command.cancel()
-        await self.interrupt()
-        if not await is_new_session(self._conversation.app.journal, self._conversation.session):
-            again = typed(f"chat --session {self._conversation.session}")
-            self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
+        try:
+            await self.interrupt()
+            if await is_new_session(self._conversation.app.journal, self._conversation.session):
+                return
+        except TailraceError as exc:
+            self.notify(f"error: {exc}")
+        again = typed(f"chat --session {quote(self._conversation.session)}")
+        self._transcript.add_farewell(f"go on with this conversation:\n  {again}")
 
     # ── the user's own commands ──────────────────────────────────────────────────────────────────────────────
 

@@ -69,8 +69,8 @@ class Spending:
         rows = [
             (
                 f"{spent.provider}/{spent.model}",
-                f"{spent.usage.input_tokens:,} in",
-                f"{spent.usage.output_tokens:,} out",
+                f"{_about(spent.usage)}{spent.usage.input_tokens:,} in",
+                f"{_about(spent.usage)}{spent.usage.output_tokens:,} out",
                 _cached(spent.usage),
                 dollars(spent.cost_usd) or "no price known",
             )
@@ -85,6 +85,11 @@ class Spending:
             *filter(None, [dollars(self.cost_usd)]),
         ]
         return "\n".join([*lines, " · ".join(total)])
+
+
+def _about(usage: Usage) -> str:
+    """Before what its provider has not counted."""
+    return "~" if usage.estimated_tokens else ""
 
 
 def _cached(usage: Usage) -> str:

@@ -5,6 +5,7 @@ Pure: what is known in, rows out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 
 _Row = tuple[tuple[str, str], ...]
 _EMPTY: Final[_Row] = (("", ""),)
+_TOOLS_ROOM: Final = 150  # characters of the names of tools
 
 
 class WelcomeFacts(msgspec.Struct, frozen=True):
@@ -29,7 +31,7 @@ class WelcomeFacts(msgspec.Struct, frozen=True):
 
 
 def welcome(facts: WelcomeFacts) -> Rows:
-    tools = ", ".join(facts.tools) if facts.tools else "none: this model only talks"
+    tools = _listed(facts.tools) if facts.tools else "none: this model only talks"
     model: _Row = (("  model      ", "dim"), (facts.model, "bold"))
     if facts.embedded:
         model = (*model, ("  small and often wrong: for a first look", "dim"))
@@ -39,7 +41,7 @@ def welcome(facts: WelcomeFacts) -> Rows:
         _EMPTY,
         model,
         (("  directory  ", "dim"), (facts.directory, "")),
-        (("  tools      ", "dim"), (sanitized_line(tools, 150), "")),
+        (("  tools      ", "dim"), (tools, "")),
     ]
     if facts.yolo:
         rows.append((("  yolo       ", "dim"), ("nothing is asked before it runs", "yellow")))
@@ -49,6 +51,17 @@ def welcome(facts: WelcomeFacts) -> Rows:
         rows += [_EMPTY, (("  A real model", "cyan"),), *_real_model(facts.init)]
     keys = "Enter sends · Ctrl-C stops · Ctrl-D leaves · /help lists the commands"
     return Rows((*rows, _EMPTY, (("  ", ""), (keys, "dim"))), indent=0)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As many names as two or three lines have room for, each whole, and how many there are beside them."""
+    shown: list[str] = []
+    for name in names:
+        line = ", ".join([*shown, sanitized_line(name, 60)])
+        if len(line) > _TOOLS_ROOM:
+            return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+        shown.append(sanitized_line(name, 60))
+    return ", ".join(shown)
 
 
 def _examples(facts: WelcomeFacts) -> tuple[str, str, str]:

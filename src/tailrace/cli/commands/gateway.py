@@ -58,6 +58,7 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
         password=config.store_password,
         bus_url=config.bus.url,
         upgrade=not args.paired,
+        make=True,  # earlier versions kept chats in files: they are taken over
     ) as journal:
         await import_chat_files(journal, config)
         pairing = Pairing(journal)

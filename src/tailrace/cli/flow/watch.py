@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from rich.text import Text
 
+from tailrace.cli.flow.foreground import is_in_foreground
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
 from tailrace.cli.flow.rows import failure_words, loop_limits, summary_table, text_of
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
@@ -207,7 +208,7 @@ class Waits:
         """One line where the instance begins to wait here; empty for any other entry."""
         if entry.event != StateChanged("waiting"):
             return ""
-        return f"… waiting{f' for {told}' if (told := self.now(progress)) else ''}"
+        return f"… waiting for {told}" if (told := self.now(progress)) else ""  # a sleep has its own line
 
     def now(self, progress: InstanceProgress) -> str:
         """Empty where no step waits for a signal whose name is known."""
@@ -225,6 +226,7 @@ class PlainLines:
         self._note(f"{public_id(run)} {question_of(run)}")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        """Also for a panel whose process is in the background."""
         for entry in batch:
             if line := _told(entry, progress) or self._waits.words(entry, progress):
                 self._note(line)
@@ -263,18 +265,21 @@ def _told(entry: Entry, progress: InstanceProgress) -> str:
     return ""
 
 
-class PanelView:
-    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal."""
+class PanelView(PlainLines):
+    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal. In the
+    background of a shell (`&`, `bg`) there are plain lines: a panel would be drawn over what is typed meanwhile."""
 
     def __init__(self, run: Run) -> None:
-        self._outputs = Outputs(run)
-        self._waits = Waits(run)
+        super().__init__(run)
         self._name, self._id = question_of(run), public_id(run)
         self._panel = LivePanel(sys.stderr)
         self._drawn_at = 0.0
-        sys.stderr.write(f"{self._id} {sanitized_line(self._name)}\n")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        if not is_in_foreground(sys.stderr):
+            self._panel.leave()
+            super().show(batch, progress)
+            return
         above = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
         if above and not sys.stdout.isatty():
             sys.stdout.write(above)
@@ -287,7 +292,10 @@ class PanelView:
             self._draw(progress, above)
 
     def tick(self, progress: InstanceProgress) -> None:
-        self._draw(progress)
+        if is_in_foreground(sys.stderr):
+            self._draw(progress)
+        else:
+            self._panel.leave()
 
     def _draw(self, progress: InstanceProgress, above: str = "") -> None:
         width, height = self._panel.size

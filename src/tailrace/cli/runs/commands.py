@@ -25,6 +25,7 @@ from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
+from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
@@ -140,7 +141,8 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     console = console_for(sys.stdout)
     executed = found.state == "running" and overview.state in ("running", "asking")
     running_s = max(0.0, now - found.created_at) if executed else None
-    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found), running_s)
+    undelivered = await undelivered_words(journal, found)
+    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found), running_s, undelivered)
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)

@@ -37,6 +37,7 @@ from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.config.load import Config
 from tailrace.errors import JournalError, TailraceError
 from tailrace.events import ApprovalAsked
+from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, Signal
 from tailrace.runs.recovery import stop
@@ -63,6 +64,9 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
     async with open_journal(
         config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
     ) as journal:
+        if isinstance(journal, MemoryJournal):  # of a database without a journal: nobody would write to this one
+            print_note(f"no runs yet in {place_of(config)}")
+            return
         if args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
             await _print_once(journal, config)
             return

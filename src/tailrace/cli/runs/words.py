@@ -64,8 +64,14 @@ def count(number: int) -> str:
 
 
 def tokens(usage: Usage) -> str:
-    """In and out; empty where none were counted."""
-    return f"{count(usage.input_tokens)}/{count(usage.output_tokens)}" if usage != Usage() else ""
+    """In and out; empty where none were counted. `~`: a provider has not counted all, as of a stopped answer."""
+    if usage == Usage():
+        return ""
+    return f"{_about(usage)}{count(usage.input_tokens)}/{count(usage.output_tokens)}"
+
+
+def _about(usage: Usage) -> str:
+    return "~" if usage.estimated_tokens else ""
 
 
 def dollars(cost: float | None) -> str:
@@ -78,8 +84,9 @@ def dollars(cost: float | None) -> str:
 
 
 def spent_words(usage: Usage | None, cost: float | None) -> str:
-    """`1,204 in, 88 out · $0.0021`; empty where nothing was counted."""
+    """`1,204 in, 88 out · $0.0021`, or `~1,204 in, ~88 out`: an estimate. Empty where nothing was counted."""
     if usage is None or usage == Usage():
         return ""
-    counted = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    about = _about(usage)
+    counted = f"{about}{usage.input_tokens:,} in, {about}{usage.output_tokens:,} out"
     return f"{counted} · {dollars(cost)}" if cost is not None else counted

@@ -111,8 +111,8 @@ class ApprovalMenu:
         return bool(self._rest)
 
     def back(self) -> None:
-        """From the reason to the choices."""
-        self.gives_reason = False
+        """From the reason, or from an answer that was not taken, to the choices."""
+        self.gives_reason, self.decision = False, None
 
     # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,5 @@
-"""What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark.
+"""What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark, also when they
+are recalled from the history.
 
 While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. Knows no
 run and draws nothing.
@@ -6,6 +7,8 @@ run and draws nothing.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
@@ -19,8 +22,11 @@ from prompt_toolkit.keys import Keys
 from tailrace.cli.screen.approval_menu import ApprovalMenu
 from tailrace.events import Decision
 
+log = logging.getLogger("tailrace.cli")
 FOLDED_LINES: Final = 6  # a paste of so many lines is folded
 FOLDED_CHARS: Final = 1000
+RECALLED_LINES: Final = 30  # of an earlier session's message, which is folded as a whole where it has more
+RECALLED_CHARS: Final = 3000
 
 
 class TypedLine(NamedTuple):
@@ -56,6 +62,51 @@ class InputListener(Protocol):
         """Ctrl-O."""
 
 
+class FoldedTexts:
+    """Long texts, by the marks that stand for them in the line."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def mark_for(self, text: str) -> str:
+        lines = text.rstrip("\n").count("\n") + 1
+        what = f"{lines} lines pasted" if lines > 1 else f"{len(text)} characters pasted"
+        mark, number = f"[{what}]", 2
+        while self._texts.setdefault(mark, text) != text:
+            mark, number = f"[{what}, {number}]", number + 1
+        return mark
+
+    def unfolded(self, text: str) -> str:
+        """In one pass: a text may hold the mark of another one, as what was copied from this screen does."""
+        if not self._texts:
+            return text
+        return re.sub("|".join(map(re.escape, self._texts)), lambda found: self._texts[found[0]], text)
+
+
+class FoldedHistory(History):
+    """What was entered before. The line gets it with long texts folded, so that Up leaves a paste of a thousand lines
+    as it leaves one line; `stored` has it whole."""
+
+    def __init__(self, stored: History, texts: FoldedTexts) -> None:
+        super().__init__()
+        self._stored = stored
+        self._texts = texts
+        self._is_lost = False  # said once
+
+    def load_history_strings(self) -> Iterable[str]:
+        for text in self._stored.load_history_strings():
+            is_long = text.count("\n") >= RECALLED_LINES or len(text) > RECALLED_CHARS
+            yield self._texts.mark_for(text) if is_long else text
+
+    def store_string(self, string: str) -> None:
+        try:
+            self._stored.store_string(self._texts.unfolded(string))
+        except OSError as exc:  # the message itself is sent
+            if not self._is_lost:
+                self._is_lost = True
+                log.warning("the next session cannot recall what is entered now: %s", exc)
+
+
 class InputLine:
     """The line below the transcript."""
 
@@ -68,8 +119,8 @@ class InputLine:
         self._words = completion.words
         self._completed: tuple[str, list[str]] = ("", [])  # the last word that was completed, and with what
         self._draft: str | None = None  # the message that an approval has put aside
-        self._pastes: dict[str, str] = {}  # by the mark that stands for it
-        self.buffer = Buffer(history=history, multiline=True)
+        self._texts = FoldedTexts()
+        self.buffer = Buffer(history=FoldedHistory(history, self._texts), multiline=True)
         self.buffer.on_text_changed += lambda _: self._menu.key_was_pressed() if menu.asked is None else None
 
     def follow_menu(self) -> None:
@@ -127,9 +178,9 @@ class InputLine:
             event.current_buffer.delete_before_cursor()
             _new_line(event)
             return
-        whole = self._unfolded(text)
+        whole = self._texts.unfolded(text)
         if whole.strip():
-            event.current_buffer.history.append_string(whole)
+            event.current_buffer.history.append_string(text)
         event.current_buffer.reset()
         self._listener.entered(TypedLine(whole, text))
 
@@ -170,19 +221,8 @@ class InputLine:
             self._draft = (self._draft or "") + self._folded(text)
 
     def _folded(self, text: str) -> str:
-        lines = text.rstrip("\n").count("\n") + 1
-        if lines < FOLDED_LINES and len(text) < FOLDED_CHARS:
-            return text
-        what = f"{lines} lines pasted" if lines > 1 else f"{len(text)} characters pasted"
-        mark, number = f"[{what}]", 2
-        while self._pastes.setdefault(mark, text) != text:
-            mark, number = f"[{what}, {number}]", number + 1
-        return mark
-
-    def _unfolded(self, text: str) -> str:
-        for mark, paste in self._pastes.items():
-            text = text.replace(mark, paste)
-        return text
+        is_short = text.rstrip("\n").count("\n") + 1 < FOLDED_LINES and len(text) < FOLDED_CHARS
+        return text if is_short else self._texts.mark_for(text)
 
     # ── completion ───────────────────────────────────────────────────────────────────────────────────────────
 

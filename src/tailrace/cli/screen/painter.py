@@ -263,12 +263,14 @@ class Painter:
         return [line for piece in pieces for line in self._render(piece, width)]
 
     def _block(self, block: Block, width: int, *, first: bool) -> list[Line]:
+        """A listing has the whole window: a line end that the screen puts into code is copied with it."""
         indent = INDENT if block.kind == "markdown" else 2 * INDENT
-        content = max(1, _used_width(width) - indent - 1)
         if block.kind == "markdown":
+            content = max(1, _used_width(width) - indent - 1)
             lines = _trimmed(self._render(_Markdown(tokens_of(block.text, start=block.start)), content))
         else:
-            lines = self._render(_Listing(block.text, block.info, labelled=not block.joined), content)
+            listing = _Listing(block.text, block.info, labelled=not block.joined)
+            lines = self._render(listing, max(1, max(10, width) - indent - 1))
         if not lines:
             return []
         lines = _indented(lines, indent)
@@ -286,7 +288,7 @@ class Painter:
         room = max(0, _used_width(width) - INDENT - line.cell_len - note.cell_len - len(ended) - 3)
         preview = Text(tool.preview, "dim")
         preview.truncate(room, overflow="ellipsis")
-        line = Text.assemble(line, "  ", preview, note, (ended, "dim"), no_wrap=True)
+        line = Text.assemble(line, "  " if preview else "", preview, note, (ended, "dim"), no_wrap=True)
         return _indented(self._render(line, width), INDENT)
 
     def _text(self, text: str, style: str, width: int, *, indent: int = 0, lead: str = "") -> list[Line]:

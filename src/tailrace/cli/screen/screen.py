@@ -39,6 +39,7 @@ FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a draw is followed by a pause of nine times its duration
 MAX_PAUSE_S: Final = 0.5  # however long a draw took: it also waits for a terminal that does not read
 INPUT_ROWS: Final = 10
+MENU_MARGIN_ROWS: Final = 3  # below a menu: a blank line, the input and the line with the status
 # DEC mode 2026, synchronised output: the terminal shows the frame at its end. Others ignore it.
 BEGIN_FRAME: Final = "\x1b[?2026h"
 END_FRAME: Final = "\x1b[?2026l"
@@ -208,8 +209,10 @@ class TerminalScreen:
 
     def _shown_moving(self) -> list[Line]:
         """The last moving lines, half the window at most: when the window gets narrower and lines fold, all of them
-        must still be on the screen to be drawn over."""
-        return self._moving[-max(1, self._size.rows // 2) :]
+        must still be on the screen to be drawn over. A menu has the whole window: each of its keys is to be seen."""
+        rows = self._size.rows
+        most = rows - MENU_MARGIN_ROWS if self._transcript.menu.asked is not None else rows // 2
+        return self._moving[-max(1, most) :]
 
     def _moving_fragments(self) -> StyleAndTextTuples:
         fragments: StyleAndTextTuples = []

@@ -436,7 +436,8 @@ class Transcript:
                 pass
         usage = finished.usage
         if self.tools.verbose and (usage.input_tokens or usage.output_tokens):
-            self._settle_apart(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
+            about = "~" if usage.estimated_tokens else ""
+            self._settle_apart(NoticeLine(f"{about}{usage.input_tokens} tokens in, {about}{usage.output_tokens} out"))
         self._settle_held()
 
     def _stop_words(self, finished: RunFinished) -> str:

@@ -29,7 +29,7 @@ from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, load
-from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
+from tailrace.delivery.port import Flood, MessageReceived, Place, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
 from tailrace.system.own_program import typed
 
@@ -286,6 +286,9 @@ class _PairingInbox:
     async def position(self) -> str:
         return ""
 
+    async def has_conversation(self, place: Place) -> bool:
+        return self.paired.done() and self.paired.result().place == place
+
     async def keep_position(self, position: str) -> bool:
         """What comes after the code is for the gateway; there is no config yet, and no store."""
         self.read_up_to = position if self.paired.done() else ""
@@ -312,7 +315,12 @@ async def _keep_position(config: Config, platform: str, position: str) -> None:
 
     with contextlib.suppress(JournalError):
         async with open_journal(
-            config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+            config.store.url,
+            config.database,
+            password=config.store_password,
+            bus_url=config.bus.url,
+            upgrade=False,
+            make=True,
         ) as journal:
             await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
 

@@ -261,12 +261,15 @@ def _secrets(config: Config) -> Iterator[Finding]:
         settings = getattr(config.platforms, name)
         if settings is None or not settings.enabled:
             continue
-        fields = [getattr(settings, field) for field in settings.__struct_fields__ if field.endswith("_env")]
-        variables = [variable for variable in fields if variable]
-        unset = [variable for variable in variables if config.secret(variable) is None]
+        fields = [field for field in settings.__struct_fields__ if field.endswith("_env") and getattr(settings, field)]
+        variables = {field: getattr(settings, field) for field in fields}
+        unset = [variable for variable in variables.values() if config.secret(variable) is None]
         enough = not settings.needs_every_secret and len(unset) < len(variables)
         for variable in () if enough else unset:
             yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
+        for field, variable in variables.items():
+            if variable not in unset:
+                yield from _unusable_secret(config, variable, f"platforms.{name}.{field}")
         if not settings.allow:
             let_in = f"platforms.{name}.allow: [your id]; or write to the bot, and {typed('gateway --pair CODE')}"
             yield Finding("note", f"platforms.{name}.allow is empty: only who was let in by a code is served", let_in)
@@ -277,6 +280,13 @@ def _secrets(config: Config) -> Iterator[Finding]:
     for name, provider in config.providers.items():
         if name not in asked and provider.key_env and config.secret(provider.key_env) is None:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
+
+
+def _unusable_secret(config: Config, variable: str, key: str) -> Iterator[Finding]:
+    try:
+        config.require_secret(variable, key)
+    except ConfigError as exc:
+        yield Finding("broken", str(exc), "copy it again, as one line")
 
 
 def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
@@ -320,6 +330,8 @@ async def _store(config: Config) -> Finding:
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
             return Finding("broken", f"store: {exc.message if isinstance(exc, ConfigError) else exc}", advice)
         return Finding("broken", f"store {shown}: {str(exc).removeprefix(f'{file} ')}", RESTORE)
+    if not version and config.store_is_kept:
+        return Finding("ok", f"store {shown}: no journal is there yet; the first run makes it")
     shown = f"store {shown}{f', format {version}' if version else ''}"
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")
@@ -393,7 +405,7 @@ def _refusal(exc: Exception) -> str:
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:
-    """By the checks on this machine: an extra that is not installed, a secret that is not set."""
+    """By the checks on this machine: an extra that is not installed, a secret that is not set or cannot be one."""
     module, _ = EXTRAS.get(platform_name, ("", ""))
     return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
 

@@ -69,7 +69,9 @@ def _number(typed: str) -> str:
 
 def _number_id(typed: str) -> str:
     if not typed.isdecimal():
-        raise OddAnswer(f"{typed} is no id; the dashboard has it below the number, it looks like 106540352242922")
+        raise OddAnswer(
+            f"{typed or 'nothing'} is no id; the dashboard has it below the number, it looks like 106540352242922"
+        )
     return typed
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from tailrace import events
 from tailrace.attempt_text import AttemptText
-from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import ToolFile
@@ -233,7 +233,8 @@ class Outline:
         elif notice.kind == "tool_progress":
             self._progress(notice)
         else:
-            self._note(f"n{seq}", self._presenter.notice(notice), kind=notice.kind)
+            kind = "" if notice.kind == FILE_LEFT_OUT else notice.kind  # each names another file
+            self._note(f"n{seq}", self._presenter.notice(notice), kind=kind)
 
     def _progress(self, notice: events.GatewayNotice) -> None:
         for index, slot in self._tools.items():

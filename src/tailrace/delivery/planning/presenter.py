@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from tailrace.delivery.inbound import CommandName
+from tailrace.delivery.planning.failure_advice import failure_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -20,6 +21,7 @@ from tailrace.events import (
     Decision,
     GatewayNotice,
     LongToolHint,
+    RunFailure,
     RunFinished,
     ToolSoFar,
 )
@@ -53,6 +55,7 @@ STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebod
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
+FILE_LEFT_OUT: Final = "file_left_out"  # the notice about a tool's file that is too large for the log
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
 _COMMAND = re.compile(rf"(?<!\S)/(?=(?:{'|'.join(get_args(CommandName))})\b)")
@@ -149,6 +152,9 @@ class Presenter:
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
     def notice(self, notice: GatewayNotice) -> str | None:
+        if notice.kind == FILE_LEFT_OUT:  # whatever its name is
+            name = str(notice.extra.get("name", ""))
+            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{notice.text.removeprefix(name)}"
         return notice.text if notice.kind not in _QUIET_NOTICES else None
 
     def hint(self, hint: LongToolHint) -> str | None:
@@ -207,7 +213,7 @@ class Presenter:
         it did was to call tools, and their lines alone would look like a failure."""
         match finished.status:
             case "failed":
-                return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
+                return self._failure(finished.error) if finished.error else "⚠️ Something went wrong."
             case "incomplete" if not shown or _ended_by_provider(finished):
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ The answer was cut off."
             case "completed" if not shown:
@@ -218,6 +224,10 @@ class Presenter:
                 return REPLACED
             case _:
                 return None
+
+    def _failure(self, failure: RunFailure) -> str:
+        advice = with_mark(failure_advice(failure), self._mark)
+        return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
 def _is_replaced(finished: RunFinished) -> bool:

@@ -29,7 +29,9 @@ MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
 
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
-_LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
+_SCHEMES = r"(?:https?|mailto|tel|tg|matrix):"
+_LINKED = re.compile(_SCHEMES, re.IGNORECASE)
+LINK = re.compile(rf"(?:\]\(|<){_SCHEMES}", re.IGNORECASE)  # where a link's address begins
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 

@@ -1,8 +1,9 @@
 """Long text as a chain of messages, each within the platform's limit by the platform's own count.
 
-Pure. Cuts are prefix-stable: where a part ends depends only on the first `limit` units from where it begins, so what
-was sent never changes while the text grows. Fences are closed and reopened, tables take their head along, links stay
-whole; every part is at least one character long, so it always comes to an end (G82, G84).
+Pure. Cuts are prefix-stable: where a part ends depends only on the first `limit` units from where it begins (and on the
+links in them, where a platform takes only so many), so what was sent never changes while the text grows. Fences are
+closed and reopened, tables take their head along, links stay whole; every part is at least one character long, so it
+always comes to an end (G82, G84).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from tailrace.delivery.port import Unit
 from tailrace.delivery.text.balance import open_markup
-from tailrace.delivery.text.parser import FENCE, fence_after
+from tailrace.delivery.text.parser import FENCE, LINK, fence_after
 
 CURSOR = " ▌"
 SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
@@ -70,13 +72,15 @@ def fitting(text: str, start: int, room: int, unit: Unit) -> int:
     return start + len(data[: room * size].decode(encoding, "ignore"))
 
 
-def part_from(text: str, start: int, before: str, limit: int, unit: Unit) -> Part:
-    """The part that begins at `start`, where `before` stands ahead of it."""
+def part_from(text: str, start: int, before: str, limit: int, unit: Unit, max_links: int = 0) -> Part:
+    """The part that begins at `start`, where `before` stands ahead of it. `max_links` of one part; 0: any number."""
     limit = max(limit, MIN_LIMIT)
     room = limit - SLACK - units(before, unit)
     if room < limit // 4:  # what would be carried along leaves no room for the text itself
         before, room = "", limit - SLACK
     end = fitting(text, start, room, unit)
+    if max_links:
+        end = _before_link(text, start, end, max_links)
     if end >= len(text):
         return Part(start, len(text), before, whole=False)
     cut = _best_cut(text, start, max(end, start + 1), _fence_of(before))
@@ -93,13 +97,21 @@ def carried(part: Part, source: str) -> str:
     return _table_head(text) if text.endswith("\n") and following == "|" else ""
 
 
-def parts(text: str, limit: int, unit: Unit) -> Iterator[Part]:
+def parts(text: str, limit: int, unit: Unit, max_links: int = 0) -> Iterator[Part]:
     """All parts of the text."""
-    part = part_from(text, 0, "", limit, unit)
+    part = part_from(text, 0, "", limit, unit, max_links)
     yield part
     while part.whole and part.end < len(text):
-        part = part_from(text, part.end, carried(part, text), limit, unit)
+        part = part_from(text, part.end, carried(part, text), limit, unit, max_links)
         yield part
+
+
+def _before_link(text: str, start: int, end: int, count: int) -> int:
+    """`end`, or the address of the first link after so many. The cut falls before all of that link: `_KEPT_WHOLE`."""
+    if text.count("](", start, end) + text.count("<", start, end) <= count:  # nearly every text: ahead for speed alone
+        return end
+    beyond = next(islice(LINK.finditer(text, start, end), count, None), None)
+    return end if beyond is None else beyond.start()
 
 
 def _fence_of(before: str) -> str:

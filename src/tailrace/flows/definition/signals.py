@@ -8,6 +8,7 @@ from tailrace.flows.definition.definition import Definition, Step, walk
 from tailrace.flows.definition.spelling import no_such
 
 WAIT_SIGNAL: Final = "wait_signal"
+CONTROLS: Final = frozenset({"pause", "resume", "cancel"})  # they act on the instance, and reach no step
 # Of these handlers it is known which signals they wait for. A program's own may wait for any.
 _KNOWN: Final = frozenset({"llm_call", "agent", "tool", "http", "sleep", WAIT_SIGNAL})
 

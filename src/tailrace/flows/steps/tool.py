@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -116,7 +116,7 @@ class AgentParams(Params):
     model: str = ""  # "<provider>/<model>"; empty: the configured one
     system: str = ""
     tools: tuple[str, ...] | None = None
-    max_turns: int | None = None
+    max_turns: Annotated[int, msgspec.Meta(ge=1)] | None = None
     session: str = ""
 
 
@@ -141,8 +141,17 @@ class AgentStep(Handler[AgentParams]):
 
     Params = AgentParams
 
-    def __init__(self, runs: AgentRuns) -> None:
+    def __init__(self, runs: AgentRuns, tools: Mapping[str, Tool]) -> None:
         self._runs = runs
+        self._tools = tools
+
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        """A tool that there is not would be left out in silence."""
+        named = params.get("tools")
+        for number, name in enumerate(named if isinstance(named, list) else ()):
+            if isinstance(name, str) and not has_template(name) and name not in self._tools:
+                yield f".tools[{number}]", no_such("tool", name, self._tools)
+        yield from super().mistakes(params)
 
     def interruptible(self, _params: AgentParams) -> bool:
         """A turn that is stopped has ended: a pause waits for it."""

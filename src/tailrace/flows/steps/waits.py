@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.flows.definition.definition import Duration, seconds_of
+from tailrace.flows.definition.signals import CONTROLS
 from tailrace.flows.steps.base import Handler, Params, StepContext
 from tailrace.messages import JsonObject
 
@@ -47,6 +48,11 @@ class WaitSignal(Handler[WaitSignalParams]):
 
     Params = WaitSignalParams
     waits = True
+
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        if (name := params.get("signal")) in CONTROLS:
+            yield ".signal", f"{name!r} acts on the instance itself and reaches no step: choose another name"
+        yield from super().mistakes(params)
 
     async def run(self, params: WaitSignalParams, step: StepContext) -> Any:
         signal = await step.signals.take_signal(params.signal)

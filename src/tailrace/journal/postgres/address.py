@@ -180,7 +180,13 @@ def translated(address: Address) -> Iterator[None]:
 def translation_of(address: Address, exc: Exception) -> ConfigError | JournalError:
     """The error of ours that says the same."""
     if isinstance(exc, _REFUSED):
-        return ConfigError(f"PostgreSQL at {address.shown} refuses: {_said(exc)}", key=KEY)
+        said = _said(exc)
+        if said.startswith("permission denied for database"):  # to make the schema
+            said += (
+                f"; allow its user to make the schema {address.schema} (GRANT CREATE ON DATABASE … TO …),"
+                f" or make it for that user (CREATE SCHEMA {address.schema} AUTHORIZATION …)"
+            )
+        return ConfigError(f"PostgreSQL at {address.shown} refuses: {said}", key=KEY)
     return away(address, exc) if is_lost(exc) else failure_of(address, exc)
 
 
@@ -236,5 +242,7 @@ def _said(exc: Exception) -> str:
             return os.strerror(number).lower() if number > 0 else exc.strerror or str(exc) or type(exc).__name__
         case exceptions.TargetServerAttributeNotMatched():
             return "none of the servers can be written to: each is a standby"
+        case exceptions.InternalClientError():  # the words are about the driver's own states
+            return "the connection was lost"
         case _:
             return " ".join(str(exc).split()) or type(exc).__name__

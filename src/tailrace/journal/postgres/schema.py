@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import check_version
+from tailrace.journal.stored.storage_format import NothingStored, check_version, log_upgrade
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -111,16 +111,21 @@ async def prepare(
     connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS, *, upgrade: bool = True
 ) -> None:
     """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new, and
-    `OlderFormat` for one that is older where it may not `upgrade` it; none of them is written to."""
+    where it may not `upgrade` it, `OlderFormat` for one that is older and `NothingStored` where there is none; none of
+    them is written to."""
     with translated(address):
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
-            check_version(f"the database at {address.shown}", version, len(migrations), upgrade=upgrade)
+            where = f"the database at {address.shown}"
+            check_version(where, version, len(migrations), upgrade=upgrade)
+            if version == 0 and not upgrade:  # it can be made, and is taken back with the transaction
+                raise NothingStored(f"there is no journal yet in {where}")
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):
                 await connection.execute("UPDATE format SET version = $1", len(migrations))
+        log_upgrade(where, version, len(migrations))
 
 
 async def _version(connection: Connection, address: Address) -> int:
@@ -139,7 +144,9 @@ async def _version(connection: Connection, address: Address) -> int:
     )
     if relations:
         raise _not_ours(address)
-    await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+    # IF NOT EXISTS would ask for the right to make it also where an administrator has made it for this user.
+    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", f'"{address.schema}"'):
+        await connection.execute(f'CREATE SCHEMA "{address.schema}"')
     await connection.execute("CREATE TABLE format (application text NOT NULL, version integer NOT NULL)")
     await connection.execute("INSERT INTO format VALUES ($1, 0)", APPLICATION)
     return 0

@@ -92,8 +92,8 @@ class PostgresJournal(StoredJournal):
         upgrade: bool = True,
     ) -> PostgresJournal:
         """`password` counts where the url has none. Raises `ConfigError` for an address that cannot work,
-        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, `OlderFormat` for
-        one that would have to be upgraded and may not."""
+        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, and where it may not
+        be changed, `OlderFormat` for one that would have to be upgraded and `NothingStored` where there is none."""
         address = parse_address(url, password)
         with translated(address):
             connection = await connect(address, "migration")

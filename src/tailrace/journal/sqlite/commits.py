@@ -25,6 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translation
+from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows, unplaced_rows
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored.group_commit import (
     GroupCommit,
@@ -129,12 +130,13 @@ class Commits(GroupCommit[_Work]):
         after_commit: Callable[[], None],
         checkpoint: Callable[[], None],
         on_lag: OnLag | None = None,
+        index_after: int = INDEX_ROWS,
     ) -> None:
         """`clock` is the wall clock. `after_commit` is called in the thread that has written; `checkpoint` on the loop,
-        when one is due."""
+        when one is due. After `index_after` changes the rows get their places."""
         super().__init__(clock, on_lag)
         self._checkpoint = checkpoint
-        self._file = _GroupFile(path, connection, after_commit)
+        self._file = _GroupFile(path, connection, after_commit, index_after)
         self._writer = _Writer(self._file, self._settle_soon)
         self._storage_slow_until = 0.0  # on the loop's clock
         self._start_writer()
@@ -187,7 +189,7 @@ class Commits(GroupCommit[_Work]):
 
     def _may_wait(self, group: _Group) -> bool:
         """Whether the loop must not write the group."""
-        if not self._writer.compiled or self._loop.time() < self._storage_slow_until:
+        if not self._writer.compiled or self._file.index_due or self._loop.time() < self._storage_slow_until:
             return True
         for part in group:  # noqa: SIM110 - for every group of every stream: no generator
             if part.fsync or (isinstance(part, PendingCall) and part.work.__class__ is _LongWork):
@@ -220,8 +222,12 @@ class _LongWork:
 class _GroupFile:
     """The file that groups are written to. One thread at a time has it: whichever has the group in flight."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None], index_after: int
+    ) -> None:
         self.connection = connection
+        self._index_after = index_after
+        self._index_at = connection.total_changes + index_after
         self._path, self._path_text = path, str(path)
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
@@ -237,6 +243,8 @@ class _GroupFile:
                 with self._patient():
                     self._set_synchronous(full=any(part.fsync for part in group))
                     write_group(self.connection, group)
+                    if self.index_due:
+                        self.index()
             else:  # none of them asks for the disk
                 self._set_synchronous(full=False)
                 write_group(self.connection, group)
@@ -259,6 +267,29 @@ class _GroupFile:
             self._measure_wal()
             self._wake_others()
         return True
+
+    @property
+    def index_due(self) -> bool:
+        """Whether so many rows were written that the next group is the writer's thread's, which gives them their
+        places. Other processes count their own."""
+        return self.connection.total_changes >= self._index_at
+
+    def index(self) -> None:
+        """Never raises: the group before it is committed, and rows are read without a place too. Storage that fails is
+        noticed by the next group."""
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            index_rows(self.connection)
+            self.connection.execute("COMMIT")
+        except Exception as exc:  # noqa: BLE001 - whatever it is, no group may fail for it
+            self._roll_back()
+            log.debug("rows get their places later: %s", exc)
+        self._index_at = self.connection.total_changes + self._index_after
+
+    def index_left(self, at_least: int) -> None:
+        """Where there are so many rows without a place: processes that were killed, or wrote little, have left them."""
+        if unplaced_rows(self.connection) >= at_least:
+            self.index()
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -323,9 +354,13 @@ class _Writer(threading.Thread):
         with contextlib.suppress(sqlite3.Error):  # the first group will raise it
             self._file.set_patience(0.0)
             compile_inserts(self._file.connection)
+            self._file.index_left(INDEX_ROWS)
         self.compiled = True
         while (group := self.groups.get()) is not None:
             self.commit(group)
+        with contextlib.suppress(sqlite3.Error):
+            if self._file.connection.total_changes:  # who has only looked writes nothing
+                self._file.index_left(1)
         self._file.connection.close()
 
     def commit(self, group: _Group) -> None:

@@ -54,7 +54,7 @@ def translation(path: Path, exc: sqlite3.DatabaseError) -> JournalError:
 
 def _not_ours(path: Path) -> str:
     place = unwritable(path)
-    return f"; this user may not write to {place}" if place is not None else ""
+    return f"; this user may not write to {place}, or its file system is read-only" if place is not None else ""
 
 
 def unwritable(path: Path) -> Path | None:

@@ -13,6 +13,7 @@ from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
+from tailrace.journal.sqlite.places import newest_seq, rows_of_run
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
@@ -33,13 +34,13 @@ from tailrace.journal.stored.rows import (
 )
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
-_RUN = """
+_RUN = f"""
     SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
-        coalesce(h.last_seq, (
-            SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1
-        ))
+        coalesce(h.last_seq, {newest_seq("r.num")})
     FROM runs AS r JOIN heads AS h ON h.num = r.num
-"""
+"""  # noqa: S608 - our own names
+
+_NEWEST_SEQ = f"SELECT {newest_seq('?1')}"
 
 _CONDITIONS = {  # by the name in `RunFilter`
     "session": "r.session = ?",
@@ -109,10 +110,8 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, floa
 
 
 def last_seq_of(connection: sqlite3.Connection, run_id: str) -> int:
-    row: tuple[int] | None = connection.execute(
-        "SELECT last_seq FROM batches WHERE run = ? ORDER BY first_seq DESC LIMIT 1", (number_of(connection, run_id),)
-    ).fetchone()
-    if row is None:
+    row: tuple[int | None] = connection.execute(_NEWEST_SEQ, (number_of(connection, run_id),)).fetchone()
+    if row[0] is None:
         raise CorruptLog(f"run {run_id} has lost all its entries")
     return row[0]
 
@@ -120,10 +119,15 @@ def last_seq_of(connection: sqlite3.Connection, run_id: str) -> int:
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-_ROWS_AFTER = (  # from the one with the next entry on
-    "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ?1 AND first_seq >="
-    " (SELECT coalesce(max(first_seq), 0) FROM batches WHERE run = ?1 AND first_seq <= ?2 + 1) ORDER BY first_seq"
+_ROW = "first_seq, last_seq, attempt, crc, events"
+_ROWS_AFTER = rows_of_run(  # from the one with the next entry on; of those with a place perhaps one before it too
+    _ROW,
+    placed="p.first_seq >= (SELECT coalesce(max(first_seq), 0) FROM places WHERE run = ?1 AND first_seq <= ?2 + 1)",
+    newer="b.last_seq > ?2",
 )
+_ROWS = rows_of_run(_ROW)
+_ROW_WITH = rows_of_run(_ROW, placed="p.first_seq <= ?2", newer="b.first_seq <= ?2", newest_first=True, limit=1)
+_TIMES = rows_of_run("first_seq, at", placed="b.at IS NOT NULL", newer="b.at IS NOT NULL")
 
 
 def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Batch:
@@ -185,17 +189,12 @@ def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
 
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     num = number_of(connection, run_id)
-    rows = connection.execute(
-        "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? ORDER BY first_seq", (num,)
-    ).fetchall()
+    rows = connection.execute(_ROWS, (num,)).fetchall()
     return completed(connection, run_id, num, facts_in(run_id, map(Row._make, rows)))
 
 
 def times_of(connection: sqlite3.Connection, run_id: str) -> list[tuple[int, float]]:
-    return connection.execute(
-        "SELECT first_seq, at FROM batches WHERE run = ? AND at IS NOT NULL ORDER BY first_seq",
-        (number_of(connection, run_id),),
-    ).fetchall()
+    return connection.execute(_TIMES, (number_of(connection, run_id),)).fetchall()
 
 
 def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
@@ -227,11 +226,7 @@ def completed(connection: sqlite3.Connection, run_id: str, num: int, entries: li
 def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
     outputs: dict[str, Any] = {}
     for seq in decoded_seqs(seqs):
-        row = connection.execute(
-            "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? AND first_seq <= ?"
-            " ORDER BY first_seq DESC LIMIT 1",
-            (num, seq),
-        ).fetchone()
+        row = connection.execute(_ROW_WITH, (num, seq)).fetchone()
         step = step_finished(run_id, seq, None if row is None else Row._make(row))
         outputs[step.block_id] = step.output
     return outputs

@@ -5,7 +5,8 @@ Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing 
 A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
 `first_seq`, and the wall clock's time of that commit in `at`, NULL where an older format has written the row. `heads`
 holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
-thousand runs share a few pages however long their inputs are.
+thousand runs share a few pages however long their inputs are. `places` says by run where its rows are, except the
+newest, which come after `indexed.upto`: the module of that name has the queries that see them all.
 
 A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
 lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from tailrace.errors import JournalError
 from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
-from tailrace.journal.stored.storage_format import check_version
+from tailrace.journal.stored.storage_format import check_version, log_upgrade
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -116,6 +117,21 @@ MIGRATIONS: tuple[str, ...] = (
         value REAL NOT NULL
     ) WITHOUT ROWID
     """,
+    """
+    CREATE TABLE places (
+        run INTEGER NOT NULL,
+        first_seq INTEGER NOT NULL,
+        id INTEGER NOT NULL,
+        PRIMARY KEY (run, first_seq)
+    ) WITHOUT ROWID;
+    INSERT INTO places SELECT run, first_seq, id FROM batches ORDER BY run, first_seq;
+    CREATE TABLE indexed (
+        one INTEGER PRIMARY KEY,
+        upto INTEGER NOT NULL
+    );
+    INSERT INTO indexed SELECT 1, coalesce(max(id), 0) FROM batches;
+    DROP INDEX batches_by_run
+    """,
 )
 
 
@@ -176,7 +192,7 @@ def prepare(path: Path, *, alone: bool = True, upgrade: bool = True, migrations:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
             _log_ahead(connection)
-            _migrate(connection, migrations)
+            log_upgrade(str(path), _migrate(connection, migrations), len(migrations))
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
@@ -206,14 +222,18 @@ def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | N
         check_version(str(path), version, known, upgrade=upgrade)
 
 
-def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    """Each version is one transaction, so a process that dies in between leaves a complete version behind."""
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
+    """Each version is one transaction, so a process that dies in between leaves a complete version behind. Returns the
+    version from which this process has begun, the newest one where another process has made it."""
+    began = len(migrations)
     for number, script in enumerate(migrations, start=1):
         connection.execute("BEGIN IMMEDIATE")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version < number:
+            began = min(began, version)
             for statement in script.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
+    return began

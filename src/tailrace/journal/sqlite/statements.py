@@ -16,6 +16,7 @@ from tailrace.errors import RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
+from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.counter_names import end_of
@@ -121,22 +122,20 @@ def claim(
     epoch, kills = head.epoch + 1, head.kills
     if held:  # its owner died, or hangs; the same owner that claims again is alive
         kills = 0 if _has_progress(connection, head) else kills + 1
-    connection.execute(
-        "UPDATE heads SET state = 'running', epoch = ?, kills = ?, owner = ?, bell = ?, lease_until = ?, claimed_seq ="
-        " coalesce((SELECT last_seq FROM batches WHERE run = ?6 ORDER BY first_seq DESC LIMIT 1), 0)"
-        " WHERE num = ?6",
-        (epoch, kills, *claimant, head.num),
-    )
+    connection.execute(_CLAIM, (epoch, kills, *claimant, head.num))
     return head.num, Lease(run_id, epoch, claimant.owner)
+
+
+_CLAIM = (
+    "UPDATE heads SET state = 'running', epoch = ?1, kills = ?2, owner = ?3, bell = ?4, lease_until = ?5,"  # noqa: S608
+    f" claimed_seq = coalesce({newest_seq('?6')}, 0) WHERE num = ?6"
+)
+_ROWS_SINCE = rows_of_run("first_seq, events", placed="b.last_seq > ?2", newer="b.last_seq > ?2", newest_first=True)
 
 
 def _has_progress(connection: sqlite3.Connection, head: Head) -> bool:
     """Newest first, a row at a time: the log since the claim may be long."""
-    rows = connection.execute(
-        "SELECT first_seq, events FROM batches WHERE run = ? AND last_seq > ? ORDER BY first_seq DESC",
-        (head.num, head.claimed_seq),
-    )
-    with closing(rows):
+    with closing(connection.execute(_ROWS_SINCE, (head.num, head.claimed_seq))) as rows:
         return any(shows_progress(first_seq, events, head.claimed_seq) for first_seq, events in rows)
 
 
@@ -237,7 +236,7 @@ def signal(connection: sqlite3.Connection, run_id: str, sent: Signal) -> Signal:
 
 def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
     head = _ended(connection, run_id)
-    connection.execute("DELETE FROM batches WHERE run = ?", (head.num,))
+    delete_rows(connection, head.num)
     _insert_rows(connection, head.num, head.epoch, kept)
     connection.execute(
         "INSERT OR REPLACE INTO snapshots (run, seq, attempt, crc, state) VALUES (?, ?, ?, ?, ?)",
@@ -249,8 +248,8 @@ def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Se
 
 def delete(connection: sqlite3.Connection, run_id: str) -> None:
     head = _ended(connection, run_id)
+    delete_rows(connection, head.num)
     for statement in (
-        "DELETE FROM batches WHERE run = ?",
         "DELETE FROM snapshots WHERE run = ?",
         "DELETE FROM heads WHERE num = ?",
         "DELETE FROM runs WHERE num = ?",

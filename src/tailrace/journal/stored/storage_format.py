@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 from tailrace.errors import JournalError
+
+logger = logging.getLogger("tailrace.journal")
 
 
 class OlderFormat(JournalError):
     """The store is of an older version, and who opened it only wants to look."""
+
+
+class NothingStored(JournalError):
+    """There is no journal in the database yet, and who opened it only wants to look."""
 
 
 def check_version(where: str, version: int, known: int, *, upgrade: bool = True) -> None:
@@ -21,4 +29,12 @@ def check_version(where: str, version: int, known: int, *, upgrade: bool = True)
         raise JournalError(
             f"{where} was written by a newer Tailrace (format {version}, this one knows {known}); upgrade Tailrace,"
             " or restore a backup from before that upgrade"
+        )
+
+
+def log_upgrade(where: str, version: int, known: int) -> None:
+    """Says that a store has a new format. A store that was made just now (version 0) has had no older one."""
+    if 0 < version < known:
+        logger.info(
+            "%s had format %d and has format %d now; an older Tailrace cannot use it any more", where, version, known
         )

@@ -32,6 +32,7 @@ from tailrace.platforms.discord.known_names import KnownNames
 from tailrace.platforms.discord.message_text import is_private
 from tailrace.platforms.discord.private_word import PrivateWord
 from tailrace.platforms.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
+from tailrace.platforms.discord.thread_reader import below_its_thread, may_call_into_thread
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
@@ -84,6 +85,7 @@ class DiscordPlatform(BasePlatform):
         self._known_names = KnownNames(self._rest)
         self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
         self._session = gateway.GatewaySession()
+        self._unhandled: int | None = None  # the number of the event in whose handling the run ended
         self._client: gateway.GatewayClient | None = None
         self._announced = False
         self._refused = False  # the gateway wants something changed first
@@ -155,10 +157,13 @@ class DiscordPlatform(BasePlatform):
                 await self._announce_commands(client.application_id)
             client.events = asyncio.Queue()  # what an earlier run has left is heard again
             self._confirmations.clear()
-            async with asyncio.TaskGroup() as tasks:
-                client.on_interaction = partial(self._confirm_in_time, tasks)
-                tasks.create_task(client.listen(self._session))
-                tasks.create_task(self._handle_events(client, inbox))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    client.on_interaction = partial(self._confirm_in_time, tasks)
+                    tasks.create_task(client.listen(self._session))
+                    tasks.create_task(self._handle_events(client, inbox))
+            finally:
+                self._go_back()
         except gateway.CONNECTION_ERRORS as exc:
             raise self._error(exc) from exc
         except ExceptionGroup as group:
@@ -187,8 +192,15 @@ class DiscordPlatform(BasePlatform):
             try:
                 await self._handle_event(event, client, inbox)
             except (TailraceError, asyncio.CancelledError):
-                self._session.sequence = number - 1
+                self._unhandled = number
                 raise
+
+    def _go_back(self) -> None:
+        """To the event that was not handled, once nothing is heard any more: what the connection heard last would move
+        the session past it."""
+        number, self._unhandled = self._unhandled, None
+        if number is not None:
+            self._session.sequence = number - 1
 
     async def _handle_event(
         self, event: gateway.GatewayEvent, client: gateway.GatewayClient, inbox: port.Inbox
@@ -204,9 +216,17 @@ class DiscordPlatform(BasePlatform):
                 is_read = not is_private(event) or await inbox.serves(sender_of(event.author))
                 known_name = await self._known_names.of(event, client.guilds if is_read else ())
                 if (message := parse_message(event, me, known_name)) is not None:
+                    if await self._is_called_into_thread(message, inbox):
+                        message = await below_its_thread(message, event, me, known_name)
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
+
+    async def _is_called_into_thread(self, message: port.MessageReceived, inbox: port.Inbox) -> bool:
+        """By somebody who is served, into a thread in which it was asked nothing before."""
+        if not may_call_into_thread(message) or not await inbox.serves(message.sender):
+            return False
+        return not await inbox.has_conversation(message.place)
 
     async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
         update = parse_interaction(interaction)

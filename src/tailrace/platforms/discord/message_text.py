@@ -53,15 +53,16 @@ class MessageText:
         bot's own may be of another conversation."""
         if self._is_plain:
             return self.text
-        forwarded = [_quote("forwarded", self._said(snapshot)) for snapshot in self._message.message_snapshots]
+        forwarded = [_quote("forwarded", self.said(snapshot)) for snapshot in self._message.message_snapshots]
         replied = [self._quoted_reply(self._replied)] if self._replied is not None else []
         return "\n\n".join(part for part in (*replied, *forwarded, self.text) if part)
 
     def _quoted_reply(self, replied: discord.Message) -> str:
-        author = "you" if self.replies_to_bot else _author(replied)
-        return _quote(f"in reply to {author}", shortened(self._said(replied)))
+        author = "you" if self.replies_to_bot else author_name(replied)
+        return _quote(f"in reply to {author}", shortened(self.said(replied)))
 
-    def _said(self, other: discord.Message | discord.MessageSnapshot) -> str:
+    def said(self, other: discord.Message | discord.MessageSnapshot) -> str:
+        """What another message says, which stands near this one."""
         names = _names_in(other) if isinstance(other, discord.Message) else {}
         embeds = (_embed_words(embed) for embed in other.embeds if embed.type == "rich")  # others are previews of links
         return "\n".join(filter(None, (*_cards(other), self._readable(other.content, names), *embeds)))
@@ -139,7 +140,7 @@ def _uncalled(text: str, mentions: Iterable[str]) -> str:
     return (called if count else re.sub(rf"(?:\s*(?:{mention}))+\s*$", "", text)).strip()
 
 
-def _author(message: discord.Message) -> str:
+def author_name(message: discord.Message) -> str:
     return one_line_name(message.author.display_name) or "somebody"
 
 
@@ -155,7 +156,8 @@ def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:
     if message.poll is not None:
         cards.append(card_words("poll", message.poll.question, *(answer.text for answer in message.poll.answers)))
     post = message.channel
-    if isinstance(post, discord.Thread) and post.id == message.id:  # the first message of a post in a forum
+    if isinstance(post, discord.Thread) and post.id == message.id and not isinstance(post.parent, discord.TextChannel):
+        # the first message of a post in a forum
         cards.insert(0, card_words("post", post.name, *(tag.name for tag in post.applied_tags)))
     return cards
 

@@ -134,7 +134,6 @@ class MatrixPlatform(BasePlatform):
                 content = _message(text, markup=markup, thread=place.thread) | asking(buttons)
                 reply = self._remembered(await self._put(place, content, key))
                 if isinstance(reply, port.Sent):
-                    self._quotations.note_begun(place.thread)
                     self._questions.note_shown(reply.message_id, place.thread, buttons)
                 return reply
             case port.Upload():
@@ -261,9 +260,10 @@ class MatrixPlatform(BasePlatform):
                 await self._complete(rooms, answer, inbox)
                 await invitations.follow(answer, inbox.serves)
                 await invitations.follow_replacements(answer, inbox.serves)
+                invitations.note_entered(answer)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                async for update in rooms.updates(answer, inbox.serves, first=first, late=self._late):
+                async for update in rooms.updates(answer, inbox, first=first, late=self._late):
                     await inbox.put(update)
                 first = self._late = False
                 self._since = answer.next_batch

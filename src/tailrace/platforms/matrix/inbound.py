@@ -11,7 +11,7 @@ from typing import Any
 import nio
 from msgspec.structs import replace
 
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import ButtonPressed, Inbox, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import typed_text
 from tailrace.errors import PlatformError
 from tailrace.messages import JsonObject
@@ -40,6 +40,7 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 log = logging.getLogger("tailrace.platforms.matrix")
 
 _TEXTS = ("m.text", "m.emote")
+_ENCRYPTED = ("m.room.encrypted", "m.room.encryption")  # what is written, and the room from now on
 MAX_MISSED = 1000  # events of a room that are read after a gap; what is older is not
 _PAGE = 100
 MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
@@ -83,11 +84,12 @@ class Rooms:
         self._quotations = quotations
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
-        """Whoever writes in an encrypted room, or sends us an encrypted file, is told once that it cannot be read."""
+        """Whoever writes in an encrypted room, switches encryption on, or sends us an encrypted file, is told once that
+        it cannot be read."""
         for room_id, event in self._events(answer):
             if event.get("sender") == self._user_id:
                 continue
-            if event.get("type") == "m.room.encrypted" and self._notices.add(room_id, ENCRYPTED_ROOM):
+            if event.get("type") in _ENCRYPTED and self._notices.add(room_id, ENCRYPTED_ROOM):
                 log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
             file = self._message(room_id, event) if _is_encrypted_file(content_of(event)) else None
             if file is not None and file.addressed:
@@ -191,7 +193,7 @@ class Rooms:
         return missed
 
     async def updates(
-        self, answer: nio.SyncResponse, serves: Serves, *, first: bool = False, late: bool = False
+        self, answer: nio.SyncResponse, inbox: Inbox, *, first: bool = False, late: bool = False
     ) -> AsyncIterator[Update]:
         """Messages of people who are served have what they refer to above them. `first`: the sync begins a connection,
         and may tell of days. `late`: it tells what happened while no process was there. What was written in a room
@@ -207,14 +209,18 @@ class Rooms:
                 log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
                 continue
             if isinstance(update, MessageReceived):
-                update = await self._with_reference(update, event, serves)
+                update = await self._with_reference(update, event, inbox)
                 update = replace(update, late_s=max(0.0, age_s(event))) if late or is_early else update
             yield update
         self._quotations.forget_found()
 
-    async def _with_reference(self, message: MessageReceived, event: JsonObject, serves: Serves) -> MessageReceived:
-        about = self._quotations.reference(message, relation_of(content_of(event)))
-        if not about or not await serves(message.sender):
+    async def _with_reference(self, message: MessageReceived, event: JsonObject, inbox: Inbox) -> MessageReceived:
+        relation, place = relation_of(content_of(event)), message.place
+        if not (relation and await inbox.serves(message.sender)):
+            return message
+        has_conversation = bool(place.thread) and await inbox.has_conversation(place)
+        about = self._quotations.reference(message, relation, has_conversation=has_conversation)
+        if not about:
             return message
         return await self._quotations.placed_above(message, about)
 

@@ -13,7 +13,7 @@ import nio
 
 from tailrace.delivery.port import Sender
 from tailrace.messages import JsonObject
-from tailrace.platforms.matrix.event_fields import content_of
+from tailrace.platforms.matrix.event_fields import content_of, is_entry
 from tailrace.platforms.matrix.notices import REPLACED_ROOM, RoomNotices
 
 log = logging.getLogger("tailrace.platforms.matrix")
@@ -58,6 +58,15 @@ class Invitations:
                     )
         await self._join()
 
+    def note_entered(self, answer: nio.SyncResponse) -> None:
+        """Says in a room that was just entered that it replaces one that we are in. The room itself names that one: the
+        process that was told of the replacement may be gone."""
+        for room_id, room in answer.rooms.join.items():
+            events = [event.source for event in (*room.state, *room.timeline.events)]
+            was_entered = any(is_entry(event, self._user_id) for event in events)
+            if was_entered and _replaced(events) in self._client.rooms:
+                self._notices.add(room_id, REPLACED_ROOM)
+
     async def _is_any_served(self, users: list[str], serves: Serves) -> bool:
         return "*" in self._allow or any([user in self._allow or await serves(Sender(user)) for user in users])
 
@@ -71,8 +80,6 @@ class Invitations:
                 log.warning("matrix: %s replaces a room that we are in: invite us there (%s)", room_id, joined)
             elif isinstance(joined, nio.JoinError):
                 log.warning("an invitation could not be followed: %s", joined)
-            elif room_id in self._replacements:
-                self._notices.add(room_id, REPLACED_ROOM)
 
 
 def _inviters(invite: nio.InviteInfo, user_id: str) -> list[str]:
@@ -86,3 +93,10 @@ def _replacement(event: JsonObject) -> str:
         return ""
     replacement = content_of(event).get("replacement_room")
     return replacement if isinstance(replacement, str) and replacement.startswith("!") else ""
+
+
+def _replaced(events: list[JsonObject]) -> str:
+    """The room in whose place these are the first events of another one; empty where it is in nobody's place."""
+    created = next((content_of(event) for event in events if event.get("type") == "m.room.create"), {})
+    predecessor = created.get("predecessor")
+    return str(predecessor.get("room_id") or "") if isinstance(predecessor, dict) else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 
 import nio
 from msgspec.structs import replace
@@ -31,24 +30,14 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
 log = logging.getLogger("tailrace.platforms.matrix")
 ANSWER_S = 5.0  # nobody is heard meanwhile
-MAX_THREADS = 10_000
 
 
 class Quotations:
-    """What this process knows of events that people refer to, and of threads whose beginning their conversations
-    have."""
+    """What this process knows of events that people refer to."""
 
     def __init__(self, client: nio.AsyncClient) -> None:
         self._client = client
         self._found: dict[str, JsonObject] = {}  # of the sync that is read now
-        self._begun: OrderedDict[str, None] = OrderedDict()
-
-    def note_begun(self, thread: str) -> None:
-        """The bot writes in this thread: what it hangs from is not quoted any more."""
-        if thread:
-            self._begun[thread] = None
-            while len(self._begun) > MAX_THREADS:
-                self._begun.popitem(last=False)
 
     def note_found(self, event_id: str, event: JsonObject) -> None:
         """The homeserver was asked for this event by the sync that is read now."""
@@ -58,14 +47,13 @@ class Quotations:
         """The sync is read: what is referred to later may have been edited."""
         self._found.clear()
 
-    def reference(self, message: MessageReceived, relation: JsonObject) -> str:
+    def reference(self, message: MessageReceived, relation: JsonObject, *, has_conversation: bool) -> str:
         """The event that the model should see with the message; empty where there is none. Nothing is added to a
-        command or to an answer to a question."""
-        text, thread = message.text, message.place.thread
-        is_heard = message.addressed or thread in self._begun
-        if not is_heard or is_command_or_answer(text):
+        command or to an answer to a question. `has_conversation`: the thread is one, so that what it hangs from was
+        quoted already."""
+        if not (message.addressed or has_conversation) or is_command_or_answer(message.text):
             return ""
-        about = replied_to(relation) or (thread if thread not in self._begun else "")
+        about = replied_to(relation) or ("" if has_conversation else message.place.thread)
         return about if EVENT_ID.fullmatch(about) else ""
 
     async def placed_above(self, message: MessageReceived, about: str) -> MessageReceived:

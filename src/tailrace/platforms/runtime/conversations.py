@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,8 +16,10 @@ from tailrace.agent.service import Busy, TurnSpec, Unfetched
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
+from tailrace.delivery import port
 from tailrace.delivery.inbound import (
     AskedAlready,
+    CommandName,
     Pastes,
     RecentIds,
     command_in,
@@ -30,31 +31,29 @@ from tailrace.delivery.inbound import (
 )
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
 from tailrace.delivery.speakers import one_line_name
-from tailrace.errors import TailraceError
+from tailrace.errors import JournalError, TailraceError
+from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message, shown_text
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
+from tailrace.platforms.runtime.chats.held_parts import HeldParts, Joined
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
 from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions, session_name
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
+from tailrace.platforms.runtime.registry import account_of
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
 from tailrace.ports import ENDED
+from tailrace.runs.processes import Processes
 
 log = logging.getLogger("tailrace.platforms")
 ENDS_S = 5.0  # for a run that is stopped and has said nothing
-
-
-class _Joined(NamedTuple):
-    """What was forwarded after a comment, and is one question with it: `update_id` is of the former."""
-
-    update_id: str
-    follows: str  # the run before that of the comment alone; empty: there is none
+_ABOUT_THE_ABOVE: frozenset[CommandName] = frozenset({"stop", "new", "back"})  # what was sent before them counts first
 
 
 class Conversations:
@@ -76,8 +75,9 @@ class Conversations:
         self._deliveries = deliveries
         self._recent = RecentIds()
         self._pastes = Pastes()
+        self._kept = HeldParts(app.journal, account_of(app.config, platform.name), app.owner)
         self._held = asyncio.Event()  # a paste may be incomplete
-        self._joined: dict[str, _Joined] = {}  # by the update of the comment
+        self._joined: dict[str, Joined] = {}  # by the update of the comment
         self._speaker_names = names = SpeakerNames(app.journal, app.speakers, platform, settings.names)
         self._sessions = sessions = PlaceSessions(app, platform, settings, chats)
         self._runs = runs = PlaceRuns(app, platform, deliveries, sessions, names)
@@ -91,6 +91,10 @@ class Conversations:
     def take_no_more(self) -> None:
         """The process is about to end: it begins no run any more. Commands and buttons are still carried out."""
         self._stopping = True
+
+    async def has_begun(self, place: Place) -> bool:
+        """Whether the place has a conversation. Raises `JournalError`."""
+        return await self._sessions.has_begun(place)
 
     async def handle(self, update: Update) -> None:
         """The updates of one place are handled one after the other, in the order of the calls. Raises `TailraceError`
@@ -108,12 +112,15 @@ class Conversations:
                 self._recent.forget(update.update_id)
                 raise
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
-            log.exception("%s: a message could not be handled", self._platform.name)
-            text = "⚠️ Something went wrong with this message."
-            self._deliveries.say(update.place, text, f"{update.update_id}.failure", "failure")
+            self._say_failed(update, exc)
         except BaseException:
             self._recent.forget(update.update_id)
             raise
+
+    def _say_failed(self, update: Update, error: Exception) -> None:
+        log.error("%s: a message could not be handled", self._platform.name, exc_info=error)
+        text = "⚠️ Something went wrong with this message."
+        self._deliveries.say(update.place, text, f"{update.update_id}.failure", "failure")
 
     async def _handle(self, update: Update) -> None:
         if not await self.newcomers.serves(update.sender):
@@ -128,6 +135,8 @@ class Conversations:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
                 await self._commands.stop_by_button(update)
+            case port.MessageLost():
+                self._deliveries.say_unshown(update.place, update.update_id)
 
     async def join_pastes(self) -> None:
         """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""
@@ -139,18 +148,27 @@ class Conversations:
                 async with asyncio.timeout_at(due_at):
                     await self._held.wait()
             except TimeoutError:
-                for message in self._pastes.take_complete(loop.time()):
-                    await self._start_run_logged(message)
+                await self._start_runs(self._pastes.take_complete(loop.time()))
 
     async def flush(self) -> None:
         """Takes all held pastes as they are: the process is about to end."""
-        for message in self._pastes.take_all():
-            await self._start_run_logged(message)
+        await self._start_runs(self._pastes.take_all())
+
+    async def _start_runs(self, messages: list[MessageReceived]) -> None:
+        """Cancelled, it holds those again that it has not begun: the platform does not deliver them a second time."""
+        try:
+            while messages:
+                await self._start_run_logged(messages[0])
+                del messages[0]
+        finally:
+            self._pastes.hold_again(messages)
 
     async def _message(self, message: MessageReceived) -> None:
         place = message.place
         command = command_in(message.text) if not message.attachments else None
         if command is not None and (place.kind == "private" or message.addressed):
+            if command.name in _ABOUT_THE_ABOVE and (held := self._pastes.take_of_sender(message)) is not None:
+                await self._ask_whole(held)
             await self._commands.carry_out(message, command)
             return
         is_unknown = not message.attachments and is_unknown_command(message.text)
@@ -173,12 +191,59 @@ class Conversations:
             told = how if ours else await self._runs.only_the_requester(asked)
             self._deliveries.say(place, told, message.update_id)
             return
+        update_id = message.update_id
         if (comment := self._pastes.comment_on(message, now)) is not None:
             message = await self._joined_with(comment, message)
-        whole = self._pastes.add(message, now)
+        if message.at_limit:
+            await self._kept.keep(update_id, message, self._joined.get(message.update_id))
+        whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
         if whole is not None:
+            await self._ask_whole(whole)
+
+    async def _ask_whole(self, whole: MessageReceived) -> None:
+        """Raises `TailraceError`: its last part comes again, and those before it, which do not, are taken up again."""
+        try:
             await self._start_run(whole)
+        except TailraceError:
+            for update_id in self._kept.let_go(whole):
+                self._recent.forget(update_id)
+            raise
+        await self._release(whole)
+
+    async def _ask_held(self, whole: MessageReceived) -> None:
+        """Nothing of it comes again. Where it fails its sender is told, and it is not taken up again."""
+        try:
+            await self._start_run(whole)
+        except Exception:
+            await self._release(whole)
+            raise
+        await self._release(whole)
+
+    async def _release(self, whole: MessageReceived) -> None:
+        try:
+            await self._kept.release(whole)
+        except JournalError as exc:  # taken up again it is the same run
+            log.log(warning_level(exc), "%s: that a message was asked is not kept: %s", self._platform.name, exc)
+
+    async def take_over_held(self, processes: Processes) -> None:
+        """Takes up what processes that are gone have waited with for more of it. Runs until it is cancelled."""
+        while True:
+            try:
+                for update_id, part in (await self._kept.left(processes.is_gone)).items():
+                    if part.joined is not None:
+                        self._joined.setdefault(part.message.update_id, part.joined)
+                    await self.handle(part.message)
+                    if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
+                        await self._kept.drop(update_id)
+            except TailraceError as exc:
+                log.log(
+                    warning_level(exc),
+                    "%s: messages may be held of a process that is gone: %s",
+                    self._platform.name,
+                    exc,
+                )
+            await asyncio.sleep(processes.interval_s)
 
     async def _is_for_our_commands(self, message: MessageReceived) -> bool:
         """Whether a command that there is none of is for us: in a shared chat it may be another bot's."""
@@ -208,16 +273,18 @@ class Conversations:
         if follows is None:
             follows = before[0].id if before else ""
         joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = _Joined(message.update_id, str(follows))
+        self._joined[joined.update_id] = Joined(message.update_id, str(follows))
         return joined
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
             async with self._turns.of(message.place):
-                await self._start_run(message)
+                await self._ask_held(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
             self._deliveries.say(message.place, f"⚠️ {exc}", f"{message.update_id}.failure", "failure")
+        except Exception as exc:  # noqa: BLE001 - logged; it ends this message and no other
+            self._say_failed(message, exc)
 
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
@@ -234,7 +301,7 @@ class Conversations:
         requester = self._runs.requester(received.sender)
         spoken_by = await self._speaker_names.spoken_by(session, received)
         busy = await self._busy(received, session)
-        joined = self._joined.pop(received.update_id, None)
+        joined = self._joined.get(received.update_id)
         spec = TurnSpec(
             named_message(received),
             model=chosen.model,
@@ -252,6 +319,7 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
+        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
         self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)

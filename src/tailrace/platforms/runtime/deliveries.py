@@ -39,7 +39,7 @@ MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off,
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
 ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
-BELOW_S = 10.0  # for what a message of our own stands below
+BELOW_S = 10.0  # for what a message stands below
 LOOK_S = 0.25  # between two looks for runs that were left to the next process
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
@@ -68,7 +68,7 @@ class Deliveries(RunHost["_Delivery"]):
         self._group_of_messages = group
         self._chats = chats
         self._lines = ChatLines(platform, on_operator_needed=self._mark_refused)
-        self._messages: set[asyncio.Task[None]] = set()
+        self._messages: dict[asyncio.Task[None], str] = {}  # of our own, on their way; with the key of the place
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
 
     async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
@@ -108,24 +108,30 @@ class Deliveries(RunHost["_Delivery"]):
         only_for: Sender | None = None,
     ) -> None:
         """A message of our own, as soon as the chat's budget allows; it names commands as they are typed there. `key`
-        is unique to the message: where a platform knows one that was sent, it is not sent again. `below`: runs whose
-        answers it stands below, unless they take longer than `BELOW_S` to be shown. `only_for`: nobody else needs to
-        see it."""
+        is unique to the message: where a platform knows one that was sent, it is not sent again. It stands below those
+        that were said there before, and below the answers of the runs `below`, unless these take longer than `BELOW_S`
+        to be shown. `only_for`: nobody else needs to see it."""
         where = replace(place, only_for=only_for.id) if only_for is not None else place
         shown = with_mark(text, self._platform.capabilities(place).command_mark)
-        task = self._group_of_messages.create_task(self._say(where, shown, f"say.{key}", purpose, below))
-        self._messages.add(task)
-        task.add_done_callback(self._messages.discard)
+        above = [*self.being_said(place), *(task for run_id, task in self._showing() if run_id in below)]
+        task = self._group_of_messages.create_task(self._say(where, shown, f"say.{key}", purpose, above))
+        self._messages[task] = place.key
+        task.add_done_callback(self._messages.pop)
 
-    async def _say(self, place: Place, text: str, key: str, purpose: Purpose, below: Collection[str]) -> None:
-        if showing := [task for run_id, task in self._showing() if run_id in below]:
-            await asyncio.wait(showing, timeout=BELOW_S)
+    async def _say(
+        self, place: Place, text: str, key: str, purpose: Purpose, above: Collection[asyncio.Task[None]]
+    ) -> None:
+        await until_shown(above)
         try:
             await deliver_text(self._platform, self._lines.to(place), place, text, key=key, purpose=purpose)
         except TailraceError as exc:
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
+
+    def being_said(self, place: Place) -> list[asyncio.Task[None]]:
+        """The messages of our own that are on their way there."""
+        return [task for task, key in self._messages.items() if key == place.key]
 
     def _showing(self) -> Iterator[tuple[str, asyncio.Task[None]]]:
         """The runs that are being shown by this process."""
@@ -196,6 +202,10 @@ class Deliveries(RunHost["_Delivery"]):
         something about the run that another try does not change."""
         again = type(error) in (JournalError, CursorAhead) and tries < MAX_GIVEN_BACK
         return again or super()._is_given_back(error, tries)
+
+    def say_unshown(self, place: Place, key: str) -> None:
+        """A part of an answer is missing there."""
+        self.say(place, UNSHOWN, key, "failure")
 
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""
@@ -276,9 +286,12 @@ class _Delivery:
         self._deliveries = deliveries
         self._claimed = claimed
         self.consumer = deliveries.consumer_of(claimed, resumed=claimed.run.claims > 1)
+        self._above = deliveries.being_said(self.consumer.spec.place)
 
     async def run(self) -> RunFinished | None:
+        """An answer stands below what was said before it: the confirmation of a `/back` with this question, say."""
         try:
+            await until_shown(self._above)
             finished = await self._deliver()
         finally:
             self._deliveries.forget(self.consumer)
@@ -300,3 +313,9 @@ class _Delivery:
             await asyncio.sleep(delay_s(tries))
             self.consumer = await self._deliveries.consumer_again(self._claimed)
         return None
+
+
+async def until_shown(above: Collection[asyncio.Task[None]]) -> None:
+    """For `BELOW_S` at most: what cannot be shown for long holds up nothing else."""
+    if above:
+        await asyncio.wait(above, timeout=BELOW_S)

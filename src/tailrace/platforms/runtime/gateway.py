@@ -20,7 +20,7 @@ from typing import Self
 
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
@@ -152,6 +152,9 @@ class HookInbox:
     async def serves(self, sender: Sender) -> bool:
         return await self._runner.serves(sender)
 
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._runner.has_conversation(place)
+
     async def position(self) -> str:
         return await self._runner.position()
 
@@ -243,6 +246,9 @@ class PlatformRunner:
     async def serves(self, sender: Sender) -> bool:
         return await self._conversations.newcomers.serves(sender)
 
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._conversations.has_begun(place)
+
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
         if self._connected_at is None:  # else it has replaced a connection of its own
@@ -302,11 +308,16 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
+            group.create_task(self._take_held_over())
             group.create_task(self._welcome_newcomers())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
+
+    async def _take_held_over(self) -> None:
+        taking = self._conversations.take_over_held(self._processes)
+        await run_beside(self._stopping.wait(), taking)
 
     async def _welcome_newcomers(self) -> None:
         while True:

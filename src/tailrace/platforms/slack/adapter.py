@@ -67,6 +67,7 @@ EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
 OUTSIDE = msgspec.structs.replace(EDIT, command_mark=f"{OWN_COMMAND} ")  # of every thread: the one slash command
+OUTSIDE_IN_CHANNEL = msgspec.structs.replace(OUTSIDE, hides=True)
 STATUS = "is thinking…"
 SCOPES_HEADER = "x-oauth-scopes"
 SCOPES = (  # as in the manifest of docs/platforms/slack.md
@@ -110,16 +111,20 @@ class SlackPlatform(BasePlatform):
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
         if not place.thread:
-            return OUTSIDE
+            return OUTSIDE if place.kind == "private" else OUTSIDE_IN_CHANNEL
         is_reply = place.kind == "private" or place.extra.get("user")
         return self._stream if is_reply else self._edit
+
+    def _is_ephemeral(self, place: port.Place) -> bool:
+        """Whether what is sent there is shown to one person alone. In a thread there are no slash commands."""
+        return bool(place.only_for) and self.capabilities(place).hides
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         markup = not isinstance(action, port.Send | port.Edit) or action.markup
         try:
-            done = await self._perform(place, action)
+            return await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
@@ -128,14 +133,11 @@ class SlackPlatform(BasePlatform):
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
-        if isinstance(done, port.Sent):
-            self._surroundings.join(place)
-        return done
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
-            case port.Send() if _is_ephemeral(place):
+            case port.Send() if self._is_ephemeral(place):
                 return await self._send_privately(place, action)
             case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
@@ -156,7 +158,7 @@ class SlackPlatform(BasePlatform):
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
             case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
-            case port.LookUp() if _is_ephemeral(place):
+            case port.LookUp() if self._is_ephemeral(place):
                 return port.Unknown("Slack keeps no ephemeral message")
             case port.LookUp():
                 return await self._look_up(place, action.key)
@@ -378,7 +380,7 @@ class SlackPlatform(BasePlatform):
         elif isinstance(update, port.MessageReceived) and may_be_answered(update) and await inbox.serves(update.sender):
             if me.began_thread_of(envelope.payload.get("event") or {}):
                 self._surroundings.join(update.place)
-            await inbox.put(await self._surroundings.add_to(update, me))
+            await inbox.put(await self._surroundings.add_to(update, me, inbox.has_conversation))
         elif update is not None:
             await inbox.put(update)
 
@@ -461,11 +463,6 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
-
-
-def _is_ephemeral(place: port.Place) -> bool:
-    """Whether what is sent there is shown to one person alone. In a thread there are no slash commands."""
-    return bool(place.only_for) and place.kind == "group" and not place.thread
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

@@ -15,17 +15,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
-from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import MessageReceived, Place
 from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
 from tailrace.platforms.slack.inbound import BotAccount, readable
 from tailrace.platforms.slack.slash_commands import remember
 
 log = logging.getLogger("tailrace.platforms")
-MAX_MESSAGES = 30  # of a thread: its first one and the newest
-MAX_CHARS = 2000  # of one of them
 MAX_NAMES = 20  # that are asked for at a time
-UNREAD = "[in reply to a thread that could not be read]"
 NEWEST_UNREAD = "[in reply to newer messages of the thread too, which could not be read]"
 _PERSON = re.compile(r"<@([UW][A-Z0-9]*)>")
 ThreadMessage = dict[str, Any]
@@ -51,20 +48,27 @@ class Surroundings:
     ) -> None:
         self._read_thread, self._name_of, self._tells_names = read_thread, name_of, tells_names
         self._above: dict[str, str] = {}  # what stands above, by update: each mention comes twice
-        self._joined: dict[str, str] = {}  # threads that were read or that the bot has part in; the oldest go first
+        self._joined: dict[str, str] = {}  # threads that were read or begun by the bot; the oldest go first
 
     def join(self, place: Place) -> None:
         """The conversation has what stands in this thread: it is not read any more."""
         if place.thread and place.kind != "private":
             remember(self._joined, _thread_key(place), "")
 
-    async def add_to(self, message: MessageReceived, me: BotAccount) -> MessageReceived:
+    async def add_to(
+        self, message: MessageReceived, me: BotAccount, has_conversation: Callable[[Place], Awaitable[bool]]
+    ) -> MessageReceived:
         """The message below the thread that it calls the bot into, with names beside the ids of people. A word that
-        agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it."""
+        agrees or refuses stays as it is where the thread is not known: a question for approval may be open in it.
+        `has_conversation`: whether something was asked there before."""
         if command_in(message.text) or is_unknown_command(message.text):
             return message
         mentioned = _PERSON.findall(message.text)
-        above = await self._text_above(message, me, mentioned) if _calls_into_thread(message) else ""
+        above = ""
+        if _calls_into_thread(message):
+            if message.update_id not in self._above and await has_conversation(message.place):
+                self.join(message.place)
+            above = await self._text_above(message, me, mentioned)
         if above == UNREAD and is_yes_or_no(message.text):
             return message
         text = f"{above}\n\n{message.text}" if above else message.text
@@ -82,14 +86,14 @@ class Surroundings:
         thread = await self._read_thread(message.place)
         if thread is None:
             return UNREAD
-        above = [one for one in thread.messages if str(one.get("ts")) < message.message_id]
-        if any(one.get("user") == me.user_id for one in above):
-            above = []  # the conversation has it
-        shown = [*above[:1], *above[1:][-(MAX_MESSAGES - 1) :]]
+        # What the bot itself has written there are replies to commands: no question was asked yet.
+        others = [one for one in thread.messages if one.get("user") != me.user_id and not _only_calls(one, me)]
+        above = [one for one in others if str(one.get("ts")) < message.message_id]
+        shown = first_and_newest(above)
         names = await self._names([*mentioned, *(str(one.get("user") or "") for one in shown)])
         quotations = [_quotation(one, names) for one in shown]
         if left_out := len(above) - len(shown):
-            quotations.insert(1, f"[in reply to {left_out} more messages, which are left out here]")
+            quotations.insert(1, left_out_words(left_out))
         if quotations and not thread.has_newest:
             quotations.append(NEWEST_UNREAD)
         self.join(message.place)  # not before: what is cancelled on the way comes again
@@ -112,6 +116,13 @@ def _calls_into_thread(message: MessageReceived) -> bool:
     return place.kind != "private" and message.addressed and place.thread not in ("", message.message_id)
 
 
+def _only_calls(message: ThreadMessage, me: BotAccount) -> bool:
+    """Whether it has the bot's name and nothing else."""
+    text = str(message.get("text") or "")
+    has_more = message.get("files") or message.get("attachments") or me.unnamed(text)
+    return me.is_named_in(text) and not has_more
+
+
 def _thread_key(place: Place) -> str:
     return f"{place.chat}:{place.thread}"
 
@@ -124,13 +135,7 @@ def _quotation(message: ThreadMessage, names: dict[str, str]) -> str:
     texts = [message.get("text"), *(one.get("text") or one.get("fallback") for one in shared)]
     text = "\n".join(readable(str(one)) for one in texts if one)
     files = [str(one.get("name") or "without a name") for one in message.get("files") or ()]
-    text = text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-    return f"[in reply to {author}]\n{quotation(_listed(text, files))}".rstrip()
-
-
-def _listed(text: str, files: list[str]) -> str:
-    """With the names of the files, which are not read."""
-    return f"{text}\n(files: {', '.join(files)})" if files else text
+    return quoted_message(author, text, files)
 
 
 def _with_names(text: str, names: dict[str, str]) -> str:

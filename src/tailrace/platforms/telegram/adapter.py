@@ -13,6 +13,7 @@ import logging
 import math
 import re
 import ssl
+import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -25,10 +26,10 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_telegram import telegram_text
+from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
-from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update
+from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
 from tailrace.platforms.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
 from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
 
@@ -44,6 +45,8 @@ BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
 ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
+DOWNTIME_S = 300.0  # before its start: who wrote earlier did not know that a process was about to come
+UPDATES_PER_POLL = 100  # at most: Telegram's own number
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _WEBHOOK_KEY = "platforms.telegram.webhook_url"
@@ -53,6 +56,7 @@ PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
+    max_links=MAX_ENTITIES,
     edits=True,
     deletes=True,
     buttons=True,
@@ -88,6 +92,8 @@ class TelegramPlatform(BasePlatform):
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
         self._answer_s = answer_s
         self._webhook_url = webhook_url
+        self._started_at = time.time()
+        self._reads_backlog = True  # until all that waited for this process was put
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
         self._me: telegram.User | None = None
         self._name_asked_at = -math.inf
@@ -214,8 +220,9 @@ class TelegramPlatform(BasePlatform):
                 inbox.connected()
                 wait_s = POLL_S
             for update in updates:
-                await self._handle_update(update, inbox)
+                await self._handle_update(update, inbox, waited=self._reads_backlog)
                 offset = update.update_id + 1
+            self._reads_backlog &= len(updates) >= UPDATES_PER_POLL
 
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         given = request.headers.get(SECRET_HEADER, "").encode()
@@ -246,11 +253,15 @@ class TelegramPlatform(BasePlatform):
                 self._me = await self._ask(self._bot.get_me())
         return self._me
 
-    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox) -> None:
+    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool = False) -> None:
+        """`waited`: for the process to poll."""
         me = await self._who_we_are(update)
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
-        if (received := parse_update(update, me)) is not None:
+        received = parse_update(update, me)
+        if waited and isinstance(received, port.MessageReceived) and was_before(update, self._started_at - DOWNTIME_S):
+            received = msgspec.structs.replace(received, from_downtime=True)
+        if received is not None:
             await inbox.put(received)
         if (query := update.callback_query) is not None:
             served = received is None or await inbox.serves(received.sender)

@@ -33,6 +33,11 @@ def parse_update(update: telegram.Update, me: telegram.User) -> port.Update | No
     return None
 
 
+def was_before(update: telegram.Update, at_s: float) -> bool:
+    """Whether the update is a message from before this time, by the server's clock; in seconds since the epoch."""
+    return update.message is not None and update.message.date.timestamp() < at_s
+
+
 def _message(update_id: str, message: telegram.Message, me: telegram.User) -> port.MessageReceived | None:
     sender = _sender(message)
     text = message.text or message.caption or ""

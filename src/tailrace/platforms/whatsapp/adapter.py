@@ -122,6 +122,7 @@ class WhatsAppPlatform(BasePlatform):
         self._base_url = (base_url or API_URL).rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
+        self._started_at = time_of_day()
         self._http: aiohttp.ClientSession | None = None
         self._told = MessagesTold()
         self._recent = RecentTexts()
@@ -253,7 +254,11 @@ class WhatsAppPlatform(BasePlatform):
         self._name_other_numbers(notification)
         now_s = self._time_of_day()
         try:
-            for update in inbound.received(notification, self._number, now_s, self._recent):
+            for key, lost in inbound.lost(statuses):
+                if not self._told.is_awaited(key):  # else whoever waits for it says so
+                    await inbox.put(lost)
+            heard = inbound.received(notification, self._number, now_s, self._recent, started_s=self._started_at)
+            for update in heard:
                 await inbox.put(update)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again

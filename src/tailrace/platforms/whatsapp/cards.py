@@ -45,15 +45,23 @@ class Unsupported(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        """Empty for what asks for no answer: a message that was changed or pinned, a vote."""
+        """Empty for what asks for no answer: a message that was changed, deleted, pinned or kept, a vote."""
         if self.type in _NO_MESSAGES:
             return ""
         what = _UNSUPPORTED_WORDS.get(self.type, "a message")
         return f"[{what} that WhatsApp does not show to this bot]"
 
 
-_NO_MESSAGES = frozenset({"edit", "pin", "poll_update", "reaction"})
-_UNSUPPORTED_WORDS = {"poll_creation": "a poll", "event": "an event"}
+_NO_MESSAGES = frozenset({"edit", "keep_in_chat", "pin", "poll_update", "reaction", "revoke"})
+_UNSUPPORTED_WORDS = {
+    "event": "an event",
+    "gif": "a GIF",
+    "group_invite": "an invitation to a group",
+    "image": "an image",
+    "location": "a place",
+    "poll_creation": "a poll",
+    "product": "a product",
+}
 
 
 class _CardName(msgspec.Struct):

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Refused, Sender, Sent
+from tailrace.delivery.port import Attachment, MessageLost, MessageReceived, Place, Refused, Sender, Sent
 from tailrace.platforms.whatsapp.cards import (
     AnsweredForm,
     ContactCard,
@@ -27,7 +27,7 @@ from tailrace.platforms.whatsapp.cards import (
     Unsupported,
 )
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
-from tailrace.platforms.whatsapp.meta_errors import Trouble, explained
+from tailrace.platforms.whatsapp.meta_errors import Trouble, explained, lets_others_through
 from tailrace.platforms.whatsapp.statuses import Outcome
 from tailrace.validation_words import decoding_problem
 
@@ -37,8 +37,11 @@ SIGNATURE_HEADER = "x-hub-signature-256"
 # Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
 REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
+DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
 MAX_TEXT_CHARS = 4096
 _NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
+# Several that are sent at once come one by one, and nothing says that they belong together.
+_IN_ALBUMS = frozenset({"image", "video", "document"})
 _UNREADABLE = frozenset({"unsupported", "unknown"})
 _MAX_TIMESTAMP = 40  # characters of one that is none
 
@@ -207,10 +210,23 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
             yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
 
 
+def lost(statuses: Iterable[Status]) -> Iterator[tuple[str, MessageLost]]:
+    """Parts of answers that were taken and not delivered, each with its key. Those of one answer are one update. A word
+    of our own (`say.…`) is not among them: who is told of that by another word, which fails too, would never end."""
+    for status in statuses:
+        key, who = status.biz_opaque_callback_data, status.recipient
+        if status.status != "failed" or not (key and who) or key.startswith("say."):
+            continue
+        if all(lets_others_through(error) for error in status.errors):
+            run_id = key.partition(".")[0]
+            yield key, MessageLost(f"{run_id}.undelivered", Place("whatsapp", who), Sender(who))
+
+
 def received(
-    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts
+    notification: Notification, phone_number_id: str, now_s: float, recent: RecentTexts, *, started_s: float = 0.0
 ) -> Iterator[MessageReceived]:
-    """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
+    """The messages that came, but for those outside of the replay window. `now_s` is the time of day, `started_s` that
+    of the process's start."""
     for value in notification.values(phone_number_id):
         contacts = _readable(value.contacts, _Contact, "contact")
         names = {contact.wa_id or contact.user_id: contact.profile.name for contact in contacts}
@@ -240,9 +256,10 @@ def received(
                 sender=Sender(message.sender, names.get(message.sender, "")),
                 text=text,
                 attachments=attachments,
-                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded,
+                at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
                 forwarded=forwarded,
+                from_downtime=int(message.timestamp) < started_s - DOWNTIME_S,
             )
 
 

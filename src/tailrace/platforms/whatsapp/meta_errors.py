@@ -17,6 +17,8 @@ PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
 _PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
 TOKEN_CODES = frozenset({0, 190})  # the access token is no longer good
+# The next message would meet the same: the person cannot be reached, or the account may send nothing.
+_LASTING = TOKEN_CODES | {10, 368, 131026, 131030, 131031, 131042, 131049, WINDOW_CLOSED, SPAM_LIMIT}
 _EXPIRED = 463  # a subcode: the same code stands for a token that was mistyped
 NO_SUCH_THING = 100
 _ADVICE = "make a new one, and set it where token_env says (WHATSAPP_TOKEN)"
@@ -66,6 +68,11 @@ def explained(trouble: Trouble) -> str:
     if trouble.error_subcode == _EXPIRED:
         return f"the access token has expired: {_ADVICE} ({trouble.code})"
     return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
+
+
+def lets_others_through(trouble: Trouble) -> bool:
+    """Whether the message after the one that met this may be delivered."""
+    return trouble.code not in _LASTING
 
 
 def reply_to(refused: Refusal, place: port.Place) -> port.AnyReply:

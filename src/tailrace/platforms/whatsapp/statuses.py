@@ -41,6 +41,10 @@ class MessagesTold:
         """The message with this key was sent for certain: a status of it is due."""
         self._sent.append(key)
 
+    def is_awaited(self, key: str) -> bool:
+        """Whether the send of this message is still to be settled."""
+        return key in self._awaited
+
     def so_far(self) -> Heard:
         return Heard(tuple(self._sent), self._statuses)
 

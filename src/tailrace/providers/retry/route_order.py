@@ -62,6 +62,13 @@ class RouteOrder:
         failures = self._legs[self._at].failures if self._legs else 0
         return failures + 1 >= self._policies[self._at].max_attempts
 
+    @property
+    def has_other_route(self) -> bool:
+        """Whether another route than the one that `next` named last is open."""
+        if not self._legs:
+            return len(self._policies) > 1
+        return any(not leg.is_closed for index, leg in enumerate(self._legs) if index != self._at)
+
     def _chosen(self, now: float) -> int | None:
         count = len(self._legs)
         order = [(self._at + step) % count for step in range(count)]

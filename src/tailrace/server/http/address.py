@@ -62,13 +62,10 @@ class Address:
     def _refused(self, exc: OSError | UnicodeError) -> ConfigError:
         if isinstance(exc, UnicodeError):
             return ConfigError(f"{self.host!r} is no name of a host", key="server.host")
-        # asyncio's own message repeats the address
-        reason = (
-            "another program uses it; choose another with --port"
-            if exc.errno == errno.EADDRINUSE
-            else exc.strerror or exc
-        )
-        return ConfigError(f"cannot listen on {self.host}:{self.port}: {reason}", key="server.port")
+        if "/" in self.host:
+            return ConfigError(f"{self.host} is no address; the server listens on TCP alone", key="server.host")
+        key, reason = _reason(exc)
+        return ConfigError(f"cannot listen on {self.host}:{self.port}: {reason}", key=key)
 
     def share(self, workers: int) -> SharedAddress:
         """Binds the address now, for so many processes. Raises `ConfigError` where it cannot be bound."""
@@ -90,6 +87,19 @@ class Address:
                 listener.close()
             raise self._refused(exc) from exc
         return SharedAddress(self, sockets, workers)
+
+
+def _reason(exc: OSError) -> tuple[str, str]:
+    """The setting that is at fault, and why. The event loop's own message repeats the address."""
+    if exc.errno == errno.EADDRINUSE:
+        return "server.port", "another program uses it; choose another with --port"
+    if exc.errno == errno.EACCES:
+        return "server.port", "this user may not use it; choose one above 1023 with --port"
+    if exc.errno == errno.EADDRNOTAVAIL:
+        return "server.host", "this machine has no such address"
+    if isinstance(exc, socket.gaierror):
+        return "server.host", f"no address is known for this name ({exc.strerror})"
+    return "server.port", exc.strerror or str(exc)
 
 
 def _bound(family: int, name: tuple[object, ...]) -> socket.socket:

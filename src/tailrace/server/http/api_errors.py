@@ -58,14 +58,17 @@ class ApiError(TailraceError):
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
         details: JsonObject | None = None,
+        asked: bool = False,
     ) -> None:
-        """`details` is an object for programs: Anthropic's clients read it, and `/readyz` names what is not there."""
+        """`details` is an object for programs: Anthropic's clients read it, and `/readyz` names what is not there.
+        `asked`: a model was asked before it failed, so that the request counts for its key."""
         super().__init__(message)
         self.status = status
         self.code = code or _word(status)
         self.param = param
         self.headers = dict(headers or {})
         self.details = details
+        self.asked = asked
 
 
 def _word(status: int) -> str:
@@ -210,7 +213,7 @@ def refusal(status: int, message: str, code: str, provider: str = "") -> ApiErro
         message = f"{provider or 'the provider'} refused this server's key: {message}"
     if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes
         code = TOO_LONG
-    return ApiError(status, message, code=code, headers={"x-should-retry": "false"})
+    return ApiError(status, message, code=code, headers={"x-should-retry": "false"}, asked=True)
 
 
 def in_words_of(shape: Shape, error: ApiError) -> ApiError:
@@ -218,7 +221,7 @@ def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     and asks again. A provider of another API has other words."""
     if shape != "anthropic" or error.code != TOO_LONG or "prompt is too long" in str(error).lower():
         return error
-    return ApiError(error.status, f"prompt is too long: {error}", code=error.code, headers=error.headers)
+    return ApiError(error.status, f"prompt is too long: {error}", code=error.code, headers=error.headers, asked=error.asked)
 
 
 def is_said_in_stream(error: ApiError, path: str) -> bool:
@@ -236,7 +239,7 @@ def _of_provider(exc: ProviderError) -> ApiError:
     if isinstance(exc, TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
-    return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s))
+    return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s), asked=True)
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:

@@ -5,17 +5,22 @@ Owns which routes count as requests, and the words in which vendors tell a clien
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
+from tailrace.errors import JournalError
+from tailrace.journal.storage_wait import warning_level
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.request_body import LEFT
 
 if TYPE_CHECKING:
     from tailrace.app import App
 
+log = logging.getLogger("tailrace.server")
+ADMITTED: Final = web.RequestKey("admitted", Allowance)
 # The routes that ask a model for something. To watch, to stop and to answer is always allowed.
 COUNTED: Final = frozenset(
     {
@@ -52,9 +57,21 @@ async def admit(limits: KeyLimits, name: str, request: web.Request) -> None:
             details = {"limit": judged.limit, "allowed": judged.allowed, "used": judged.used}
             raise ApiError(429, judged.message, code=code, headers=headers, details=details)
         case Allowance():
-            request[LEFT] = _headers(judged)
+            request[ADMITTED], request[LEFT] = judged, _headers(judged)
         case None:
             pass
+
+
+async def uncount_refused(limits: KeyLimits, request: web.Request, error: ApiError) -> None:
+    """A request that is refused before a model was asked does not count. A failure of the server does: the client asks
+    again, and may not do so at once."""
+    admitted = request.get(ADMITTED)
+    if admitted is None or error.asked or not 400 <= error.status < 500:
+        return
+    try:
+        request[LEFT] = _headers(await limits.give_back(admitted))
+    except JournalError as exc:
+        log.log(warning_level(exc), "a request that was refused stays counted for its key: %s", exc)
 
 
 def _refusal_headers(refused: Refusal) -> dict[str, str]:

@@ -34,7 +34,7 @@ from tailrace.server.http.api_errors import (
 )
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, admit, key_limits
+from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -54,6 +54,7 @@ REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is 
 LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
 TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
+_PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
@@ -311,6 +312,7 @@ class RequestPipeline:
         stream: EventStream | None = request.get(STREAM)
         if stream is not None and (stream.begun or is_said_in_stream(error, request.path)):
             return await stream.fail(error)
+        await uncount_refused(self._limits, request, error)
         return error_response(self._without_secrets(error), shape_of(request.path), request_id)
 
     def _without_secrets(self, error: ApiError) -> ApiError:
@@ -319,7 +321,13 @@ class RequestPipeline:
         if message == str(error):
             return error
         return ApiError(
-            error.status, message, code=error.code, param=error.param, headers=error.headers, details=error.details
+            error.status,
+            message,
+            code=error.code,
+            param=error.param,
+            headers=error.headers,
+            details=error.details,
+            asked=error.asked,
         )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -342,8 +350,9 @@ class RequestPipeline:
         return True
 
     async def _cut_viewers_of_left_runs(self) -> None:
-        """Where no process goes on after this one, a run that waits for a person waits for the next: so do its viewers.
-        Another worker may have had it, so the journal is asked. A run that a worker still executes is shown on."""
+        """Where no process goes on after this one, a run that waits for a person or whose provider fails waits for the
+        next: so do its viewers. Another worker may have had it, so the journal is asked. A run that a worker still
+        executes is shown on."""
         while self.app.agents.leaves_questions and not self._stopping:
             try:
                 left = {run.id for run in await self.app.journal.orphans()} if self._viewed else set()
@@ -372,10 +381,11 @@ def _has_head(route: Route) -> bool:
 
 
 def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
-    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files."""
+    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files. Probes,
+    scrapes and `tailrace top` come every few seconds."""
     if response is None:
         return route.method == "GET" and route.streams
-    return route.path.startswith("/web/") and response.status < 400
+    return (route.path in _PROBED or route.path.startswith("/web/")) and response.status < 400
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:

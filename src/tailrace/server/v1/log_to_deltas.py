@@ -269,7 +269,7 @@ class LogToDeltas:
             return refusal(status, error.message, error.kind)
         passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
         headers = retry_after(error.retry_after_s)
-        return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers)
+        return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers, asked=True)
 
     def raise_failure(self) -> None:
         """Raises the `failure`, where there is one."""

@@ -100,7 +100,8 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
     except Rejected as exc:
         if exc.status != 404:
             raise
-        raise ApiError(404, f"{provider.name} answers 404: {exc}", code=exc.code) from exc  # this server has the route
+        message = f"{provider.name} answers 404: {exc}"  # this server has the route
+        raise ApiError(404, message, code=exc.code, asked=True) from exc
     if fields is not None:
         fields["model"] = msgspec.Raw(msgspec.json.encode(name))
     if stream is not None:

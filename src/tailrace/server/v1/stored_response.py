@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from tailrace.agent.context import outweighs
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, history_of, without_refused
 from tailrace.agent.turn import Turn
@@ -285,23 +286,25 @@ def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObje
 
 
 async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
-    """The messages of the conversation up to the end of this run, without a question that was refused since it is too
-    long: every one after it would be refused too."""
+    """The messages of the conversation up to the end of this run, without a question that is too long for the model:
+    every one after it would be refused too."""
     facts = await journal.facts(run.id)
     if run.new.kind == CALL_KIND:
         spec = msgspec.convert(run.new.input, CallSpec)
+        asked = RESPONSES.parse_request(spec.body).request.messages
         recorded = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
-        if not recorded and run.finished is not None and run.finished.error and is_too_long(run.finished.error):
+        error = run.finished.error if run.finished is not None else None
+        if not recorded and error and is_too_long(error) and outweighs(asked, spec.history):
             return spec.history
-        return (*spec.history, *RESPONSES.parse_request(spec.body).request.messages, *recorded)
+        return (*spec.history, *asked, *recorded)
     turn_spec = msgspec.convert(run.new.input, TurnSpec)
     history = turn_spec.history
     if history is None:
         session, follows = run.new.session, turn_spec.follows
         history = await history_of(journal, session, before=run.id, follows=follows) if session else ()
     turn = Turn(history, foreign=[tool.name for tool in turn_spec.foreign])
-    turn.replay(without_refused(run, facts))
-    return turn.messages
+    turn.replay(facts)
+    return without_refused(run, turn.messages)
 
 
 async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[Message, ...]:

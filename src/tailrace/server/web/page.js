@@ -1,6 +1,7 @@
 // The entry of the page: the address says what is opened. Owns what all views share: the list of conversations, the
 // message box, the status line and the tab's title.
 
+import { element } from "./answer/dom.js";
 import { startInbox } from "./approvals/inbox.js";
 import { Composer } from "./conversation/composer.js";
 import { Conversation, place } from "./conversation/conversation.js";
@@ -10,6 +11,7 @@ import { Scroll } from "./conversation/scroll.js";
 import { tellTitle } from "./conversation/title.js";
 import { isName, newId, read, wordsOf } from "./net/api.js";
 import { onceReached } from "./net/reached.js";
+import { notShown } from "./not_shown.js";
 import { Sidebar } from "./sidebar/sidebar.js";
 
 const byId = (id) => document.getElementById(id);
@@ -185,5 +187,15 @@ const VIEWS = {
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
 const isCut = named && named !== "usage" && !isName(address.get(named)); // the others need an id
-if (named && !isCut) VIEWS[named]();
-else openConversations().then(() => isCut && say(`The address names no ${named}.`));
+/** The view's own files cannot be loaded: nothing else stands on the page. */
+function tellUnopened(error) {
+  const main = element("main", [notShown(named, address.get(named), error)]);
+  main.id = "usage"; // the plainest of them
+  document.body.append(main);
+}
+
+if (named && !isCut) VIEWS[named]().catch(tellUnopened);
+else {
+  delete document.body.dataset.view;
+  openConversations().then(() => isCut && say(`The address names no ${named}.`));
+}

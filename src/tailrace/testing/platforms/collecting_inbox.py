@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from tailrace.delivery.port import Platform, Sender, Update
+from tailrace.delivery.port import MessageReceived, Place, Platform, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.testing.platforms.loopback import Changing
 
@@ -36,6 +36,10 @@ class CollectingInbox(Changing):
 
     async def serves(self, sender: Sender) -> bool:
         return sender.id not in self.strangers
+
+    async def has_conversation(self, place: Place) -> bool:
+        asked = [one for one in self.updates if isinstance(one, MessageReceived) and one.addressed]
+        return any(one.place.key == place.key for one in asked)
 
     def connected(self) -> None:
         self.connections += 1

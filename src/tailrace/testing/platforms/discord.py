@@ -76,6 +76,7 @@ class FakeDiscord(LoopbackFake):
         self.resumes = 0
         self.content_intent = True
         self.in_server = True
+        self.reads_history = True  # the bot's right
         self.members: dict[int, set[int]] = {}  # of servers; the fake's own has everybody where it is not named here
         self.rights = 1 << 10 | 1 << 11 | 1 << 38  # of the bot, as interactions tell them
         self._buckets = Buckets(budget) if budget is not None else None
@@ -103,6 +104,16 @@ class FakeDiscord(LoopbackFake):
     def thread(self, channel_id: int, parent: DiscordChannel, name: str = "thread") -> DiscordChannel:
         return self._add(DiscordChannel(channel_id, name, parent=parent.id))
 
+    def thread_below(self, parent: DiscordChannel, message_id: int, name: str = "thread") -> DiscordChannel:
+        """A thread that hangs from a message of the channel: it has the message's id, and begins with a line that
+        refers to it."""
+        thread = self.thread(message_id, parent, name)
+        reference = {"message_id": str(message_id), "channel_id": str(parent.id), "guild_id": str(GUILD_ID)}
+        shown = parent.message_json(parent.find(message_id))
+        fields = {"type": 21, "message_reference": reference, "referenced_message": shown}
+        thread.messages.append(DiscordMessage(self._next_id(), 1, [ShownState("", at=self.now())], fields=fields))
+        return thread
+
     def direct(self, channel_id: int, user: int) -> DiscordChannel:
         return self._add(DiscordChannel(channel_id, user=user))
 
@@ -123,8 +134,8 @@ class FakeDiscord(LoopbackFake):
         """A person writes; returns the message's id. `fields`: more of the message object."""
         message = DiscordMessage(self._next_id(), user or channel.user, [ShownState(text, at=self.now())])
         channel.messages.append(message)
-        described = channel.message_json(message) | self._where(channel)
         prose = re.sub(r"`[^`]*`", "", text)  # a mention in code is none
+        described = message.fields
         described["mentions"] = [user_json(int(name)) | {"member": _MEMBER} for name in _USER.findall(prose)]
         described["mention_roles"] = [str(BOT_ROLE_ID)] if f"<@&{BOT_ROLE_ID}>" in prose else []
         if reply_to is not None:
@@ -133,9 +144,9 @@ class FakeDiscord(LoopbackFake):
                 "message_reference": {"message_id": str(reply_to.id), "channel_id": str(channel.id)},
                 "referenced_message": channel.message_json(reply_to),
             }
-        for name, content in (files or {}).items():
-            described["attachments"].append(self._attachment(name, content))
-        await self.dispatch("MESSAGE_CREATE", described | (fields or {}))
+        described["attachments"] = [self._attachment(name, content) for name, content in (files or {}).items()]
+        described |= fields or {}
+        await self.dispatch("MESSAGE_CREATE", channel.message_json(message) | self._where(channel) | message.fields)
         return message.id
 
     async def press(self, channel: DiscordChannel, message: DiscordMessage, label: str, *, user: int = 0) -> str:
@@ -206,6 +217,8 @@ class FakeDiscord(LoopbackFake):
             web.patch("/webhooks/{application}/{secret}/messages/@original", self._handler("original", self._original)),
             web.post("/webhooks/{application}/{secret}", self._handler("follow_up", self._follow_up)),
             web.post("/users/@me/channels", self._handler("direct", self._open_direct)),
+            web.get("/channels/{channel}/messages", self._handler("history", self._history)),
+            web.get(message, self._handler("message", self._message)),
             web.post("/channels/{channel}/messages", self._handler("send", self._send)),
             web.patch(message, self._handler("edit", self._edit)),
             web.delete(message, self._handler("delete", self._delete)),
@@ -249,11 +262,15 @@ class FakeDiscord(LoopbackFake):
         # no charset: discord.py compares the whole type
         return web.Response(body=msgspec.json.encode(result), headers=headers, content_type="application/json")
 
-    def _open(self, request: web.Request, *, changes: bool = False) -> DiscordChannel:
-        """`changes`: a message that is there is to be changed."""
+    def _found(self, request: web.Request) -> DiscordChannel:
         channel = self.channels.get(int(request.match_info["channel"]))
         if channel is None:
             raise DiscordRefusal(404, 10003, "Unknown Channel")
+        return channel
+
+    def _open(self, request: web.Request, *, changes: bool = False) -> DiscordChannel:
+        """`changes`: a message that is there is to be changed."""
+        channel = self._found(request)
         if channel.forum:
             raise DiscordRefusal(400, 50008, "Cannot send messages in a non-text channel")
         if channel.archived and (changes or channel.locked):
@@ -276,6 +293,20 @@ class FakeDiscord(LoopbackFake):
             channel.files.append((uploaded.content_type, uploaded.filename, uploaded.file.read()))
         return channel.message_json(message)
 
+    def _history(self, request: web.Request, _body: Any) -> list[dict[str, Any]]:
+        """Without the right to read it Discord gives no messages, and no error."""
+        channel, limit = self._found(request), int(request.query.get("limit", 50))
+        if not 1 <= limit <= 100:
+            raise DiscordRefusal(400, 50035, "Invalid Form Body")
+        before = int(request.query.get("before", self._last_id + 1))
+        return channel.before(before, limit) if self.reads_history else []
+
+    def _message(self, request: web.Request, _body: Any) -> dict[str, Any]:
+        channel = self._found(request)
+        if not self.reads_history:
+            raise DiscordRefusal(403, 50001, "Missing Access")
+        return channel.message_json(channel.find(int(request.match_info["message"])))
+
     def _open_direct(self, _request: web.Request, body: Any) -> dict[str, Any]:
         user = int(body["recipient_id"])
         known = (channel for channel in self.channels.values() if channel.user == user)
@@ -293,9 +324,7 @@ class FakeDiscord(LoopbackFake):
         self._open(request, changes=True).find(int(request.match_info["message"])).deleted = True
 
     def _change_channel(self, request: web.Request, body: Any) -> dict[str, Any]:
-        channel = self.channels.get(int(request.match_info["channel"]))
-        if channel is None:
-            raise DiscordRefusal(404, 10003, "Unknown Channel")
+        channel = self._found(request)
         if not channel.parent or channel.locked or body != {"archived": False}:  # all else is for moderators
             raise DiscordRefusal(403, 50013, "Missing Permissions")
         channel.archived = False

@@ -31,6 +31,7 @@ class DiscordMessage(ShownMessage[ShownState]):
     states: list[ShownState]
     nonce: str = ""
     deleted: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)  # more of the message object
 
 
 @dataclass
@@ -62,7 +63,7 @@ class DiscordChannel(ShownChat[DiscordMessage]):
             described |= {
                 "parent_id": str(self.parent),
                 "owner_id": str(BOT_ID),
-                "message_count": 0,
+                "message_count": len([message for message in self.messages if not message.deleted]),
                 "member_count": 1,
                 "rate_limit_per_user": 0,
                 "thread_metadata": {
@@ -99,7 +100,12 @@ class DiscordChannel(ShownChat[DiscordMessage]):
             "type": 0,
             "components": [],
         }
-        return described | ({"nonce": message.nonce} if message.nonce else {})
+        return described | ({"nonce": message.nonce} if message.nonce else {}) | message.fields
+
+    def before(self, message_id: int, limit: int) -> list[dict[str, Any]]:
+        """What was written before that message, the newest first."""
+        shown = [message for message in self.messages if message.id < message_id and not message.deleted]
+        return [self.message_json(message) for message in reversed(shown[-limit:])]
 
 
 class Buckets:

@@ -264,7 +264,8 @@ class FakeTelegram(LoopbackFake):
         return [update for update in self._updates if update["update_id"] > self._confirmed]
 
     async def _get_updates(self, request: web.Request, params: Params) -> web.Response:
-        """Long polling: what is there at once, else what comes within `timeout`. An offset confirms all before it."""
+        """Long polling: what is there at once, else what comes within `timeout`, at most `limit` of it. An offset
+        confirms all before it."""
         if self.webhook[0]:
             description = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete"
             return await self.answer(
@@ -283,7 +284,7 @@ class FakeTelegram(LoopbackFake):
         if mine != self._poll:
             taken_over = TelegramRefusal(409, "Conflict: terminated by other getUpdates request")
             return await self.answer(request, "getUpdates", params, lambda: _response(taken_over))
-        found = [*self._again, *self._unconfirmed()]
+        found = [*self._again, *self._unconfirmed()][: params.get("limit", 100)]
         self._again.clear()
         return await self.answer(request, "getUpdates", params, lambda: _result(found))
 

@@ -40,6 +40,7 @@ _ERRORS = {
     "busy": "SQLITE_BUSY",
 }
 BUSY_LOOK_S = 0.05
+INDEX_AFTER = 20  # changes; a world has few runs, and each of them should have rows with a place and rows without
 
 
 @cache
@@ -58,7 +59,7 @@ class _Connection(sqlite3.Connection):
     """`execute` can be replaced, for as long as the store refuses."""
 
 
-_TABLES = ("runs", "heads", "batches", "snapshots", "signals", "key_values", "counters")
+_TABLES = ("runs", "heads", "batches", "snapshots", "signals", "key_values", "counters", "places", "indexed")
 _spare: list[_Connection] = []  # empty databases: to parse every statement again takes long
 
 
@@ -249,6 +250,7 @@ class _SimulatedCommits(Commits):
             after_commit=after_commit,
             checkpoint=checkpoint,
             on_lag=on_lag,
+            index_after=INDEX_AFTER,
         )
 
     def _start_writer(self) -> None:

@@ -62,18 +62,21 @@ class SnapshotStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One at a time, in this process and others. Makes the store where there is none."""
+        """One at a time, in this process and others. Makes the store where there is none. An `OSError` of the block is
+        a `CheckpointError` too."""
         if self._git is None:
             raise CheckpointError("checkpoints need git, which is not on the PATH: install it, or turn checkpoints off")
+        if not self.directory.is_dir():
+            raise CheckpointError(f"the directory {self.directory} is gone")
         try:
             make_private_directory(self.location)  # it holds copies of files that may be private
-            lock = (self.location / "lock").open("w")
+            with (self.location / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._prepare()
+                yield
         except OSError as exc:
-            raise CheckpointError(f"the checkpoints in {self.location} cannot be used: {exc.strerror}") from exc
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._prepare()
-            yield
+            reason = exc.strerror or str(exc)
+            raise CheckpointError(f"the checkpoints in {self.location} cannot be used: {reason}") from exc
 
     def tree_of(self, paths: Sequence[str]) -> str:
         """Saves these files of the directory as they are now, and returns the tree of exactly them."""

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO, TypeAlias
+from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
@@ -52,6 +52,7 @@ from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.tools.mcp")
+T = TypeVar("T")
 Listing: TypeAlias = Literal["tools", "resources", "prompts"]
 # How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
 Opening: TypeAlias = Literal["auto", "legacy"]
@@ -97,6 +98,10 @@ class McpFailed(TailraceError):
     """The server could not be started or reached, or was lost, or did not answer; says which."""
 
 
+class RequestRefused(McpFailed):
+    """The server has refused a request; says how."""
+
+
 class McpConnection:
     """One connection, in a task of its own. `roots` are the directories that the server is told of, where the config
     says so; `on_change` hears which list has changed."""
@@ -121,6 +126,7 @@ class McpConnection:
         self._leave = asyncio.Event()
         self._errors = _Tail()
         self.lost = False
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why; never for most of them
         self._task = asyncio.create_task(self._hold())
 
     async def opened(self) -> McpConnection:
@@ -131,6 +137,21 @@ class McpConnection:
             await self.close()
             raise
         return self
+
+    async def answered(self, asking: Coroutine[None, None, T]) -> T:
+        """Its result. Raises `RequestRefused` where the server refuses a request over SSE, of this or another caller:
+        the SDK logs that, sends no more, and waits for an answer that does not come."""
+        task = asyncio.create_task(asking)
+        try:
+            waited_for: set[asyncio.Future[Any]] = {task, self._refused}
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise RequestRefused(self._refused.result())
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def close(self) -> None:
         self._leave.set()
@@ -176,6 +197,24 @@ class McpConnection:
         """The server has ended the connection: the next call needs another one."""
         self.lost = True
 
+    def _http_of_sse(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        hooks = {"response": [self._see_response]}
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
+
+    async def _see_response(self, response: httpx2.Response) -> None:
+        if response.request.method != "POST" or response.status_code < 400 or self._refused.done():
+            return
+        why = f"HTTP {response.status_code} {response.reason_phrase}"
+        self._refused.set_result(why)
+        if not self._ready.done():  # the handshake waits for ever
+            self._fail(f"the MCP server {self._name} cannot be reached: {why}")
+            self._task.cancel()
+
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
             return f"there is no program {command[0]}"
@@ -211,7 +250,13 @@ class McpConnection:
             return
         headers = headers_of(self._settings, self._environment)
         if self._settings.uses_sse:
-            sse = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
+            sse = sse_client(
+                self._settings.url,
+                headers,
+                timeout=30.0,
+                sse_read_timeout=_A_DAY_S,
+                httpx_client_factory=self._http_of_sse,
+            )
             async with Client(watched(sse, self._ended), **options) as client:
                 yield client
             return
@@ -323,7 +368,7 @@ class _Tail:
 
     def text(self) -> str:
         """Its last line."""
-        with suppress(OSError):  # all read, or closed
+        with suppress(OSError):  # closed
             while self._read():
                 pass
         return self._kept.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
@@ -335,7 +380,10 @@ class _Tail:
         self._pipe = -1  # the number may be reused
 
     def _read(self) -> bool:
-        data = os.read(self._pipe, 65_536)
+        try:
+            data = os.read(self._pipe, 65_536)
+        except BlockingIOError:  # `text` has read what the loop was about to say is there
+            return False
         if not data:
             asyncio.get_running_loop().remove_reader(self._pipe)
         self._kept = (self._kept + data)[-_TAIL_BYTES:]

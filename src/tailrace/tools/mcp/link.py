@@ -7,7 +7,7 @@ Owns what may be asked of a server, within the time-out and the limits. What the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -30,7 +30,7 @@ from tailrace.config.sections import McpServer
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
 from tailrace.schema_cost import value_size
-from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange
+from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange, RequestRefused
 
 T = TypeVar("T")
 Page = tuple[Sequence[T], str | None]  # and the cursor of the next
@@ -173,7 +173,7 @@ class Link:
             await self._live.close()
             self._live = None
 
-    async def _ask(self, work: Callable[[Client], Awaitable[T]], *, again: bool) -> T:
+    async def _ask(self, work: Callable[[Client], Coroutine[None, None, T]], *, again: bool) -> T:
         """Connects where that is needed, and asks; all of it within the time-out."""
         timeout_s = self._settings.timeout_s
         try:
@@ -187,10 +187,14 @@ class Link:
         except TimeoutError as exc:
             raise McpFailed(f"the MCP server {self.name} did not answer within {timeout_s:g} s") from exc
 
-    async def _ask_once(self, work: Callable[[Client], Awaitable[T]]) -> T:
+    async def _ask_once(self, work: Callable[[Client], Coroutine[None, None, T]]) -> T:
         live = await self._connected()
         try:
-            return await work(live.client)
+            return await live.answered(work(live.client))
+        except RequestRefused as exc:
+            live.lost = True
+            why = f"the MCP server {self.name} refuses what it is asked: {exc}; the next call connects anew"
+            raise _ServerLost(why) from exc
         except MCPError as exc:
             if exc.code != CONNECTION_CLOSED:
                 raise McpFailed(f"the MCP server {self.name} says: {exc.message}") from exc

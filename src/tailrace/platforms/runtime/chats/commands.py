@@ -56,7 +56,7 @@ class ChatCommands:
 
     async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
-        if message.late_s is not None and await self._was_for_its_moment(message, command):
+        if await self._was_for_its_moment(message, command):
             self._deliveries.say(place, missed(command.name), key, only_for=sender)
             return
         before = await self._sessions.switches(place)
@@ -91,11 +91,17 @@ class ChatCommands:
     async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
         """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
         was open when it was typed: one that was asked later is another."""
+        if message.late_s is None:
+            return message.from_downtime and await self._loosens(message.place, command)
         if command.name not in ("approve", "deny"):
             return command.name not in LATE_COMMANDS
         asked = await self._runs.open_approval(message.place, message.sender)
         typed_at = time.time() - message.late_s if message.late_s else 0.0
         return asked is not None and not 0.0 < asked.asked_at <= typed_at
+
+    async def _loosens(self, place: Place, command: ChatCommand) -> bool:
+        is_switch = command.name == "yolo"
+        return is_switch and switched(command.argument, now=await self._sessions.is_yolo(place)) is True
 
     async def _answer(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
@@ -114,9 +120,12 @@ class ChatCommands:
     async def _stop(self, message: MessageReceived) -> None:
         place, sender, key = message.place, message.sender, message.update_id
         stopped = await self._runs.stop(place, sender, key)
-        waited = "" if self._sessions.is_whole_chat(place) else unanswered(stopped)
+        if self._sessions.is_whole_chat(place):  # the answers stand elsewhere, each in its thread
+            waited, below = "", list[str]()
+        else:
+            waited, below = unanswered(stopped), stopped
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
-        self._deliveries.say(place, told, key, below=stopped, only_for=sender)
+        self._deliveries.say(place, told, key, below=below, only_for=sender)
 
     async def stop_by_button(self, pressed: StopPressed) -> None:
         """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""

@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.app import App
+from tailrace.delivery.inbound import RecentIds
 from tailrace.delivery.port import Place, Platform, Sender
 from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import ApprovalAsked, Decision, Snapshot
@@ -28,6 +29,7 @@ class PlaceRuns:
         self._deliveries = deliveries
         self._sessions = sessions
         self._names = names
+        self._told_stopped = RecentIds()  # runs
 
     def requester(self, sender: Sender) -> str:
         return f"{self._platform.name}:{sender.id}"
@@ -53,12 +55,13 @@ class PlaceRuns:
         return isinstance(state, Snapshot) and any((state.messages, state.tools, state.approvals))
 
     async def stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
-        """The runs that there were to stop. With the `key` of a command each thread is told, where it is about all."""
+        """The runs that there were to stop. With the `key` of a command each thread is told once, where it is about
+        all."""
         running = await self.running(place, sender)
         for run in running:
             await self._app.agents.stop(run.id, by=self.requester(sender))
             thread = run.new.session.removeprefix(place.key).partition("#")[0].removeprefix(":")
-            if key and thread and self._sessions.is_whole_chat(place):
+            if key and thread and self._sessions.is_whole_chat(place) and self._told_stopped.add(run.id):
                 self._deliveries.say(replace(place, thread=thread), STOPPED, f"{key}.{run.id}", below=[run.id])
         return [run.id for run in running]
 

@@ -1,7 +1,7 @@
 // The line under an answer: which model, how many tokens, how long, what it cost, and the way to the run itself.
 
 import { element, make } from "./dom.js";
-import { count, dollars, seconds } from "./words.js";
+import { dollars, seconds, tokens } from "./words.js";
 
 export class RunFacts {
   constructor() {
@@ -18,10 +18,9 @@ export class RunFacts {
   show() {
     this.shown = true;
     const { id, model, usage, duration_s: duration, cost_usd: cost } = this.known;
-    const input = usage?.input_tokens ?? 0; // as the provider counts them, and `tailrace runs` shows them
     const words = [
       model,
-      (input || usage?.output_tokens) && `${count(input)} in, ${count(usage?.output_tokens ?? 0)} out`,
+      tokens(usage),
       duration && seconds(duration),
       cost !== undefined && dollars(cost),
     ];

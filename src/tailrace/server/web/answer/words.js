@@ -12,6 +12,14 @@ export function elapsed(value) {
   return whole < 100 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
+/** In and out, as the provider counts them and `tailrace runs` shows them; with `~` where it has not, as of an answer
+ * that was stopped: an estimate. */
+export function tokens(usage) {
+  const { input_tokens: asked = 0, output_tokens: answered = 0, estimated_tokens: estimated = 0 } = usage ?? {};
+  const about = estimated ? "~" : "";
+  return asked || answered ? `${about}${count(asked)} in, ${about}${count(answered)} out` : "";
+}
+
 export const count = (value) => value.toLocaleString("en-US");
 
 export function dollars(value) {

@@ -46,8 +46,9 @@ export function dollars(value) {
 }
 
 export function tokens(usage) {
-  const { input_tokens: asked = 0, output_tokens: answered = 0 } = usage ?? {};
-  return asked || answered ? `${number(asked)} in, ${number(answered)} out` : "";
+  const { input_tokens: asked = 0, output_tokens: answered = 0, estimated_tokens: estimated = 0 } = usage ?? {};
+  const about = estimated ? "~" : ""; // its provider has not counted it
+  return asked || answered ? `${about}${number(asked)} in, ${about}${number(answered)} out` : "";
 }
 
 const OUTCOMES = {

@@ -117,7 +117,8 @@ class InstanceView {
     this.graph.end();
     if (error) this.failure.textContent = error.message;
     const spent = usage && usage.input_tokens + usage.output_tokens;
-    this.tokens = spent ? `${usage.input_tokens} tokens in, ${usage.output_tokens} out` : "";
+    const about = usage?.estimated_tokens ? "~" : ""; // their provider has not counted them
+    this.tokens = spent ? `${about}${usage.input_tokens} tokens in, ${about}${usage.output_tokens} out` : "";
   }
 
   /** What an ended instance says of itself beyond its events. */

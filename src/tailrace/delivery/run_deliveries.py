@@ -1,0 +1,64 @@
+"""What became of a run's answer in its chat, as the journal has it: for those who look at the run.
+
+Knows no platform, and shows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.events import Delivered
+from tailrace.journal.fold import DELIVERY
+from tailrace.ports import ENDED, Journal, Run
+
+CHAT_GONE: Final = "the chat is gone"  # why a delivery has ended
+MAX_READ = 100  # deliveries that began after the run: its own is among the first
+BEGINS_S = 300.0  # after its run, at the latest: storage may be slow in between
+
+
+async def delivery_of(journal: Journal, run: Run) -> Run | None:
+    """The delivery of this run; None where nobody shows it in a chat, or the record of it is deleted. Raises
+    `JournalError`."""
+    newest, after = await journal.runs(kind=DELIVERY, limit=1) if run.new.session else [], run.id
+    for _ in range(MAX_READ):
+        if not newest or newest[0].id <= after:  # the journal would wait for the next one
+            return None
+        found = await journal.next_run("", DELIVERY, after)
+        if found.new.input.get("run_id") == run.id:
+            return found
+        if found.created_at > run.created_at + BEGINS_S:
+            return None
+        after = found.id
+    return None
+
+
+async def undelivered_words(journal: Journal, run: Run) -> str:
+    """Where the answer of a run that has ended is not, or may not be, in words; empty where it is in its chat, or was
+    never to be in one. Raises `JournalError`."""
+    delivery = await delivery_of(journal, run) if run.state in ENDED else None
+    if delivery is None:
+        return ""
+    where = _where(delivery)
+    match delivery.state:
+        case "completed":
+            missing = f"no reply came to a message in {where}: it may be missing there"
+            return missing if await _is_in_doubt(journal, delivery) else ""
+        case "pending" | "running":
+            return f"not delivered to {where} yet"
+        case _:
+            error = delivery.finished.error if delivery.finished is not None else None
+            reason = error.message if error is not None else delivery.state
+            more = " (deleted or archived, or the bot was put out of it)" if reason == CHAT_GONE else ""
+            return f"not delivered to {where}: {reason}{more}"
+
+
+async def _is_in_doubt(journal: Journal, delivery: Run) -> bool:
+    events = [entry.event for entry in await journal.facts(delivery.id)]
+    newest = {event.key: event for event in events if isinstance(event, Delivered)}
+    return any(fact.state == "unknown" and fact.final for fact in newest.values())
+
+
+def _where(delivery: Run) -> str:
+    place = delivery.new.input.get("place", {})
+    thread = f", thread {place['thread']}" if place.get("thread") else ""
+    return f"{place.get('platform')} {place.get('chat')}{thread}"

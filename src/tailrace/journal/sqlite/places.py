@@ -1,0 +1,70 @@
+"""Where the rows of a run are: an index of `batches` that is brought up to date later, for many rows at once.
+
+Hundreds of streams write a row each, twenty times a second. In an index by run each of them is on another page, and
+every commit would write all these pages. So a commit appends to `batches` alone. After a thousand rows those of a run
+get their places together, and each page is written once. `indexed.upto` is the last row that has its place; a query
+looks through the few that follow it (docs/decisions/0020-places-come-later.md).
+
+The rows of a run are appended in the order of their entries, so those that have no place yet follow those that have.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+INDEX_ROWS = 1024  # after so many changes places are due: a query looks through so many rows in 0.1 ms
+
+_UPTO = "coalesce((SELECT upto FROM indexed), 0)"
+
+
+def rows_of_run(
+    columns: str, *, placed: str = "true", newer: str = "true", newest_first: bool = False, limit: int = -1
+) -> str:
+    """The query for a run's rows by their entries. ?1 is the number of the run, and `first_seq` is one of the columns.
+    `placed` says which of the rows with a place are wanted, `newer` which of the others: `p` is the place, `b` the
+    row."""
+    order = "DESC" if newest_first else "ASC"
+    wanted = ", ".join(f"p.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
+    return (
+        f"SELECT {wanted} FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"  # noqa: S608 - our own names
+        f" WHERE p.run = ?1 AND {placed}"
+        f" UNION ALL SELECT {columns} FROM batches AS b WHERE b.id > {_UPTO} AND b.run = ?1 AND {newer}"
+        f" ORDER BY first_seq {order} LIMIT {limit}"
+    )
+
+
+def newest_seq(run: str) -> str:
+    """The expression for the last entry of the run with this number; NULL where it has none."""
+    return (
+        f"coalesce((SELECT last_seq FROM batches WHERE id > {_UPTO} AND run = {run} ORDER BY id DESC LIMIT 1),"  # noqa: S608
+        " (SELECT b.last_seq FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"
+        f" WHERE p.run = {run} ORDER BY p.first_seq DESC LIMIT 1))"
+    )
+
+
+def index_rows(connection: sqlite3.Connection) -> None:
+    """Gives every row its place; inside a transaction. Of two rows with the same entries the first counts, as it does
+    for a reader."""
+    connection.execute(
+        "INSERT OR IGNORE INTO places (run, first_seq, id)"  # noqa: S608 - our own names
+        f" SELECT run, first_seq, id FROM batches WHERE id > {_UPTO} ORDER BY run, first_seq"
+    )
+    _note_indexed(connection)
+
+
+def delete_rows(connection: sqlite3.Connection, num: int) -> None:
+    """Removes all rows of a run; inside a transaction."""
+    index_rows(connection)
+    connection.execute("DELETE FROM batches WHERE id IN (SELECT id FROM places WHERE run = ?)", (num,))
+    connection.execute("DELETE FROM places WHERE run = ?", (num,))
+    _note_indexed(connection)  # where the newest rows are gone, SQLite gives their ids to the next ones
+
+
+def _note_indexed(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO indexed (one, upto) SELECT 1, coalesce(max(id), 0) FROM batches")
+
+
+def unplaced_rows(connection: sqlite3.Connection) -> int:
+    """About how many rows have no place yet: at least as many as have none."""
+    (count,) = connection.execute(f"SELECT coalesce(max(id), 0) - {_UPTO} FROM batches").fetchone()  # noqa: S608
+    return int(count)
