@@ -39,16 +39,19 @@ async def test_of_a_chat_completion_the_code_says_so(tmp_path: Path, model: str,
 
 @pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize("model", [*MODELS, "tailrace"])
-async def test_a_streamed_response_fails_in_its_stream(tmp_path: Path, model: str, store: bool) -> None:
+async def test_D52_a_streamed_response_fails_in_its_stream_for_codex_alone(
+    tmp_path: Path, model: str, store: bool
+) -> None:
     asked = {"model": model, "input": "Where does the water go?", "store": store}
     async with dialect_server(tmp_path, sections=AGENT) as server:
-        events = await server.data("/v1/responses", {**asked, "stream": True})
-        status, body = await server.post("/v1/responses", asked)
+        events = await server.data("/v1/responses", {**asked, "stream": True}, originator="codex_cli_rs")
+        refused = [await server.post("/v1/responses", {**asked, "stream": stream}) for stream in (False, True)]
     assert [event["type"] for event in events][-2:] == ["error", "response.failed"]
     assert events[0]["type"] == "response.created"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["response"]["error"]["code"] == events[-2]["code"] == "context_length_exceeded"
-    assert (status, body["error"]["code"]) == (400, "context_length_exceeded"), "a whole one has a status"
+    for status, body in refused:
+        assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def test_too_many_bytes_are_another_matter() -> None:

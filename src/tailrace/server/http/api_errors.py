@@ -221,14 +221,16 @@ def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     and asks again. A provider of another API has other words."""
     if shape != "anthropic" or error.code != TOO_LONG or "prompt is too long" in str(error).lower():
         return error
-    return ApiError(error.status, f"prompt is too long: {error}", code=error.code, headers=error.headers, asked=error.asked)
+    said = f"prompt is too long: {error}"
+    return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)
 
 
-def is_said_in_stream(error: ApiError, path: str) -> bool:
-    """Whether a stream that has not begun begins with this error, instead of being a status. Codex shortens its
+def is_said_in_stream(error: ApiError, request: web.Request) -> bool:
+    """Whether a stream that has not begun begins with this error, instead of being a status (D52). Codex shortens its
     conversation after a response that failed because it is too long, which is how OpenAI says it; a 400 leaves it at a
-    loss, in its own compaction too."""
-    return error.code == TOO_LONG and path == "/v1/responses"
+    loss, in its own compaction too. Every other client is given the status."""
+    is_codex = request.headers.get("originator", "").lower().startswith("codex")
+    return error.code == TOO_LONG and request.path == "/v1/responses" and is_codex
 
 
 def _of_provider(exc: ProviderError) -> ApiError:

@@ -310,7 +310,7 @@ class RequestPipeline:
         if error.status == 500:
             log.error("%s %s failed", request.method, request.path, exc_info=exc, extra={"request_id": request_id})
         stream: EventStream | None = request.get(STREAM)
-        if stream is not None and (stream.begun or is_said_in_stream(error, request.path)):
+        if stream is not None and (stream.begun or is_said_in_stream(error, request)):
             return await stream.fail(error)
         await uncount_refused(self._limits, request, error)
         return error_response(self._without_secrets(error), shape_of(request.path), request_id)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from aiohttp import web
 
 from tailrace.agent.context import outweighs
 from tailrace.agent.service import TurnSpec
@@ -23,11 +24,10 @@ from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.runs.failures import is_too_long
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, is_said_in_stream
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
-from tailrace.wire.error_bodies import TOO_LONG
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relay import SNAPSHOTS
 
@@ -109,11 +109,10 @@ class StoredResponse:
         """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
         self._log_to_deltas.raise_failure()
 
-    @property
-    def is_too_long(self) -> bool:
-        """The request was, for its model: the events say so."""
+    def fails_in_stream(self, request: web.Request) -> bool:
+        """Whether its events are to say that it failed, where a status could still do so."""
         error = self._log_to_deltas.failure()
-        return error is not None and error.code == TOO_LONG
+        return error is not None and is_said_in_stream(error, request)
 
     def events(self, entries: Sequence[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
