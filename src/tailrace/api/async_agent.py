@@ -167,8 +167,10 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
-        self._app = None
+        try:
+            await self._stack.aclose()
+        finally:  # closed, also where that is passed on as cancelled
+            self._app = None
 
     @asynccontextmanager
     async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
