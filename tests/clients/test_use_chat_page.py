@@ -173,7 +173,7 @@ async def test_a_question_after_an_answer_that_was_cut_off_stays_and_the_answer_
     devtools: str, built: Path, tmp_path: Path, meanwhile: bool
 ) -> None:
     """Also while the page asks for the rest of it."""
-    script = (Scenario(reply=reply(WORDS), pace_s=0.02), reply("No more."))
+    script = (Scenario(reply=reply(WORDS), pace_s=0.05), reply("No more."))
     async with opened_page(devtools, built, tmp_path, *script) as (server, _, tab):
         await tab.send("Count.")
         await tab.until_shown("word5 ")
