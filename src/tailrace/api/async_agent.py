@@ -38,7 +38,7 @@ from tailrace.events import (
     RunStatus,
 )
 from tailrace.messages import Message, Usage, user
-from tailrace.ports import Tool
+from tailrace.ports import Run, Tool
 from tailrace.runs.recovery import follow
 from tailrace.tools.toolbox import given_tools
 
@@ -47,7 +47,7 @@ Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
 OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
 _REQUESTER = "python"
-_LAST_WORDS_S = 5.0  # for a turn that was told to stop
+_LAST_WORDS_S = 5.0  # for a turn that was told to stop, and for one that is just being begun
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class Agent:
         _check_question(text)
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
-        run = await app.agents.submit(spec, session=self.session)
+        run = await _begin_turn(app, spec, self.session)
         answering: asyncio.Task[None] | None = None
         if on_approval is not None:
             answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
@@ -218,6 +218,23 @@ def _check_question(text: object) -> None:
         raise TypeError(f"a question is a str, not {type(text).__name__}")
     if not text.strip():
         raise TailraceError("nothing was asked: the text is empty")
+
+
+async def _begin_turn(app: App, spec: TurnSpec, session: str) -> Run:
+    """Cancelled meanwhile, it stops the turn: that may stand in the journal already."""
+    submitting = asyncio.get_running_loop().create_task(app.agents.submit(spec, session=session))
+    try:
+        return await asyncio.shield(submitting)
+    except asyncio.CancelledError:
+        await finish(_withdraw(app, submitting))
+        raise
+
+
+async def _withdraw(app: App, submitting: asyncio.Task[Run]) -> None:
+    with suppress(TimeoutError, TailraceError):
+        async with asyncio.timeout(_LAST_WORDS_S):  # storage that is away holds nobody back
+            run = await submitting
+        await _end_turn(app, run.id, None)
 
 
 async def _end_turn(app: App, run_id: str, answering: asyncio.Task[None] | None) -> None:
