@@ -155,11 +155,13 @@ class Agent:
         )
         self._stack = AsyncExitStack()
         self._app: App | None = None
+        self._beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
 
     async def __aenter__(self) -> Self:
         if self._app is not None:
             raise TailraceError("the agent is open already: leave its block first, or make another Agent")
         config = self._config or load(os.environ)
+        self._beginning = asyncio.Lock()  # of this loop
         opening = open_app(config, directory=self._directory, tools=self._tools)
         self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
         return self
@@ -179,7 +181,8 @@ class Agent:
         _check_question(text)
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
-        run = await _begin_turn(app, spec, self.session)
+        async with self._beginning:
+            run = await _begin_turn(app, spec, self.session)
         answering: asyncio.Task[None] | None = None
         if on_approval is not None:
             answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
