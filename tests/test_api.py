@@ -143,6 +143,27 @@ async def test_F76_a_task_that_is_cancelled_again_and_again_leaves_no_run_behind
         assert run.state == "stopped"
 
 
+async def test_F76_an_agent_whose_task_was_cancelled_as_it_left_can_be_opened_again(tmp_path: Path) -> None:
+    async with FaultyProvider([reply("Hello."), reply("Hello again.")]) as server:
+        agent = Agent(config=config_for(server.url, tmp_path), directory=tmp_path)
+        leaving = asyncio.Event()
+
+        async def ask() -> None:
+            async with agent:
+                await agent.run("Hi.")
+                leaving.set()
+
+        asking = asyncio.create_task(ask())
+        await leaving.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        with pytest.raises(TailraceError, match="the agent is not open"):
+            await agent.run("And now?")
+        async with agent:
+            assert (await agent.run("And now?")).text == "Hello again."
+
+
 def test_what_is_no_tool_is_refused_where_the_agent_is_made() -> None:
     def forecast(city: str) -> str:
         return city

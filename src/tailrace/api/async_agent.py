@@ -38,7 +38,7 @@ from tailrace.events import (
     RunStatus,
 )
 from tailrace.messages import Message, Usage, user
-from tailrace.ports import Tool
+from tailrace.ports import Run, Tool
 from tailrace.runs.recovery import follow
 from tailrace.tools.toolbox import given_tools
 
@@ -47,7 +47,7 @@ Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
 OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
 _REQUESTER = "python"
-_LAST_WORDS_S = 5.0  # for a turn that was told to stop
+_LAST_WORDS_S = 5.0  # for a turn that was told to stop, and for one that is just being begun
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -155,11 +155,13 @@ class Agent:
         )
         self._stack = AsyncExitStack()
         self._app: App | None = None
+        self._beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
 
     async def __aenter__(self) -> Self:
         if self._app is not None:
             raise TailraceError("the agent is open already: leave its block first, or make another Agent")
         config = self._config or load(os.environ)
+        self._beginning = asyncio.Lock()  # of this loop
         opening = open_app(config, directory=self._directory, tools=self._tools)
         self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
         return self
@@ -167,8 +169,10 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
-        self._app = None
+        try:
+            await self._stack.aclose()
+        finally:  # closed, also where that is passed on as cancelled
+            self._app = None
 
     @asynccontextmanager
     async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
@@ -177,7 +181,8 @@ class Agent:
         _check_question(text)
         app, on_approval = self._opened(), on_approval or self.on_approval
         spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
-        run = await app.agents.submit(spec, session=self.session)
+        async with self._beginning:
+            run = await _begin_turn(app, spec, self.session)
         answering: asyncio.Task[None] | None = None
         if on_approval is not None:
             answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
@@ -216,6 +221,23 @@ def _check_question(text: object) -> None:
         raise TypeError(f"a question is a str, not {type(text).__name__}")
     if not text.strip():
         raise TailraceError("nothing was asked: the text is empty")
+
+
+async def _begin_turn(app: App, spec: TurnSpec, session: str) -> Run:
+    """Cancelled meanwhile, it stops the turn: that may stand in the journal already."""
+    submitting = asyncio.get_running_loop().create_task(app.agents.submit(spec, session=session))
+    try:
+        return await asyncio.shield(submitting)
+    except asyncio.CancelledError:
+        await finish(_withdraw(app, submitting))
+        raise
+
+
+async def _withdraw(app: App, submitting: asyncio.Task[Run]) -> None:
+    with suppress(TimeoutError, TailraceError):
+        async with asyncio.timeout(_LAST_WORDS_S):  # storage that is away holds nobody back
+            run = await submitting
+        await _end_turn(app, run.id, None)
 
 
 async def _end_turn(app: App, run_id: str, answering: asyncio.Task[None] | None) -> None:

@@ -204,6 +204,7 @@ async def test_a_turn_of_the_agent_is_a_run_of_its_own(tmp_path: Path) -> None:
         ),
         ({"prompt": "Go.", "max_turns": 0}, "agent", "params.max_turns: must be at least 1"),
         ({"signal": "pause"}, "wait_signal", "params.signal: 'pause' acts on the instance itself and reaches no step"),
+        ({"signal": ["go", "pause"]}, "wait_signal", "params.signal: must be text, not a list"),
     ],
 )
 async def test_what_could_never_be_done_is_a_mistake_of_the_sequence(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace.messages import JsonObject
 from tailrace.ports import NewRun, Run
 from tailrace.runs.run_summary import title_of
@@ -41,6 +43,14 @@ def test_of_a_client_s_request_the_user_s_own_words_are_told() -> None:
     ):
         assert question_of(asked({"request": {"messages": said}}, "call")) == "Is <b> a tag?"
     assert question_of(asked({"request": {"messages": [result]}}, "call")) == ""
+
+
+@pytest.mark.parametrize("kind", ["image", "document", "image_url", "input_audio", "file", "input_image", "input_file"])
+def test_of_a_message_that_is_an_image_or_a_file_no_earlier_question_is_told(kind: str) -> None:
+    said = [{"role": "user", "content": "How high?"}, {"role": "assistant", "content": "Two metres."}]
+    for before, told in (([], ""), ([{"type": "tool_result", "content": "yes"}], "How high?")):
+        shown = {"role": "user", "content": [*before, {"type": kind}]}
+        assert question_of(asked({"body": {"messages": [*said, shown]}}, "call")) == told
 
 
 def test_durable_model_calls_are_told_apart_by_what_they_ask() -> None:

@@ -16,7 +16,16 @@ from aiohttp import web
 from yarl import URL
 
 from server.http_server import raw, running_server
-from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
+from tailrace.errors import (
+    ConfigError,
+    JournalError,
+    Rejected,
+    RunSealed,
+    StorageFailed,
+    StreamCut,
+    TimedOut,
+    Unavailable,
+)
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.http.json_shape import MAX_DEPTH, small_shape
@@ -109,6 +118,20 @@ async def test_files_of_the_page_and_probes_are_not_in_the_log(
                 assert response.status == 200
     levels = {vars(record)["route"]: record.levelname for record in caplog.records if "route" in vars(record)}
     assert levels == {"/": "INFO", "/web/page.js": "DEBUG", "/readyz": "DEBUG", "/metrics": "DEBUG"}
+
+
+async def test_a_probe_that_fails_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def away() -> None:
+        raise StorageFailed("cannot write", reason="no space left to write the journal")
+
+    caplog.set_level(logging.INFO, "tailrace.access")
+    async with running_server(tmp_path) as server, asyncio.timeout(30):
+        monkeypatch.setattr(server.app.journal, "check", away)
+        status, _ = await server.json("GET", "/readyz")
+    assert status == 503
+    assert [vars(record)["status"] for record in caplog.records if vars(record).get("route") == "/readyz"] == [503]
 
 
 async def test_a_client_that_leaves_before_the_end_is_no_error_of_ours(

@@ -50,7 +50,7 @@ class WaitSignal(Handler[WaitSignalParams]):
     waits = True
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
-        if (name := params.get("signal")) in CONTROLS:
+        if isinstance(name := params.get("signal"), str) and name in CONTROLS:
             yield ".signal", f"{name!r} acts on the instance itself and reaches no step: choose another name"
         yield from super().mistakes(params)
 

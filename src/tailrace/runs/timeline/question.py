@@ -15,6 +15,7 @@ from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 _NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)
+_MEDIA: Final = re.compile(r"image|audio|document|file")  # types of parts, in whichever dialect
 
 
 def question_of(run: Run) -> str:
@@ -57,8 +58,10 @@ def asked_of_model(body: JsonObject) -> str:
     if isinstance(said, str):
         return said
     for message in reversed(said) if isinstance(said, list) else ():
-        if isinstance(message, dict) and message.get("role") == "user" and (text := _text(message.get("content"))):
-            return text
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if (text := _text(content)) or _has_media(content):
+                return text
     return ""
 
 
@@ -66,6 +69,14 @@ def _text(content: Any) -> str:
     parts = content if isinstance(content, list) else ({"text": content},)
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return "".join(text for text in texts if isinstance(text, str) and not _is_note(text))
+
+
+def _has_media(content: Any) -> bool:
+    """An image or a file that comes without words is the user's all the same, and no earlier question is. Beside a
+    tool's result it is what the tool gave."""
+    parts = content if isinstance(content, list) else ()
+    kinds = [str(part.get("type")) for part in parts if isinstance(part, dict)]
+    return "tool_result" not in kinds and any(map(_MEDIA.search, kinds))
 
 
 def _is_note(text: str) -> bool:

@@ -1,0 +1,63 @@
+"""How the turns of an `Agent` begin: in the order of the questions, and not behind the back of who has left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace import Agent
+from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.app import open_app
+from tailrace.ports import Run
+from tailrace.testing.provider import FaultyProvider, reply
+from test_api import STALLED, config_for, opened
+
+
+async def test_F76_a_turn_that_was_being_begun_as_its_task_was_cancelled_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in the journal: another process that found it unfinished would go on with it."""
+    stored, answered = asyncio.Event(), asyncio.Event()
+    submit = AgentService.submit
+
+    async def slow_submit(*args: Any, **options: Any) -> Run:
+        run = await submit(*args, **options)
+        stored.set()
+        await answered.wait()
+        return run
+
+    monkeypatch.setattr(AgentService, "submit", slow_submit)
+    async with FaultyProvider([STALLED]) as server:
+        config = config_for(server.url, tmp_path)
+        async with Agent(config=config, directory=tmp_path) as agent:
+            asking = asyncio.create_task(agent.run("Count."))
+            await stored.wait()
+            for _ in range(3):
+                asking.cancel()
+                await asyncio.sleep(0)
+            answered.set()
+            await asyncio.wait([asking])
+            assert asking.cancelled()
+    async with open_app(config) as app:
+        [run] = await app.journal.runs(kind="agent")
+        assert run.state == "stopped"
+
+
+async def test_questions_that_are_asked_at_once_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, asked = AgentService.submit, list[str]()
+
+    async def slow_submit(service: AgentService, spec: TurnSpec, **options: Any) -> Run:
+        asked.append(spec.message.text)
+        for _ in range(100 if len(asked) == 1 else 0):  # the journal may read for the second one first
+            await asyncio.sleep(0)
+        return await submit(service, spec, **options)
+
+    monkeypatch.setattr(AgentService, "submit", slow_submit)
+    async with opened(tmp_path, reply("First."), reply("Second."), busy="queue") as (agent, _):
+        results = await asyncio.gather(agent.run("One?"), agent.run("Two?"))
+    assert [result.text for result in results] == ["First.", "Second."]
