@@ -135,6 +135,31 @@ async def test_rows_that_take_the_ids_of_removed_ones_are_read(how: str, path: P
     assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
 
 
+@pytest.mark.parametrize("more", [0, 1], ids=["the newest with a place", "the newest without a place"])
+async def test_rows_are_read_where_a_process_of_an_older_format_has_removed_some(
+    more: int, path: Path, journal: SqliteJournal
+) -> None:
+    """It had the file open before that was upgraded, and knows of no places."""
+    kept, lease = await started(journal)
+    removed, its_lease = await started(journal)
+    gone = await write_rows(journal, its_lease, INDEX_ROWS)
+    gone += await write_rows(journal, its_lease, more)
+    await journal.seal(its_lease, RunFinished("completed", "".join(gone)))
+    assert query(path, "SELECT upto FROM indexed") >= INDEX_ROWS
+    with closing(sqlite3.connect(path)) as older, older:
+        (num,) = older.execute("SELECT num FROM runs WHERE id = ?", (removed.id,)).fetchone()
+        older.execute("DELETE FROM batches WHERE run = ?", (num,))
+        older.execute("DELETE FROM heads WHERE num = ?", (num,))
+        older.execute("DELETE FROM runs WHERE num = ?", (num,))
+    texts = await write_rows(journal, lease, 5)
+    assert (stored_texts(path, kept.id), unplaced(path)) == (texts, 5)
+    texts += await write_rows(journal, lease, INDEX_ROWS)
+    texts += await write_rows(journal, lease, 1)
+    assert stored_texts(path, kept.id) == texts
+    assert unplaced(path) == 0
+    assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
+
+
 async def test_a_process_that_ends_leaves_no_row_without_a_place(path: Path) -> None:
     journal = await SqliteJournal.open(path)
     _, lease = await started(journal)
