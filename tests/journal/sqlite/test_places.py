@@ -188,6 +188,29 @@ async def test_F70_what_killed_processes_left_gets_its_place_at_the_next_start(p
     await journal.close()
 
 
+class _BusyForDays(sqlite3.Connection):
+    """Its count of changes is about to start over: SQLite's is an `int` of C."""
+
+    @property
+    def total_changes(self) -> int:
+        counted = super().total_changes + 2**31 - 100
+        return counted - 2**32 if counted >= 2**31 else counted
+
+
+async def test_rows_get_their_places_after_two_thousand_million_changes_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: real(*args, **more, factory=_BusyForDays))
+    journal = await SqliteJournal.open(path)
+    _, lease = await started(journal)
+    for _ in range(3):
+        await write_rows(journal, lease, INDEX_ROWS)
+        await write_rows(journal, lease, 1)
+        assert unplaced(path) == 0
+    await journal.close()
+
+
 async def test_a_group_is_committed_where_its_rows_can_get_no_place(
     path: Path, journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
