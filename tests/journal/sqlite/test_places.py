@@ -230,6 +230,23 @@ async def test_a_group_is_committed_where_its_rows_can_get_no_place(
     assert stored_texts(path, run.id) == texts
 
 
+async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:
+    runs = [await started(journal) for _ in range(100)]
+    await write_rows(journal, runs[0][1], INDEX_ROWS // 2)
+    assert unplaced(path) > INDEX_ROWS // 2
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    with closing(connect(path, writer=False)) as connection:
+        connection.set_progress_handler(tick, 1000)
+        found = queries.list_runs(connection, {"states": ["running"], "limit": 100})
+    assert [run.last_seq for run in found] == [1] * 99 + [1 + INDEX_ROWS // 2]
+    assert ticks < 50, "a thousand steps of SQLite's machine each: for each run it would be 400"
+
+
 def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:
     connection = sqlite3.connect(":memory:")
     for script in MIGRATIONS:

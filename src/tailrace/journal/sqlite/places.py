@@ -33,12 +33,24 @@ def rows_of_run(
     )
 
 
+NEWER_SEQS = (  # by run, its last entry among the rows without a place: looked through once for many runs
+    f"SELECT run, max(last_seq) AS last_seq FROM batches WHERE id > {_UPTO} GROUP BY run"  # noqa: S608 - our own names
+)
+
+
 def newest_seq(run: str) -> str:
     """The expression for the last entry of the run with this number; NULL where it has none."""
     return (
         f"coalesce((SELECT last_seq FROM batches WHERE id > {_UPTO} AND run = {run} ORDER BY id DESC LIMIT 1),"  # noqa: S608
-        " (SELECT b.last_seq FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"
-        f" WHERE p.run = {run} ORDER BY p.first_seq DESC LIMIT 1))"
+        f" {newest_placed_seq(run)})"
+    )
+
+
+def newest_placed_seq(run: str) -> str:
+    """The same of the rows that have a place."""
+    return (
+        "(SELECT b.last_seq FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"  # noqa: S608 - our own names
+        f" WHERE p.run = {run} ORDER BY p.first_seq DESC LIMIT 1)"
     )
 
 

@@ -13,7 +13,7 @@ from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.sqlite.places import newest_seq, rows_of_run
+from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, rows_of_run
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
@@ -34,11 +34,12 @@ from tailrace.journal.stored.rows import (
 )
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
-_RUN = f"""
-    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
-        coalesce(h.last_seq, {newest_seq("r.num")})
-    FROM runs AS r JOIN heads AS h ON h.num = r.num
-"""  # noqa: S608 - our own names
+_RUN_COLUMNS = (
+    "r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs"
+)
+_JOINED = "FROM runs AS r JOIN heads AS h ON h.num = r.num"
+_RUN = f"SELECT {_RUN_COLUMNS}, coalesce(h.last_seq, {newest_seq('r.num')}) {_JOINED}"
+_FOUND = f"SELECT {_RUN_COLUMNS}, h.last_seq {_JOINED}"
 
 _NEWEST_SEQ = f"SELECT {newest_seq('?1')}"
 
@@ -89,8 +90,18 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
             conditions.append("h.ended_at IS NULL")  # there is an index of these
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
-    rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))
+    rows = connection.execute(_runs_sql(where), (*values, limit))
     return [_run(connection, row) for row in rows.fetchall()]
+
+
+def _runs_sql(where: str) -> str:
+    """The rows without a place are looked through once, and not for each run."""
+    columns = ", ".join(f"f.{name[2:]}" for name in _RUN_COLUMNS.split(", "))
+    return (
+        f"WITH newer AS MATERIALIZED ({NEWER_SEQS}), found AS ({_FOUND}{where} ORDER BY r.id DESC LIMIT ?)"  # noqa: S608
+        f" SELECT {columns}, coalesce(f.last_seq, n.last_seq, {newest_placed_seq('f.num')})"
+        " FROM found AS f LEFT JOIN newer AS n ON n.run = f.num ORDER BY f.id DESC"
+    )
 
 
 def newest_in_session(connection: sqlite3.Connection, session: str) -> str:
