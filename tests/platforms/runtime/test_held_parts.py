@@ -14,7 +14,7 @@ from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import JournalError
 from tailrace.journal.key_values import KeyValues
-from tailrace.platforms.runtime.chats.held_parts import NAMESPACE, HeldPart, Joined
+from tailrace.platforms.runtime.chats.held_parts import NAMESPACE, HeldPart, HeldParts, Joined
 from tailrace.platforms.runtime.registry import account_of
 from tailrace.runs.processes import Processes
 from tailrace.testing.clock import driven
@@ -159,3 +159,28 @@ async def test_a_command_counts_for_what_was_sent_right_before_it(tmp_path: Path
         assert here.said == ["And this?"], "what was sent before is in the conversation before"
         assert here.chat.texts[-1] == "An answer."
         assert await held(here) == {}
+
+
+@driven
+async def test_a_whole_that_was_asked_is_not_asked_again_where_only_some_of_its_parts_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, drop, dropped = f"sqlite:///{tmp_path}/t.db", HeldParts.drop, 0
+
+    async def killed_after_one(parts: HeldParts, update_id: str) -> None:
+        nonlocal dropped
+        if dropped:
+            raise JournalError("killed")
+        dropped += 1
+        await drop(parts, update_id)
+
+    async with town(tmp_path, reply("Both."), store=store) as here:
+        await here.write(FIRST, at_limit=True)
+        await here.write(SECOND, at_limit=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(HeldParts, "drop", killed_after_one)
+            await asyncio.sleep(PASTE_GAP_S + 0.1)
+        assert (here.said, len(await held(here))) == ([f"{FIRST}\n{SECOND}"], 1)
+    async with town(tmp_path, reply("Again?"), store=store) as here:
+        await asyncio.sleep(10)
+        assert (here.provider.requests, await held(here)) == ([], {})
