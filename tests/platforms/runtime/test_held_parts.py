@@ -184,3 +184,24 @@ async def test_a_whole_that_was_asked_is_not_asked_again_where_only_some_of_its_
     async with town(tmp_path, reply("Again?"), store=store) as here:
         await asyncio.sleep(10)
         assert (here.provider.requests, await held(here)) == ([], {})
+
+
+@driven
+async def test_what_was_joined_with_a_comment_survives_that_the_whole_could_not_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Scenario(reply=reply("Of what?"), headers_after_s=30.0)
+    async with town(tmp_path, slow, reply("At six.")) as here:
+        await here.write("When?", update_id="u1")
+        await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        with monkeypatch.context() as patched:
+
+            async def fail(*_: object, **__: object) -> None:
+                raise JournalError("the disk is full")
+
+            patched.setattr(here.app.agents, "submit", fail)
+            with pytest.raises(JournalError):
+                await here.write("And where?", update_id="u3")
+        await asyncio.sleep(LOOK_S)
+        assert here.said == ["When?\nAt six."]
+        assert await held(here) == {}

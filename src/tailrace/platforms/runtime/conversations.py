@@ -206,7 +206,7 @@ class Conversations:
         try:
             await self._start_run(whole)
         except TailraceError:
-            for update_id in self._kept.let_go(whole):
+            for update_id in (whole.update_id, *self._kept.let_go(whole)):  # the former may be of a comment
                 self._recent.forget(update_id)
             raise
         await self._release(whole)
