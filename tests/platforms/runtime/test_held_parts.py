@@ -205,3 +205,22 @@ async def test_what_was_joined_with_a_comment_survives_that_the_whole_could_not_
         await asyncio.sleep(LOOK_S)
         assert here.said == ["When?\nAt six."]
         assert await held(here) == {}
+
+
+@driven
+async def test_what_was_joined_with_a_comment_is_in_it_once_where_the_platform_delivers_it_again(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:///{tmp_path}/t.db"
+    async with town(tmp_path, store=store):
+        pass
+    whole = MessageReceived(
+        "u1", Place("telegram", "42"), Sender("1"), "When?\nAt six.", at_limit=True, parts=("u1", "u2")
+    )
+    await leave(tmp_path, HeldPart("gone", 1.0, whole, Joined("u2", "")))
+    async with town(tmp_path, reply("At six."), reply("Twice."), store=store) as here:
+        await asyncio.sleep(0.1)
+        await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        await asyncio.sleep(10)
+        assert here.said == ["When?\nAt six."]
+        assert await held(here) == {}

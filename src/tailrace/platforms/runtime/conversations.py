@@ -40,7 +40,7 @@ from tailrace.platforms.runtime.attachments import message_of, named_message, sh
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
-from tailrace.platforms.runtime.chats.held_parts import HeldParts, Joined
+from tailrace.platforms.runtime.chats.held_parts import HeldPart, HeldParts, Joined
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
 from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions, session_name
@@ -231,9 +231,7 @@ class Conversations:
         while True:
             try:
                 for update_id, part in (await self._kept.left(processes.is_gone)).items():
-                    if part.joined is not None:
-                        self._joined.setdefault(part.message.update_id, part.joined)
-                    await self.handle(part.message)
+                    await self._take_up(update_id, part)
                     if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
                         await self._kept.drop(update_id)
             except TailraceError as exc:
@@ -244,6 +242,18 @@ class Conversations:
                     exc,
                 )
             await asyncio.sleep(processes.interval_s)
+
+    async def _take_up(self, update_id: str, part: HeldPart) -> None:
+        """What was joined with a comment has the comment's id, and may be delivered again under its own."""
+        if part.joined is not None:
+            if update_id != part.message.update_id and not self._recent.add(update_id):
+                return
+            self._joined.setdefault(part.message.update_id, part.joined)
+        try:
+            await self.handle(part.message)
+        except BaseException:
+            self._recent.forget(update_id)
+            raise
 
     async def _is_for_our_commands(self, message: MessageReceived) -> bool:
         """Whether a command that there is none of is for us: in a shared chat it may be another bot's."""
