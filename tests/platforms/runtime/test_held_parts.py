@@ -224,3 +224,21 @@ async def test_what_was_joined_with_a_comment_is_in_it_once_where_the_platform_d
         await asyncio.sleep(10)
         assert here.said == ["When?\nAt six."]
         assert await held(here) == {}
+
+
+@driven
+async def test_a_part_of_what_failed_for_good_is_not_asked_by_itself_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Never.")) as here:
+        await here.write(FIRST, at_limit=True)
+        with monkeypatch.context() as patched:
+
+            async def fail(*_: object, **__: object) -> None:
+                raise RuntimeError("a mistake of ours")
+
+            patched.setattr(here.app.agents, "submit", fail)
+            await here.write(SECOND)
+        await asyncio.sleep(1)
+        assert here.chat.texts == ("⚠️ Something went wrong with this message.",)
+        assert await held(here) == {}

@@ -209,6 +209,9 @@ class Conversations:
             for update_id in (whole.update_id, *self._kept.let_go(whole)):  # the former may be of a comment
                 self._recent.forget(update_id)
             raise
+        except Exception:  # its sender is told, and it is not taken up again
+            await self._release(whole)
+            raise
         await self._release(whole)
 
     async def _ask_held(self, whole: MessageReceived) -> None:
