@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 from tailrace.events import MessageChunk, RunFinished, StepFinished
 from tailrace.journal.sqlite import commits, queries, statements
+from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
 from tailrace.journal.sqlite.schema import MIGRATIONS, connect
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -183,6 +185,25 @@ async def test_F70_what_killed_processes_left_gets_its_place_at_the_next_start(p
         connection.execute("UPDATE indexed SET upto = 0")
     journal = await SqliteJournal.open(path)
     await started(journal)  # the writer has begun
+    assert unplaced(path) <= 1
+    assert stored_texts(path, run.id) == texts
+    await journal.close()
+
+
+async def test_rows_of_a_file_that_was_recovered_without_all_places_are_read(path: Path) -> None:
+    journal = await SqliteJournal.open(path)
+    run, lease = await started(journal)
+    texts = await write_rows(journal, lease, INDEX_ROWS)
+    await journal.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM places WHERE first_seq > 100")  # a damaged page of them
+    advice = re.findall(r"sqlite3 recovered\.db '(.*)'", str(translation(path, sqlite3.DatabaseError("malformed"))))
+    with closing(sqlite3.connect(path)) as connection:
+        for script in advice:
+            connection.executescript(script)
+    assert stored_texts(path, run.id) == texts
+    journal = await SqliteJournal.open(path)
+    await started(journal)
     assert unplaced(path) <= 1
     assert stored_texts(path, run.id) == texts
     await journal.close()
