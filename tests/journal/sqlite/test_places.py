@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tailrace.events import MessageChunk, RunFinished, StepFinished
+from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.journal.sqlite import commits, queries, statements
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
 from tailrace.journal.sqlite.schema import MIGRATIONS, connect
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Lease
+from tailrace.ports import Lease, NewRun, Run, RunFilter
 from tailrace.testing.conformance.journal import finished_sequence, started, texts_of, written
 
 
@@ -251,10 +252,8 @@ async def test_a_group_is_committed_where_its_rows_can_get_no_place(
     assert stored_texts(path, run.id) == texts
 
 
-async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:
-    runs = [await started(journal) for _ in range(100)]
-    await write_rows(journal, runs[0][1], INDEX_ROWS // 2)
-    assert unplaced(path) > INDEX_ROWS // 2
+def thousands_of_steps(path: Path, wanted: RunFilter) -> tuple[list[Run], int]:
+    """The runs that are listed, and how many thousand steps of SQLite's machine that took."""
     ticks = 0
 
     def tick() -> None:
@@ -263,9 +262,35 @@ async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: 
 
     with closing(connect(path, writer=False)) as connection:
         connection.set_progress_handler(tick, 1000)
-        found = queries.list_runs(connection, {"states": ["running"], "limit": 100})
+        return queries.list_runs(connection, wanted), ticks
+
+
+async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:
+    runs = [await started(journal) for _ in range(100)]
+    await write_rows(journal, runs[0][1], INDEX_ROWS // 2)
+    assert unplaced(path) > INDEX_ROWS // 2
+    found, steps = thousands_of_steps(path, {"states": ["running"], "limit": 100})
     assert [run.last_seq for run in found] == [1] * 99 + [1 + INDEX_ROWS // 2]
-    assert ticks < 50, "a thousand steps of SQLite's machine each: for each run it would be 400"
+    assert steps < 50, "for each run it would be 300"
+
+
+async def test_the_outputs_of_steps_that_have_a_place_are_found_without_looking_through_the_others(
+    path: Path, journal: SqliteJournal
+) -> None:
+    sequence, lease = await started(journal, NewRun(SEQUENCE))
+    outputs = {f"step{number}": number for number in range(100)}
+    await written(journal, lease, [StepFinished(step, output) for step, output in outputs.items()])
+    await journal.seal(lease, RunFinished("completed", outputs_text(outputs)))
+    _, other = await started(journal)
+    await write_rows(journal, other, INDEX_ROWS)
+    await write_rows(journal, other, 1)
+    assert unplaced(path) == 0
+    await write_rows(journal, other, INDEX_ROWS // 2)
+    [found], steps = thousands_of_steps(path, {"kind": SEQUENCE})
+    assert found == await journal.get(sequence.id)
+    assert found.finished is not None
+    assert found.finished.output == outputs_text(outputs)
+    assert steps < 50, "for each step's output it would be 150"
 
 
 def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:
@@ -273,7 +298,11 @@ def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:
     for script in MIGRATIONS:
         connection.executescript(script)
     asked = {
-        **{name: value for name, value in vars(queries).items() if name.startswith(("_ROW", "_TIMES", "_NEWEST"))},
+        **{
+            name: value
+            for name, value in vars(queries).items()
+            if name.startswith(("_ROW", "_TIMES", "_NEWEST"))
+        },
         **{name: value for name, value in vars(statements).items() if name in ("_CLAIM", "_ROWS_SINCE")},
         "_RUN": queries._RUN + " WHERE r.id = ?1",
     }

@@ -24,13 +24,25 @@ def rows_of_run(
     `placed` says which of the rows with a place are wanted, `newer` which of the others: `p` is the place, `b` the
     row."""
     order = "DESC" if newest_first else "ASC"
-    wanted = ", ".join(f"p.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
     return (
-        f"SELECT {wanted} FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"  # noqa: S608 - our own names
-        f" WHERE p.run = ?1 AND {placed}"
+        f"{_placed(columns)} AND {placed}"  # noqa: S608 - our own names
         f" UNION ALL SELECT {columns} FROM batches AS b WHERE b.id > {_UPTO} AND b.run = ?1 AND {newer}"
         f" ORDER BY first_seq {order} LIMIT {limit}"
     )
+
+
+def placed_row(columns: str) -> str:
+    """The query for the row of the run ?1 that has the entry ?2, where that row has a place: it looks through no
+    others."""
+    return (
+        f"SELECT * FROM ({_placed(columns)} AND p.first_seq <= ?2 ORDER BY p.first_seq DESC LIMIT 1)"  # noqa: S608
+        " WHERE last_seq >= ?2"
+    )
+
+
+def _placed(columns: str) -> str:
+    wanted = ", ".join(f"p.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
+    return f"SELECT {wanted} FROM places AS p CROSS JOIN batches AS b ON b.id = p.id WHERE p.run = ?1"  # noqa: S608
 
 
 NEWER_SEQS = (  # by run, its last entry among the rows without a place: looked through once for many runs

@@ -13,7 +13,7 @@ from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, rows_of_run
+from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
@@ -137,6 +137,7 @@ _ROWS_AFTER = rows_of_run(  # from the one with the next entry on; of those with
     newer="b.last_seq > ?2",
 )
 _ROWS = rows_of_run(_ROW)
+_PLACED_ROW = placed_row(_ROW)
 _ROW_WITH = rows_of_run(_ROW, placed="p.first_seq <= ?2", newer="b.first_seq <= ?2", newest_first=True, limit=1)
 _TIMES = rows_of_run("first_seq, at", placed="b.at IS NOT NULL", newer="b.at IS NOT NULL")
 
@@ -237,7 +238,10 @@ def completed(connection: sqlite3.Connection, run_id: str, num: int, entries: li
 def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
     outputs: dict[str, Any] = {}
     for seq in decoded_seqs(seqs):
-        row = connection.execute(_ROW_WITH, (num, seq)).fetchone()
+        row = (
+            connection.execute(_PLACED_ROW, (num, seq)).fetchone()
+            or connection.execute(_ROW_WITH, (num, seq)).fetchone()
+        )
         step = step_finished(run_id, seq, None if row is None else Row._make(row))
         outputs[step.block_id] = step.output
     return outputs
