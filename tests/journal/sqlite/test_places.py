@@ -66,9 +66,10 @@ async def test_many_rows_get_their_places_together(path: Path, journal: SqliteJo
     assert query(path, "SELECT count(*) FROM places") == 0, "it is not worth it yet"
     texts += await write_rows(journal, first, INDEX_ROWS)
     await written(journal, second, [MessageChunk("y")])
-    assert unplaced(path) == 0
+    left = unplaced(path)
+    assert left <= 1, "one where the writer's thread wrote the many: then it gave them their places at once"
     texts += await write_rows(journal, first, 3)
-    assert unplaced(path) == 3
+    assert unplaced(path) == left + 3
     assert stored_texts(path, one.id) == texts
     assert stored_texts(path, other.id) == ["x", "y"]
 
@@ -133,7 +134,7 @@ async def test_rows_that_take_the_ids_of_removed_ones_are_read(how: str, path: P
     assert stored_texts(path, kept.id)[-2:] == more
     texts += await write_rows(journal, new_lease, INDEX_ROWS)
     texts += await write_rows(journal, new_lease, 1)
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     assert stored_texts(path, new.id) == texts
     assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
 
@@ -159,7 +160,7 @@ async def test_rows_are_read_where_a_process_of_an_older_format_has_removed_some
     texts += await write_rows(journal, lease, INDEX_ROWS)
     texts += await write_rows(journal, lease, 1)
     assert stored_texts(path, kept.id) == texts
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
 
 
@@ -229,7 +230,7 @@ async def test_rows_get_their_places_after_two_thousand_million_changes_too(
     for _ in range(3):
         await write_rows(journal, lease, INDEX_ROWS)
         await write_rows(journal, lease, 1)
-        assert unplaced(path) == 0
+        assert unplaced(path) <= 1
     await journal.close()
 
 
@@ -248,7 +249,7 @@ async def test_a_group_is_committed_where_its_rows_can_get_no_place(
     assert query(path, "SELECT count(*) FROM places") == 0
     texts += await write_rows(journal, lease, INDEX_ROWS)
     texts += await write_rows(journal, lease, 1)
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     assert stored_texts(path, run.id) == texts
 
 
@@ -284,7 +285,7 @@ async def test_the_outputs_of_steps_that_have_a_place_are_found_without_looking_
     _, other = await started(journal)
     await write_rows(journal, other, INDEX_ROWS)
     await write_rows(journal, other, 1)
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     await write_rows(journal, other, INDEX_ROWS // 2)
     [found], steps = thousands_of_steps(path, {"kind": SEQUENCE})
     assert found == await journal.get(sequence.id)
@@ -298,11 +299,7 @@ def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:
     for script in MIGRATIONS:
         connection.executescript(script)
     asked = {
-        **{
-            name: value
-            for name, value in vars(queries).items()
-            if name.startswith(("_ROW", "_TIMES", "_NEWEST"))
-        },
+        **{name: value for name, value in vars(queries).items() if name.startswith(("_ROW", "_TIMES", "_NEWEST"))},
         **{name: value for name, value in vars(statements).items() if name in ("_CLAIM", "_ROWS_SINCE")},
         "_RUN": queries._RUN + " WHERE r.id = ?1",
     }
