@@ -177,7 +177,7 @@ async def test_a_process_that_ends_leaves_no_row_without_a_place(path: Path) -> 
     assert unplaced(path) == 0
 
 
-async def test_F70_what_killed_processes_left_gets_its_place_at_the_next_start(path: Path) -> None:
+async def test_what_killed_processes_left_gets_its_place_at_the_next_start(path: Path) -> None:
     journal = await SqliteJournal.open(path)
     run, lease = await started(journal)
     texts = await write_rows(journal, lease, 2 * INDEX_ROWS)
