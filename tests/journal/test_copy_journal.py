@@ -131,7 +131,7 @@ def _pragma(statement: str) -> Callable[[Path], None]:
     [
         (
             _pragma("PRAGMA user_version = 3"),
-            "is of format 3, .*open it once, which brings it up to date: tailrace runs",
+            r"is of format 3, .*start `tailrace serve` or `tailrace chat` on it once, which brings it to this format$",
         ),
         (_pragma("PRAGMA user_version = 99"), "was written by a newer Tailrace .*; upgrade Tailrace"),
         (_pragma("PRAGMA application_id = 1"), "is no journal of Tailrace"),

@@ -34,6 +34,7 @@ async def _without_times(store: Store, journal: Journal, run_id: str) -> None:
         await connection.close()
     else:
         with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as file, file:
+            file.execute("DROP TRIGGER batches_removed")
             file.execute("ALTER TABLE batches DROP COLUMN at")
             for table in ("counters", "places", "indexed"):
                 file.execute(f"DROP TABLE {table}")

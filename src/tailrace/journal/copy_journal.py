@@ -105,8 +105,8 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     check_version(str(path), version, known)
     if version < known:
         raise JournalError(
-            f"{path} is of format {version}, this Tailrace writes {known}; open it once, which brings it up to date:"
-            " tailrace runs"
+            f"{path} is of format {version}, this Tailrace writes {known};"
+            " start `tailrace serve` or `tailrace chat` on it once, which brings it to this format"
         )
 
 

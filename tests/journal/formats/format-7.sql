@@ -87,6 +87,12 @@ one INTEGER PRIMARY KEY,
 upto INTEGER NOT NULL
 )
 ;
+CREATE TRIGGER batches_removed AFTER DELETE ON batches WHEN OLD.id <= (SELECT upto FROM indexed) BEGIN
+DELETE FROM places WHERE run = OLD.run AND first_seq = OLD.first_seq AND id = OLD.id;
+UPDATE indexed SET upto = (SELECT coalesce(max(id), 0) FROM batches WHERE id < OLD.id)
+WHERE upto = OLD.id;
+END
+;
 INSERT INTO runs VALUES (1, 'run_06605e82cfa0984847399ef3', 'agent', 's', 'ended', CAST('{"kind":"agent","input":{"text":"ended"},"model":"fake/m","session":"s","idempotency_key":"ended","durability":"committed","deadline_at":null}' AS BLOB), 1794808898.1014001);
 INSERT INTO runs VALUES (2, 'run_06605e82cfcd16a3b0d6ebe8', 'agent', 's', 'compacted', CAST('{"kind":"agent","input":{"text":"compacted"},"model":"fake/m","session":"s","idempotency_key":"compacted","durability":"committed","deadline_at":null}' AS BLOB), 1794808898.1127906);
 INSERT INTO runs VALUES (3, 'run_06605e82cfed026ee55fd4b4', 'sequence', '', NULL, CAST('{"kind":"sequence","input":{"blocks":[]},"model":"","session":"","idempotency_key":"","durability":"committed","deadline_at":null}' AS BLOB), 1794808898.1209621);

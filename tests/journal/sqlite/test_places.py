@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from tailrace.events import MessageChunk, RunFinished, StepFinished
+from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.journal.sqlite import commits, queries, statements
+from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
 from tailrace.journal.sqlite.schema import MIGRATIONS, connect
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Lease
+from tailrace.ports import Lease, NewRun, Run, RunFilter
 from tailrace.testing.conformance.journal import finished_sequence, started, texts_of, written
 
 
@@ -63,9 +66,10 @@ async def test_many_rows_get_their_places_together(path: Path, journal: SqliteJo
     assert query(path, "SELECT count(*) FROM places") == 0, "it is not worth it yet"
     texts += await write_rows(journal, first, INDEX_ROWS)
     await written(journal, second, [MessageChunk("y")])
-    assert unplaced(path) == 0
+    left = unplaced(path)
+    assert left <= 1, "one where the writer's thread wrote the many: then it gave them their places at once"
     texts += await write_rows(journal, first, 3)
-    assert unplaced(path) == 3
+    assert unplaced(path) == left + 3
     assert stored_texts(path, one.id) == texts
     assert stored_texts(path, other.id) == ["x", "y"]
 
@@ -130,8 +134,33 @@ async def test_rows_that_take_the_ids_of_removed_ones_are_read(how: str, path: P
     assert stored_texts(path, kept.id)[-2:] == more
     texts += await write_rows(journal, new_lease, INDEX_ROWS)
     texts += await write_rows(journal, new_lease, 1)
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     assert stored_texts(path, new.id) == texts
+    assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["the newest with a place", "the newest without a place"])
+async def test_rows_are_read_where_a_process_of_an_older_format_has_removed_some(
+    more: int, path: Path, journal: SqliteJournal
+) -> None:
+    """It had the file open before that was upgraded, and knows of no places."""
+    kept, lease = await started(journal)
+    removed, its_lease = await started(journal)
+    gone = await write_rows(journal, its_lease, INDEX_ROWS)
+    gone += await write_rows(journal, its_lease, more)
+    await journal.seal(its_lease, RunFinished("completed", "".join(gone)))
+    assert query(path, "SELECT upto FROM indexed") >= INDEX_ROWS
+    with closing(sqlite3.connect(path)) as older, older:
+        (num,) = older.execute("SELECT num FROM runs WHERE id = ?", (removed.id,)).fetchone()
+        older.execute("DELETE FROM batches WHERE run = ?", (num,))
+        older.execute("DELETE FROM heads WHERE num = ?", (num,))
+        older.execute("DELETE FROM runs WHERE num = ?", (num,))
+    texts = await write_rows(journal, lease, 5)
+    assert (stored_texts(path, kept.id), unplaced(path)) == (texts, 5)
+    texts += await write_rows(journal, lease, INDEX_ROWS)
+    texts += await write_rows(journal, lease, 1)
+    assert stored_texts(path, kept.id) == texts
+    assert unplaced(path) <= 1
     assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
 
 
@@ -148,7 +177,7 @@ async def test_a_process_that_ends_leaves_no_row_without_a_place(path: Path) -> 
     assert unplaced(path) == 0
 
 
-async def test_F70_what_killed_processes_left_gets_its_place_at_the_next_start(path: Path) -> None:
+async def test_what_killed_processes_left_gets_its_place_at_the_next_start(path: Path) -> None:
     journal = await SqliteJournal.open(path)
     run, lease = await started(journal)
     texts = await write_rows(journal, lease, 2 * INDEX_ROWS)
@@ -160,6 +189,48 @@ async def test_F70_what_killed_processes_left_gets_its_place_at_the_next_start(p
     await started(journal)  # the writer has begun
     assert unplaced(path) <= 1
     assert stored_texts(path, run.id) == texts
+    await journal.close()
+
+
+async def test_rows_of_a_file_that_was_recovered_without_all_places_are_read(path: Path) -> None:
+    journal = await SqliteJournal.open(path)
+    run, lease = await started(journal)
+    texts = await write_rows(journal, lease, INDEX_ROWS)
+    await journal.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM places WHERE first_seq > 100")  # a damaged page of them
+    advice = re.findall(r"sqlite3 recovered\.db '(.*)'", str(translation(path, sqlite3.DatabaseError("malformed"))))
+    with closing(sqlite3.connect(path)) as connection:
+        for script in advice:
+            connection.executescript(script)
+    assert stored_texts(path, run.id) == texts
+    journal = await SqliteJournal.open(path)
+    await started(journal)
+    assert unplaced(path) <= 1
+    assert stored_texts(path, run.id) == texts
+    await journal.close()
+
+
+class _BusyForDays(sqlite3.Connection):
+    """Its count of changes is about to start over: SQLite's is an `int` of C."""
+
+    @property
+    def total_changes(self) -> int:
+        counted = super().total_changes + 2**31 - 100
+        return counted - 2**32 if counted >= 2**31 else counted
+
+
+async def test_rows_get_their_places_after_two_thousand_million_changes_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: real(*args, **more, factory=_BusyForDays))
+    journal = await SqliteJournal.open(path)
+    _, lease = await started(journal)
+    for _ in range(3):
+        await write_rows(journal, lease, INDEX_ROWS)
+        await write_rows(journal, lease, 1)
+        assert unplaced(path) <= 1
     await journal.close()
 
 
@@ -178,8 +249,49 @@ async def test_a_group_is_committed_where_its_rows_can_get_no_place(
     assert query(path, "SELECT count(*) FROM places") == 0
     texts += await write_rows(journal, lease, INDEX_ROWS)
     texts += await write_rows(journal, lease, 1)
-    assert unplaced(path) == 0
+    assert unplaced(path) <= 1
     assert stored_texts(path, run.id) == texts
+
+
+def thousands_of_steps(path: Path, wanted: RunFilter) -> tuple[list[Run], int]:
+    """The runs that are listed, and how many thousand steps of SQLite's machine that took."""
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    with closing(connect(path, writer=False)) as connection:
+        connection.set_progress_handler(tick, 1000)
+        return queries.list_runs(connection, wanted), ticks
+
+
+async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:
+    runs = [await started(journal) for _ in range(100)]
+    await write_rows(journal, runs[0][1], INDEX_ROWS // 2)
+    assert unplaced(path) > INDEX_ROWS // 2
+    found, steps = thousands_of_steps(path, {"states": ["running"], "limit": 100})
+    assert [run.last_seq for run in found] == [1] * 99 + [1 + INDEX_ROWS // 2]
+    assert steps < 50, "for each run it would be 300"
+
+
+async def test_the_outputs_of_steps_that_have_a_place_are_found_without_looking_through_the_others(
+    path: Path, journal: SqliteJournal
+) -> None:
+    sequence, lease = await started(journal, NewRun(SEQUENCE))
+    outputs = {f"step{number}": number for number in range(100)}
+    await written(journal, lease, [StepFinished(step, output) for step, output in outputs.items()])
+    await journal.seal(lease, RunFinished("completed", outputs_text(outputs)))
+    _, other = await started(journal)
+    await write_rows(journal, other, INDEX_ROWS)
+    await write_rows(journal, other, 1)
+    assert unplaced(path) <= 1
+    await write_rows(journal, other, INDEX_ROWS // 2)
+    [found], steps = thousands_of_steps(path, {"kind": SEQUENCE})
+    assert found == await journal.get(sequence.id)
+    assert found.finished is not None
+    assert found.finished.output == outputs_text(outputs)
+    assert steps < 50, "for each step's output it would be 150"
 
 
 def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:

@@ -14,7 +14,7 @@ from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import JournalError
 from tailrace.journal.key_values import KeyValues
-from tailrace.platforms.runtime.chats.held_parts import NAMESPACE, HeldPart, Joined
+from tailrace.platforms.runtime.chats.held_parts import NAMESPACE, HeldPart, HeldParts, Joined
 from tailrace.platforms.runtime.registry import account_of
 from tailrace.runs.processes import Processes
 from tailrace.testing.clock import driven
@@ -158,4 +158,87 @@ async def test_a_command_counts_for_what_was_sent_right_before_it(tmp_path: Path
         await asyncio.sleep(LOOK_S)
         assert here.said == ["And this?"], "what was sent before is in the conversation before"
         assert here.chat.texts[-1] == "An answer."
+        assert await held(here) == {}
+
+
+@driven
+async def test_a_whole_that_was_asked_is_not_asked_again_where_only_some_of_its_parts_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, drop, dropped = f"sqlite:///{tmp_path}/t.db", HeldParts.drop, 0
+
+    async def killed_after_one(parts: HeldParts, update_id: str) -> None:
+        nonlocal dropped
+        if dropped:
+            raise JournalError("killed")
+        dropped += 1
+        await drop(parts, update_id)
+
+    async with town(tmp_path, reply("Both."), store=store) as here:
+        await here.write(FIRST, at_limit=True)
+        await here.write(SECOND, at_limit=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(HeldParts, "drop", killed_after_one)
+            await asyncio.sleep(PASTE_GAP_S + 0.1)
+        assert (here.said, len(await held(here))) == ([f"{FIRST}\n{SECOND}"], 1)
+    async with town(tmp_path, reply("Again?"), store=store) as here:
+        await asyncio.sleep(10)
+        assert (here.provider.requests, await held(here)) == ([], {})
+
+
+@driven
+async def test_what_was_joined_with_a_comment_survives_that_the_whole_could_not_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Scenario(reply=reply("Of what?"), headers_after_s=30.0)
+    async with town(tmp_path, slow, reply("At six.")) as here:
+        await here.write("When?", update_id="u1")
+        await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        with monkeypatch.context() as patched:
+
+            async def fail(*_: object, **__: object) -> None:
+                raise JournalError("the disk is full")
+
+            patched.setattr(here.app.agents, "submit", fail)
+            with pytest.raises(JournalError):
+                await here.write("And where?", update_id="u3")
+        await asyncio.sleep(LOOK_S)
+        assert here.said == ["When?\nAt six."]
+        assert await held(here) == {}
+
+
+@driven
+async def test_what_was_joined_with_a_comment_is_in_it_once_where_the_platform_delivers_it_again(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:///{tmp_path}/t.db"
+    async with town(tmp_path, store=store):
+        pass
+    whole = MessageReceived(
+        "u1", Place("telegram", "42"), Sender("1"), "When?\nAt six.", at_limit=True, parts=("u1", "u2")
+    )
+    await leave(tmp_path, HeldPart("gone", 1.0, whole, Joined("u2", "")))
+    async with town(tmp_path, reply("At six."), reply("Twice."), store=store) as here:
+        await asyncio.sleep(0.1)
+        await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        await asyncio.sleep(10)
+        assert here.said == ["When?\nAt six."]
+        assert await held(here) == {}
+
+
+@driven
+async def test_a_part_of_what_failed_for_good_is_not_asked_by_itself_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Never.")) as here:
+        await here.write(FIRST, at_limit=True)
+        with monkeypatch.context() as patched:
+
+            async def fail(*_: object, **__: object) -> None:
+                raise RuntimeError("a mistake of ours")
+
+            patched.setattr(here.app.agents, "submit", fail)
+            await here.write(SECOND)
+        await asyncio.sleep(1)
+        assert here.chat.texts == ("⚠️ Something went wrong with this message.",)
         assert await held(here) == {}

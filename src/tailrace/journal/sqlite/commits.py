@@ -44,6 +44,7 @@ _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 _Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
 SLOW_S = 0.025  # a group that took the loop longer, and had to wait in between: its storage is slow
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
+CHANGES_END = 1 << 32  # SQLite tells the changes of a connection in 32 bits, with a sign: busy for days, it starts over
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
 # Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
@@ -227,7 +228,7 @@ class _GroupFile:
     ) -> None:
         self.connection = connection
         self._index_after = index_after
-        self._index_at = connection.total_changes + index_after
+        self._indexed_at = connection.total_changes
         self._path, self._path_text = path, str(path)
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
@@ -272,7 +273,8 @@ class _GroupFile:
     def index_due(self) -> bool:
         """Whether so many rows were written that the next group is the writer's thread's, which gives them their
         places. Other processes count their own."""
-        return self.connection.total_changes >= self._index_at
+        changes = (self.connection.total_changes - self._indexed_at) % CHANGES_END
+        return changes >= self._index_after
 
     def index(self) -> None:
         """Never raises: the group before it is committed, and rows are read without a place too. Storage that fails is
@@ -284,7 +286,7 @@ class _GroupFile:
         except Exception as exc:  # noqa: BLE001 - whatever it is, no group may fail for it
             self._roll_back()
             log.debug("rows get their places later: %s", exc)
-        self._index_at = self.connection.total_changes + self._index_after
+        self._indexed_at = self.connection.total_changes
 
     def index_left(self, at_least: int) -> None:
         """Where there are so many rows without a place: processes that were killed, or wrote little, have left them."""

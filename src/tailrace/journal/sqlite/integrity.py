@@ -23,13 +23,16 @@ SHM_MX_FRAME_OFFSET = 16  # sqlite.org/walformat.html, section 2.1: `mxFrame`, i
 
 
 _REFUSED = ("SQLITE_CANTOPEN", "SQLITE_READONLY")  # what SQLite says of a file or directory of another user's
+# Of what `.recover` brings back, rows whose places are lost would never be read: the next start makes all places anew.
+FORGET_PLACES = "DELETE FROM places; DELETE FROM indexed"
 NO_SPACE = "there is no space left to write the journal; what waits goes on when there is"
 
 
 def _advice(path: Path) -> str:
     return (
         f"nothing was written. Stop every tailrace process, copy {path.name}, {path.name}-wal and {path.name}-shm "
-        f"to a safe place, then run: sqlite3 {path} .recover | sqlite3 recovered.db"
+        f"to a safe place, then run: sqlite3 {path} .recover | sqlite3 recovered.db;"
+        f" sqlite3 recovered.db '{FORGET_PLACES}'"
     )
 
 

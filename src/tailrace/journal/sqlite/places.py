@@ -24,21 +24,45 @@ def rows_of_run(
     `placed` says which of the rows with a place are wanted, `newer` which of the others: `p` is the place, `b` the
     row."""
     order = "DESC" if newest_first else "ASC"
-    wanted = ", ".join(f"p.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
     return (
-        f"SELECT {wanted} FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"  # noqa: S608 - our own names
-        f" WHERE p.run = ?1 AND {placed}"
+        f"{_placed(columns)} AND {placed}"  # noqa: S608 - our own names
         f" UNION ALL SELECT {columns} FROM batches AS b WHERE b.id > {_UPTO} AND b.run = ?1 AND {newer}"
         f" ORDER BY first_seq {order} LIMIT {limit}"
     )
+
+
+def placed_row(columns: str) -> str:
+    """The query for the row of the run ?1 that has the entry ?2, where that row has a place: it looks through no
+    others."""
+    return (
+        f"SELECT * FROM ({_placed(columns)} AND p.first_seq <= ?2 ORDER BY p.first_seq DESC LIMIT 1)"  # noqa: S608
+        " WHERE last_seq >= ?2"
+    )
+
+
+def _placed(columns: str) -> str:
+    wanted = ", ".join(f"p.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
+    return f"SELECT {wanted} FROM places AS p CROSS JOIN batches AS b ON b.id = p.id WHERE p.run = ?1"  # noqa: S608
+
+
+NEWER_SEQS = (  # by run, its last entry among the rows without a place: looked through once for many runs
+    f"SELECT run, max(last_seq) AS last_seq FROM batches WHERE id > {_UPTO} GROUP BY run"  # noqa: S608 - our own names
+)
 
 
 def newest_seq(run: str) -> str:
     """The expression for the last entry of the run with this number; NULL where it has none."""
     return (
         f"coalesce((SELECT last_seq FROM batches WHERE id > {_UPTO} AND run = {run} ORDER BY id DESC LIMIT 1),"  # noqa: S608
-        " (SELECT b.last_seq FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"
-        f" WHERE p.run = {run} ORDER BY p.first_seq DESC LIMIT 1))"
+        f" {newest_placed_seq(run)})"
+    )
+
+
+def newest_placed_seq(run: str) -> str:
+    """The same of the rows that have a place."""
+    return (
+        "(SELECT b.last_seq FROM places AS p CROSS JOIN batches AS b ON b.id = p.id"  # noqa: S608 - our own names
+        f" WHERE p.run = {run} ORDER BY p.first_seq DESC LIMIT 1)"
     )
 
 
@@ -53,11 +77,13 @@ def index_rows(connection: sqlite3.Connection) -> None:
 
 
 def delete_rows(connection: sqlite3.Connection, num: int) -> None:
-    """Removes all rows of a run; inside a transaction."""
+    """Removes all rows of a run; inside a transaction. The trigger `batches_removed` would do the same to places and
+    `upto`, row by row and more slowly: it leaves rows alone that are said to have no place."""
     index_rows(connection)
+    connection.execute("UPDATE indexed SET upto = 0")
     connection.execute("DELETE FROM batches WHERE id IN (SELECT id FROM places WHERE run = ?)", (num,))
     connection.execute("DELETE FROM places WHERE run = ?", (num,))
-    _note_indexed(connection)  # where the newest rows are gone, SQLite gives their ids to the next ones
+    _note_indexed(connection)
 
 
 def _note_indexed(connection: sqlite3.Connection) -> None:

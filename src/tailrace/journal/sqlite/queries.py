@@ -13,7 +13,7 @@ from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.sqlite.places import newest_seq, rows_of_run
+from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
@@ -34,11 +34,12 @@ from tailrace.journal.stored.rows import (
 )
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
-_RUN = f"""
-    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
-        coalesce(h.last_seq, {newest_seq("r.num")})
-    FROM runs AS r JOIN heads AS h ON h.num = r.num
-"""  # noqa: S608 - our own names
+_RUN_COLUMNS = (
+    "r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs"
+)
+_JOINED = "FROM runs AS r JOIN heads AS h ON h.num = r.num"
+_RUN = f"SELECT {_RUN_COLUMNS}, coalesce(h.last_seq, {newest_seq('r.num')}) {_JOINED}"
+_FOUND = f"SELECT {_RUN_COLUMNS}, h.last_seq {_JOINED}"
 
 _NEWEST_SEQ = f"SELECT {newest_seq('?1')}"
 
@@ -89,8 +90,18 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
             conditions.append("h.ended_at IS NULL")  # there is an index of these
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
-    rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))
+    rows = connection.execute(_runs_sql(where), (*values, limit))
     return [_run(connection, row) for row in rows.fetchall()]
+
+
+def _runs_sql(where: str) -> str:
+    """The rows without a place are looked through once, and not for each run."""
+    columns = ", ".join(f"f.{name[2:]}" for name in _RUN_COLUMNS.split(", "))
+    return (
+        f"WITH newer AS MATERIALIZED ({NEWER_SEQS}), found AS ({_FOUND}{where} ORDER BY r.id DESC LIMIT ?)"  # noqa: S608
+        f" SELECT {columns}, coalesce(f.last_seq, n.last_seq, {newest_placed_seq('f.num')})"
+        " FROM found AS f LEFT JOIN newer AS n ON n.run = f.num ORDER BY f.id DESC"
+    )
 
 
 def newest_in_session(connection: sqlite3.Connection, session: str) -> str:
@@ -126,6 +137,7 @@ _ROWS_AFTER = rows_of_run(  # from the one with the next entry on; of those with
     newer="b.last_seq > ?2",
 )
 _ROWS = rows_of_run(_ROW)
+_PLACED_ROW = placed_row(_ROW)
 _ROW_WITH = rows_of_run(_ROW, placed="p.first_seq <= ?2", newer="b.first_seq <= ?2", newest_first=True, limit=1)
 _TIMES = rows_of_run("first_seq, at", placed="b.at IS NOT NULL", newer="b.at IS NOT NULL")
 
@@ -226,7 +238,10 @@ def completed(connection: sqlite3.Connection, run_id: str, num: int, entries: li
 def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
     outputs: dict[str, Any] = {}
     for seq in decoded_seqs(seqs):
-        row = connection.execute(_ROW_WITH, (num, seq)).fetchone()
+        row = (
+            connection.execute(_PLACED_ROW, (num, seq)).fetchone()
+            or connection.execute(_ROW_WITH, (num, seq)).fetchone()
+        )
         step = step_finished(run_id, seq, None if row is None else Row._make(row))
         outputs[step.block_id] = step.output
     return outputs

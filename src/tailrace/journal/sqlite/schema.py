@@ -6,7 +6,9 @@ A row of `batches` holds what one group commit wrote to one run: the events' JSO
 `first_seq`, and the wall clock's time of that commit in `at`, NULL where an older format has written the row. `heads`
 holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
 thousand runs share a few pages however long their inputs are. `places` says by run where its rows are, except the
-newest, which come after `indexed.upto`: the module of that name has the queries that see them all.
+newest, which come after `indexed.upto`: the module of that name has the queries that see them all. SQLite gives the ids
+of the newest rows again when they are gone, so a trigger takes `upto` back with them, whichever process removes them:
+the row of that number is there.
 
 A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
 lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -130,7 +132,12 @@ MIGRATIONS: tuple[str, ...] = (
         upto INTEGER NOT NULL
     );
     INSERT INTO indexed SELECT 1, coalesce(max(id), 0) FROM batches;
-    DROP INDEX batches_by_run
+    CREATE TRIGGER batches_removed AFTER DELETE ON batches WHEN OLD.id <= (SELECT upto FROM indexed) BEGIN
+        DELETE FROM places WHERE run = OLD.run AND first_seq = OLD.first_seq AND id = OLD.id;
+        UPDATE indexed SET upto = (SELECT coalesce(max(id), 0) FROM batches WHERE id < OLD.id)
+            WHERE upto = OLD.id;
+    END;
+    DROP INDEX batches_by_run;
     """,
 )
 
@@ -231,9 +238,19 @@ def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version < number:
             began = min(began, version)
-            for statement in script.split(";"):
+            for statement in _statements(script):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
     return began
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one: `executescript` would commit before the first. A trigger has statements of its own inside."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

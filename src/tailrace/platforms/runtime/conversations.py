@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -40,7 +41,7 @@ from tailrace.platforms.runtime.attachments import message_of, named_message, sh
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
-from tailrace.platforms.runtime.chats.held_parts import HeldParts, Joined
+from tailrace.platforms.runtime.chats.held_parts import HeldPart, HeldParts, Joined
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
 from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions, session_name
@@ -49,7 +50,6 @@ from tailrace.platforms.runtime.place_locks import PlaceLocks
 from tailrace.platforms.runtime.registry import account_of
 from tailrace.platforms.runtime.speaker_names import SpeakerNames
 from tailrace.ports import ENDED
-from tailrace.runs.processes import Processes
 
 log = logging.getLogger("tailrace.platforms")
 ENDS_S = 5.0  # for a run that is stopped and has said nothing
@@ -206,8 +206,11 @@ class Conversations:
         try:
             await self._start_run(whole)
         except TailraceError:
-            for update_id in self._kept.let_go(whole):
+            for update_id in (whole.update_id, *self._kept.let_go(whole)):  # the former may be of a comment
                 self._recent.forget(update_id)
+            raise
+        except Exception:  # its sender is told, and it is not taken up again
+            await self._release(whole)
             raise
         await self._release(whole)
 
@@ -226,24 +229,28 @@ class Conversations:
         except JournalError as exc:  # taken up again it is the same run
             log.log(warning_level(exc), "%s: that a message was asked is not kept: %s", self._platform.name, exc)
 
-    async def take_over_held(self, processes: Processes) -> None:
-        """Takes up what processes that are gone have waited with for more of it. Runs until it is cancelled."""
-        while True:
-            try:
-                for update_id, part in (await self._kept.left(processes.is_gone)).items():
-                    if part.joined is not None:
-                        self._joined.setdefault(part.message.update_id, part.joined)
-                    await self.handle(part.message)
-                    if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
-                        await self._kept.drop(update_id)
-            except TailraceError as exc:
-                log.log(
-                    warning_level(exc),
-                    "%s: messages may be held of a process that is gone: %s",
-                    self._platform.name,
-                    exc,
-                )
-            await asyncio.sleep(processes.interval_s)
+    async def take_up_left(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
+        """Takes up what processes that are gone have waited with for more of it, and what this one could not ask."""
+        try:
+            for update_id, part in (await self._kept.left(is_gone)).items():
+                await self._take_up(update_id, part)
+                if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
+                    await self._kept.drop(update_id)
+        except TailraceError as exc:
+            level, name = warning_level(exc), self._platform.name
+            log.log(level, "%s: messages may be held that nobody waits with: %s", name, exc)
+
+    async def _take_up(self, update_id: str, part: HeldPart) -> None:
+        """What was joined with a comment has the comment's id, and may be delivered again under its own."""
+        if part.joined is not None:
+            if update_id != part.message.update_id and not self._recent.add(update_id):
+                return
+            self._joined.setdefault(part.message.update_id, part.joined)
+        try:
+            await self.handle(part.message)
+        except BaseException:
+            self._recent.forget(update_id)
+            raise
 
     async def _is_for_our_commands(self, message: MessageReceived) -> bool:
         """Whether a command that there is none of is for us: in a shared chat it may be another bot's."""

@@ -192,6 +192,7 @@ class PlatformRunner:
         self._tasks = [
             self._group.create_task(self._keep_serving()),
             self._group.create_task(self._conversations.join_pastes()),
+            self._group.create_task(self._take_own_up()),
         ]
 
     async def hand_over(self) -> None:
@@ -316,8 +317,21 @@ class PlatformRunner:
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
 
     async def _take_held_over(self) -> None:
-        taking = self._conversations.take_over_held(self._processes)
-        await run_beside(self._stopping.wait(), taking)
+        while not self._stopping.is_set():
+            await self._conversations.take_up_left(self._processes.is_gone)
+            await asyncio.sleep(self._processes.interval_s)
+
+    async def _take_own_up(self) -> None:
+        """A webhook may have brought what could not be asked, and the process that holds the lease leaves it to this
+        one, which lives."""
+
+        async def is_gone(_owner: str) -> bool:
+            return False
+
+        while not self._stopping.is_set():
+            await asyncio.sleep(self._processes.interval_s)
+            if not self._lease.holds:
+                await self._conversations.take_up_left(is_gone)
 
     async def _welcome_newcomers(self) -> None:
         while True:

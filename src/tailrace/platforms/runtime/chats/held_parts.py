@@ -54,8 +54,9 @@ class HeldParts:
             raise
 
     async def release(self, whole: MessageReceived) -> None:
-        """The whole was asked."""
-        for update_id in self.let_go(whole):
+        """The whole was asked. Its first part goes last: the whole has its id, so what a process that is killed leaves
+        here is the same run."""
+        for update_id in reversed(self.let_go(whole)):
             await self.drop(update_id)
 
     def let_go(self, whole: MessageReceived) -> list[str]:
