@@ -496,6 +496,19 @@ async def test_a_request_that_no_summary_makes_short_enough_fails(
     assert (played.finished.status, played.finished.error.status) == ("failed", 413)
 
 
+@pytest.mark.parametrize(("script", "context_tokens"), [(["status-413"], 128_000), ([], 2000)])
+async def test_a_summary_that_uses_up_the_tokens_of_the_turn_ends_it_with_words(
+    tmp_path: Path, script: list[str | Reply], context_tokens: int
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    script = [*script, Reply(reply("In short.").blocks, usage=Usage(900, 200))]
+    async with stage(tmp_path, *script, limits=TurnLimits(max_tokens=1000), context_tokens=context_tokens) as s:
+        played = await s.play("And now?", history)
+        assert len(s.server.requests) == len(script), "no model is asked for an answer of no tokens"
+    assert played.finished.status == "incomplete"
+    assert "stopped after 1100 tokens" in played.finished.output
+
+
 async def test_a_summary_holds_no_thoughts_and_no_schema_binds_it(tmp_path: Path) -> None:
     history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
     async with stage(tmp_path, reply("<think>hm</think>They spoke."), reply("{}"), context_tokens=2000) as s:
