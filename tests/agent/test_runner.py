@@ -477,6 +477,19 @@ async def test_a_history_is_summarised_from_parts_of_what_tools_gave_where_all_o
     assert ("They noted much." in asked, "0123456789" in asked) == (True, False)
 
 
+async def test_what_tools_gave_is_shortened_until_it_fits_where_no_part_of_it_can_be_summarised(tmp_path: Path) -> None:
+    asked_for = Message("assistant", (ToolCall("c1", "note", "{}"),))
+    history = [user("a"), asked_for, Message("tool", (ToolResult("c1", TOO_MUCH * 2),)), assistant("b")]
+    script: list[str | Reply] = ["status-413", "status-413", "status-413", "status-413", reply("Hi.")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play("And now?", history)
+        asked = [len(str(request.json()["messages"])) for request in s.server.requests]
+    assert (played.finished.status, played.finished.output) == ("completed", "Hi.")
+    assert asked[0] > 20_000 > asked[3] > 5000 > asked[4]
+    notices = [event.kind for event in played.events if isinstance(event, GatewayNotice)]
+    assert notices == ["compressing", "compression_failed", "shortened", "shortened"]
+
+
 @pytest.mark.parametrize(
     ("script", "question", "asked"),
     [
