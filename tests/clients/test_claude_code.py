@@ -137,6 +137,19 @@ async def test_K139_it_waits_as_long_as_the_provider_asks_for(tmp_path: Path, mo
     assert second.received_at - first.received_at >= 1
 
 
+@pytest.mark.parametrize("model", MODELS)
+async def test_it_shortens_a_conversation_that_is_too_long(tmp_path: Path, model: str) -> None:
+    provider = turn_provider(reply(ANSWER))
+    async with dialect_server(tmp_path / "served", provider=provider, sections={"model": AGENT_MODEL}) as server:
+        claude = claude_code(tmp_path, server.url, model=model)
+        for question in ("Turn the wheel.", "Turn it again.", "And again."):
+            result_of(await claude.run("-p", "--continue", question, *JSON))
+        provider.extend("too-long")
+        turned = result_of(await claude.run("-p", "--continue", "Once more.", *JSON))
+    assert turned["result"] == ANSWER
+    assert provider.requests[-1].scenario != "too-long"
+
+
 @pytest.mark.parametrize(
     ("model", "status"), [("up-anthropic/turn", 529), ("up-responses/turn", 429), ("tailrace", 401)]
 )

@@ -90,6 +90,14 @@ async def test_F68_ended_it_leaves_no_call_at_the_provider(tmp_path: Path, model
     assert len(server.provider.requests) == 1
 
 
+@pytest.mark.parametrize("model", ["up-responses/turn", "up-chat/turn", "up-anthropic/turn", "tailrace"])
+async def test_it_knows_a_conversation_that_is_too_long(tmp_path: Path, model: str) -> None:
+    async with dialect_server(tmp_path / "served", ["too-long"] * 9) as server:
+        ended = await codex(tmp_path, server.url, model=model, retries=0).run(*EXEC, "Turn the wheel.")
+    failed = json.loads(ended.out.splitlines()[-1])
+    assert failed["error"]["message"].startswith("Codex ran out of room in the model's context window.")
+
+
 @pytest.mark.parametrize(("model", "status"), [("up-responses/turn", 429), ("up-chat/turn", 401), ("tailrace", 529)])
 async def test_it_shows_the_provider_s_error(tmp_path: Path, model: str, status: int) -> None:
     async with dialect_server(tmp_path / "served", [f"status-{status}"] * 9) as server:

@@ -129,6 +129,29 @@ async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
     assert (shown.strip(), articles) == (WORDS, 2)
 
 
+@pytest.mark.parametrize("back", ["looked at", "reloaded"])
+async def test_an_answer_that_ended_while_the_page_was_away_is_whole(
+    devtools: str, built: Path, tmp_path: Path, back: str
+) -> None:
+    async with opened_page(devtools, built, tmp_path, Scenario(reply=reply(WORDS), pace_s=0.05)) as (server, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("word5 ")
+        for stream in [*server.pipeline._streams]:
+            stream._drop()
+        await tab.until('document.querySelector("[role=alert]") !== null')
+        run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
+        async with asyncio.timeout(chromium.PATIENCE_S):
+            await server.app.agents.finished(run)
+        if back == "reloaded":
+            await tab.reload()
+        else:
+            await tab.value('document.dispatchEvent(new Event("visibilitychange"))')
+        await tab.until_shown("word60")
+        shown = await tab.text("article.assistant")
+        articles = await tab.value("document.querySelectorAll('article').length")
+    assert (shown.strip(), articles) == (WORDS, 2)
+
+
 async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> None:
     stalled = Scenario(reply=reply(WORDS), broken=Break("stall", Offset(60, per_cent=True)))
     config = "call: {idle_timeout_s: 600}\n"

@@ -80,6 +80,22 @@ async def test_turns_outlive_their_process(tmp_path: Path) -> None:
             assert third.editor.text(session).endswith(" And the rest of it.")
 
 
+async def test_a_session_is_loaded_whose_model_was_an_alias_that_is_gone(tmp_path: Path) -> None:
+    home, directory = tmp_path / "home", tmp_path / "project"
+    directory.mkdir()
+    async with FaultyProvider(turns=TURNS) as provider:
+        write_config(home, provider.openai_url, server={"aliases": {"house": "test/rest"}})
+        async with tailrace_acp(home, directory) as first:
+            session = await first.session()
+            await first.agent.set_config_option(config_id="model", session_id=session, value="house")
+            await first.prompt(session, "One?")
+        write_config(home, provider.openai_url)
+        async with tailrace_acp(home, directory) as second:
+            await load(second, session)
+            assert second.editor.text(session) == " And the rest of it."
+            assert (await second.prompt(session, "Two?")).stop_reason == "end_turn", "the configured model answers"
+
+
 async def refused_load(agent: AgentProcess, session: str) -> int:
     with pytest.raises(RequestError) as caught:
         await load(agent, session)

@@ -67,20 +67,20 @@ class DialectServer:
         async with self.session.get(self.url + path) as response:
             return response.status, await response.json()
 
-    async def events(self, path: str, body: JsonObject | None = None) -> list[SseEvent]:
+    async def events(self, path: str, body: JsonObject | None = None, **headers: str) -> list[SseEvent]:
         """Every event of a stream, to its end."""
         method = "GET" if body is None else "POST"
-        async with self.session.request(method, self.url + path, json=body) as response:
+        async with self.session.request(method, self.url + path, json=body, headers=headers) as response:
             raw = await response.read()
             assert response.status == 200, raw
             assert response.content_type == "text/event-stream", raw
         return SseDecoder().feed(raw)
 
-    async def data(self, path: str, body: JsonObject | None = None) -> list[Any]:
+    async def data(self, path: str, body: JsonObject | None = None, **headers: str) -> list[Any]:
         """The same, as JSON; `[DONE]` as a text."""
         return [
             "[DONE]" if event.data == b"[DONE]" else msgspec.json.decode(event.data)
-            for event in await self.events(path, body)
+            for event in await self.events(path, body, **headers)
         ]
 
 

@@ -31,8 +31,13 @@ function Part({ part, answer }) {
 
 function Page() {
   const [text, setText] = useState("");
-  const { messages, sendMessage, regenerate, status, error, addToolApprovalResponse } = useChat({ chat, resume: true });
+  const { messages, setMessages, sendMessage, regenerate, status, error, addToolApprovalResponse } = useChat({ chat, resume: true });
   useEffect(() => localStorage.setItem(id, JSON.stringify(messages)), [messages]);
+  useEffect(() => { // an answer that ended while the page was away is not resumed: the server has the rest of it
+    const last = messages.at(-1);
+    const show = (all) => all.some((message) => message.id === last.id) && setMessages(all);
+    if (status === "ready" && last?.metadata?.status === "running") fetch(`${api}/${id}/messages`).then((answer) => answer.json()).then(show);
+  }, [status]);
   const send = (event) => (event.preventDefault(), sendMessage({ text }), setText(""));
   const end = () => fetch(`${api}/${id}/stop`, { method: "POST" }); // the stream says how the run ended: stop() would not wait
   return (

@@ -27,7 +27,7 @@ from tailrace.app import App
 from tailrace.app.app import SessionTools
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
-from tailrace.errors import RunSealed, TailraceError
+from tailrace.errors import ConfigError, RunSealed, TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
@@ -232,10 +232,19 @@ class EditorSession:
             run.id,
             directory=str(run.new.input.get("directory") or self.stored.directory),
             loaded=loaded,
-            context_tokens=self._app.context_tokens(named(config, str(run.new.input.get("model") or ""))),
+            context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
             cached_apart=[name for name, dialect in providers.items() if dialect == "anthropic"],
             old_texts=self._old_texts,
         )
+
+    def _context_tokens(self, model: str) -> int:
+        """What the model of a turn reads. The name may be an alias that the config has no more: the turn is shown all
+        the same."""
+        config = self._app.config
+        try:
+            return self._app.context_tokens(named(config, model))
+        except ConfigError:
+            return self._app.context_tokens(config.model)
 
     async def _watch(self, run_id: str, updates: LogToUpdates, *, after: int = 0) -> None:
         """Shows the log from a cursor to its end. Cancelled, it leaves the run alone. Raises `RunParked`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.peer_json import without_lone_surrogates
 
+TOO_LONG = "context_length_exceeded"  # OpenAI's code for a request that is longer than the model reads
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",

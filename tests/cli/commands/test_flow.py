@@ -94,14 +94,12 @@ async def test_the_answer_goes_to_stdout_and_a_line_per_step_to_stderr(tmp_path:
     told, _, summary = err.partition("\n\n")
     first, *lines = told.splitlines()
     assert re.fullmatch(r"ins_[0-9a-f]{24} test", first)
-    assert [line.split(" ")[:2] for line in lines] == [
-        *(["·", "a"], ["↺", "a:"], ["✓", "a"], ["·", "b"], ["…", "waiting"], ["✓", "b"])
-    ]
+    assert [line.split(" ")[:2] for line in lines] == [*(["·", "a"], ["↺", "a:"], ["✓", "a"], ["·", "b"], ["✓", "b"])]
     header, *rows = [line.split() for line in summary.splitlines()]
     assert header == ["step", "state", "tries", "time", "tokens"]
     assert [row[:3] for row in rows[:2]] == [["a", "finished", "1"], ["b", "finished", "1"]]
     # 25 that the provider has counted, and 5 of the same question in the attempt that was cut
-    assert (rows[2][:2], rows[2][-1].partition("/")[0]) == (["total", "completed"], "30")
+    assert (rows[2][:2], rows[2][-1].partition("/")[0]) == (["total", "completed"], "~30")
 
 
 async def test_a_text_that_looks_like_a_number_is_sent_as_it_was_typed(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ async def test_workers_over_postgresql_and_redis_name_the_bus_that_is_away(tmp_p
     async with FaultyProvider(script=[SLOW, reply(TEXT)]) as provider:
         with redis_server(tmp_path) as redis:
             config_for(provider, tmp_path, store=postgres_url, config=f"bus: {{url: '{redis.url}'}}\n")
+            await (await PostgresJournal.open(postgres_url)).close()
             said = [finding.what for finding in await doctor(tmp_path) if finding.what.startswith(("bus", "store"))]
             assert said[0] == f"bus {redis.url}: it answers"
             assert said[1].endswith(": can be read and written"), said

@@ -28,6 +28,21 @@ def test_what_a_client_asks_and_the_name_of_a_sequence() -> None:
     assert question_of(asked({})) == ""
 
 
+def test_of_a_client_s_request_the_user_s_own_words_are_told() -> None:
+    notes = [
+        {"type": "text", "text": "<system-reminder>\nToday is Monday.\n</system-reminder>\n"},
+        {"type": "text", "text": "<command-name>/model</command-name>\n<command-args>x</command-args>"},
+    ]
+    typed = {"role": "user", "content": [*notes, {"type": "text", "text": "Is <b> a tag?"}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "yes"}, notes[0]]}
+    for said in (
+        [typed],
+        [typed, {"role": "assistant", "content": "I look."}, result, {"role": "system", "content": "x"}],
+    ):
+        assert question_of(asked({"request": {"messages": said}}, "call")) == "Is <b> a tag?"
+    assert question_of(asked({"request": {"messages": [result]}}, "call")) == ""
+
+
 def test_durable_model_calls_are_told_apart_by_what_they_ask() -> None:
     call: JsonObject = {"definition": {"name": "llm_call"}}
     assert question_of(asked({**call, "input": {"prompt": "Name a river."}}, "sequence")) == "llm_call: Name a river."

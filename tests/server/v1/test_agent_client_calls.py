@@ -113,3 +113,16 @@ async def test_calls_of_a_run_that_is_not_there_stay_as_the_client_wrote_them(tm
         sent = server.provider.requests[-1].json()["messages"][-2:]
     assert status == 200
     assert sent[0]["tool_calls"][0]["id"] == sent[1]["tool_call_id"] == call_id
+
+
+async def test_a_turn_is_listed_with_what_its_user_said(tmp_path: Path) -> None:
+    """A client's own notes are not what they said."""
+    note = {"type": "text", "text": "<system-reminder>It is Monday.</system-reminder>"}
+    asked = [note, {"type": "text", "text": "How high will it be?"}]
+    later = {"role": "system", "content": "Agents that there are: none."}
+    body: JsonObject = {"model": "tailrace", "max_tokens": 64, "messages": [{"role": "user", "content": asked}, later]}
+    async with dialect_server(tmp_path) as server:
+        await server.post("/v1/messages", body)
+        await server.post("/v1/messages", {**body, "messages": [{"role": "user", "content": "How low?"}]})
+        _, runs = await server.get("/runs")
+    assert [run["input"] for run in runs["data"]] == ["How low?", "How high will it be?"]

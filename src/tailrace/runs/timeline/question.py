@@ -3,6 +3,7 @@ every surface."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from tailrace.ports import Run
 from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
+_NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)
 
 
 def question_of(run: Run) -> str:
@@ -31,7 +33,7 @@ def question_of(run: Run) -> str:
         return named_text(speaker_of(run), msgspec.convert(given.get("message"), Message).text)
     except msgspec.ValidationError:
         body = given.get("body") or given.get("request")
-        return _asked_of_model(body) if isinstance(body, dict) else ""
+        return asked_of_model(body) if isinstance(body, dict) else ""
 
 
 def _asked_in_call(params: Any) -> str:
@@ -39,7 +41,7 @@ def _asked_in_call(params: Any) -> str:
     if not isinstance(params, dict):
         return ""
     prompt = params.get("prompt")
-    return prompt if isinstance(prompt, str) else _asked_of_model(params)
+    return prompt if isinstance(prompt, str) else asked_of_model(params)
 
 
 def speaker_of(run: Run) -> str:
@@ -48,19 +50,24 @@ def speaker_of(run: Run) -> str:
     return str(spoken_by.get("name", "")) if isinstance(spoken_by, dict) else ""
 
 
-def _asked_of_model(body: JsonObject) -> str:
-    """The last thing that the user says in a client's request, in whichever dialect."""
+def asked_of_model(body: JsonObject) -> str:
+    """The last thing that the user says in a client's request, in whichever dialect: results of tools and notes of the
+    client's own are not what they say."""
     said = body.get("input", body.get("messages"))
     if isinstance(said, str):
         return said
     for message in reversed(said) if isinstance(said, list) else ():
-        if isinstance(message, dict) and message.get("role") == "user":
-            return _text(message.get("content"))
+        if isinstance(message, dict) and message.get("role") == "user" and (text := _text(message.get("content"))):
+            return text
     return ""
 
 
 def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    return "".join(part.get("text") or "" for part in parts if isinstance(part, dict))
+    parts = content if isinstance(content, list) else ({"text": content},)
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str) and not _is_note(text))
+
+
+def _is_note(text: str) -> bool:
+    """As Claude Code tells the model of the date, of files and of its own commands, beside what its user typed."""
+    return _NOTE.fullmatch(text.strip()) is not None

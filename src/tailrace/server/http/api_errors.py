@@ -29,9 +29,11 @@ from tailrace.errors import (
     TailraceError,
     TimedOut,
 )
+from tailrace.events import RunFailure
 from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.runs.failures import is_too_long
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
-from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
+from tailrace.wire.error_bodies import TOO_LONG, anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain", "text"]
@@ -209,7 +211,26 @@ def refusal(status: int, message: str, code: str, provider: str = "") -> ApiErro
     refused is said, since the client has one too."""
     if status == 401:
         message = f"{provider or 'the provider'} refused this server's key: {message}"
+    if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes
+        code = TOO_LONG
     return ApiError(status, message, code=code, headers={"x-should-retry": "false"}, asked=True)
+
+
+def in_words_of(shape: Shape, error: ApiError) -> ApiError:
+    """Anthropic's clients know by these words alone that the conversation must be shortened: Claude Code does so then,
+    and asks again. A provider of another API has other words."""
+    if shape != "anthropic" or error.code != TOO_LONG or "prompt is too long" in str(error).lower():
+        return error
+    said = f"prompt is too long: {error}"
+    return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)
+
+
+def is_said_in_stream(error: ApiError, request: web.Request) -> bool:
+    """Whether a stream that has not begun begins with this error, instead of being a status (D52). Codex shortens its
+    conversation after a response that failed because it is too long, which is how OpenAI says it; a 400 leaves it at a
+    loss, in its own compaction too. Every other client is given the status."""
+    is_codex = request.headers.get("originator", "").lower().startswith("codex")
+    return error.code == TOO_LONG and request.path == "/v1/responses" and is_codex
 
 
 def _of_provider(exc: ProviderError) -> ApiError:

@@ -23,7 +23,15 @@ from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.runs.signals import run_beside
 from tailrace.server.http import api_errors
-from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, no_route, shape_of
+from tailrace.server.http.api_errors import (
+    ApiError,
+    as_api_error,
+    error_response,
+    in_words_of,
+    is_said_in_stream,
+    no_route,
+    shape_of,
+)
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
@@ -297,11 +305,12 @@ class RequestPipeline:
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
         error = no_route(request.path) if isinstance(exc, web.HTTPNotFound) else as_api_error(exc)
+        error = in_words_of(shape_of(request.path), error)
         request_id = request[REQUEST_ID]
         if error.status == 500:
             log.error("%s %s failed", request.method, request.path, exc_info=exc, extra={"request_id": request_id})
         stream: EventStream | None = request.get(STREAM)
-        if stream is not None and stream.begun:
+        if stream is not None and (stream.begun or is_said_in_stream(error, request)):
             return await stream.fail(error)
         await uncount_refused(self._limits, request, error)
         return error_response(self._without_secrets(error), shape_of(request.path), request_id)

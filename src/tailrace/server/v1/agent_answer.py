@@ -16,6 +16,7 @@ from tailrace.events import AttemptStarted, ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
+from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
@@ -72,7 +73,13 @@ class _AgentAnswer:
         log_to_deltas = self._reader_of(run)
         encoder = self._call.api_format.new_encoder(self._call.header(run, self._source))
         request = self._call.request
-        stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
+
+        def error_frame(error: ApiError) -> bytes:
+            """What was encoded of a stream that has not begun is not sent: its error has an encoder of its own."""
+            says = encoder if stream.begun else self._call.api_format.new_encoder(self._call.header(run, self._source))
+            return says.encode([error_delta(error)])
+
+        stream = self._pipeline.stream(request, error_frame=error_frame)
         at_once = self._app.config.streaming.api_server is False
 
         def encoded(batch: Batch) -> bytes:

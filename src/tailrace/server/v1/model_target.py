@@ -17,6 +17,7 @@ from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.ports import FieldRefuser
+from tailrace.runs.timeline.question import asked_of_model
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.models import AGENT
@@ -88,6 +89,7 @@ def turn_spec(
         param = "input" if client_request.dialect == "responses" else "messages"
         raise ApiError(400, "nothing was asked: the last message is empty", param=param)
     frontend_task = _is_frontend_task(request)
+    asked = asked_of_model(client_request.body)
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(
         message=last,
@@ -99,6 +101,7 @@ def turn_spec(
         max_turns=1 if frontend_task else None,
         origin=origin or {},
         ignored=ignored,
+        shown=asked if asked != last.text else "",
     )
 
 

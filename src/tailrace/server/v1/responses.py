@@ -283,7 +283,7 @@ class Responses:
                 await stream.caught_up()
         if response.ahead:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
-        if held or not response.has_ended:
+        if (held or not response.has_ended) and not (patient and response.fails_in_stream(request)):
             response.raise_failure()
         return await stream.end(b"".join(held))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from aiohttp import web
 
 from tailrace.agent.context import outweighs
 from tailrace.agent.service import TurnSpec
@@ -23,7 +24,7 @@ from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.runs.failures import is_too_long
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, is_said_in_stream
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
@@ -107,6 +108,11 @@ class StoredResponse:
     def raise_failure(self) -> None:
         """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
         self._log_to_deltas.raise_failure()
+
+    def fails_in_stream(self, request: web.Request) -> bool:
+        """Whether its events are to say that it failed, where a status could still do so."""
+        error = self._log_to_deltas.failure()
+        return error is not None and is_said_in_stream(error, request)
 
     def events(self, entries: Sequence[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""

@@ -17,7 +17,15 @@ from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
-from tailrace.testing.scripted.failures import BAD_REQUEST, BY_STATUS, NO_STREAMING, Failure, error_body, refused_field
+from tailrace.testing.scripted.failures import (
+    BAD_REQUEST,
+    BY_STATUS,
+    NO_STREAMING,
+    TOO_LONG,
+    Failure,
+    error_body,
+    refused_field,
+)
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse
 
@@ -72,6 +80,8 @@ def instead_of_answer(
         return Response(200, HTML, (PAGE,))
     if scenario.instead == "bad-request":
         return failed(BAD_REQUEST, dialect, request)
+    if scenario.instead == "too-long":
+        return failed(TOO_LONG, dialect, request)
     if scenario.instead == "garbage":
         return Response(200, SSE, (GARBAGE,))
     if scenario.instead == "no-streaming" and streamed:

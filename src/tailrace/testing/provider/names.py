@@ -80,6 +80,7 @@ INSTEAD: dict[str, Term] = {
     "html": _instead("an HTML page with status 200", "html"),
     "json": _instead("the plain JSON answer although a stream was asked for", "json"),
     "sse": _instead("a stream although none was asked for", "sse"),
+    "too-long": _instead("a 400: the request is longer than the model reads", "too-long"),
     "bad-request": _instead("a 400 that does not say what is wrong", "bad-request"),
     "garbage": _instead("bytes that are no events, as a stream", "garbage"),
     "refuses": Term(

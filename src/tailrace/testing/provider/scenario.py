@@ -10,7 +10,7 @@ from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.scripted.reply import Reply
 
 BreakKind = Literal["cut", "reset", "end", "stall", "half-close", "pings", "comments", "endless-line"]
-Instead = Literal["html", "json", "sse", "no-streaming", "garbage", "bad-request", "drop", "silence"]
+Instead = Literal["html", "json", "sse", "no-streaming", "garbage", "bad-request", "too-long", "drop", "silence"]
 Framing = Literal[
     "crlf", "cr", "bom", "no-space", "multi-data", "comments", "glued", "no-last-blank", "gzip", "content-length"
 ]

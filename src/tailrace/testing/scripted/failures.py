@@ -22,6 +22,7 @@ class Failure(Value):
     openai_code: str | None = None
     param: str | None = None
     details: JsonObject | None = None  # Anthropic: what a client can act on
+    anthropic_message: str = ""  # where its words are others
 
 
 FAILURES: dict[str, Failure] = {
@@ -50,6 +51,15 @@ FAILURES: dict[str, Failure] = {
     "overloaded": Failure(529, "Overloaded", "server_error", "overloaded_error", "server_is_overloaded"),
 }
 BY_STATUS: dict[int, Failure] = {failure.status: failure for failure in FAILURES.values()}
+TOO_LONG = Failure(
+    400,
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "invalid_request_error",
+    "invalid_request_error",
+    "context_length_exceeded",
+    "input",
+    anthropic_message="prompt is too long: 214000 tokens > 200000 maximum",
+)
 BAD_REQUEST = Failure(400, "Bad request", "invalid_request_error", "invalid_request_error")
 NO_STREAMING = Failure(
     400,
@@ -76,7 +86,8 @@ def refused_field(name: str) -> Failure:
 def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> JsonObject:
     """The body that comes with the status."""
     if dialect == "anthropic":
-        said: JsonObject = {"type": failure.anthropic_type, "message": failure.message}
+        message = failure.anthropic_message or failure.message
+        said: JsonObject = {"type": failure.anthropic_type, "message": message}
         if failure.details is not None:
             said["details"] = failure.details
         return {"type": "error", "error": said, "request_id": request.id("req_01")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.messages import ErrorDelta, JsonObject
-from tailrace.wire.error_bodies import openai_error_body
+from tailrace.wire.error_bodies import TOO_LONG, openai_error_body
 from tailrace.wire.failure import failure, failure_in
 
 # Codes of a failed response (the API's `ResponseError`) that blame the request: it will fail again as it is.
@@ -61,7 +61,13 @@ def error_event(error: ErrorDelta) -> JsonObject:
 
 
 def failed_response_error(error: ErrorDelta) -> JsonObject:
-    """The `error` of a failed response, whose codes are a closed list."""
-    known = _BLAME_THE_REQUEST | {"server_error", "rate_limit_exceeded", "invalid_prompt", "vector_store_timeout"}
+    """The `error` of a failed response. Its codes are a closed list, and one that OpenAI sends besides."""
+    known = _BLAME_THE_REQUEST | {
+        TOO_LONG,
+        "server_error",
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "vector_store_timeout",
+    }
     code = error.code if error.code in known else "rate_limit_exceeded" if error.status == 429 else "server_error"
     return {"code": code, "message": error.message}
