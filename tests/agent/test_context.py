@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +9,7 @@ from tailrace.agent.context import (
     SUMMARY_HEADING,
     repaired,
     split_for_summary,
+    with_shorter_results,
     with_summary,
 )
 from tailrace.messages import Message, Text, ToolCall, ToolResult, assistant, user
@@ -109,3 +111,21 @@ def test_B39_any_history_comes_out_paired(history: list[Message]) -> None:
         if message.role == "tool":
             assert out[at - 1].tool_calls
     assert repaired(out) == out
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        ([40_000], [4000]),
+        ([40_000, 10_000], [2000, 2000]),
+        ([40_000, *[10] * 99], [3010, *[10] * 99]),  # a long one has what the short ones leave
+        ([1900, 2000], [1900, 2000]),
+        ([], []),
+        ([40_000] * 100, [500] * 100),
+    ],
+)
+def test_long_results_lose_their_middle_and_short_ones_nothing(lengths: list[int], kept: list[int]) -> None:
+    messages = [Message("tool", (ToolResult("c", "·" * length),)) for length in lengths]
+    shorter = with_shorter_results(messages, keep_tokens=1000)
+    texts = [part.text for message in shorter for part in message.parts if isinstance(part, ToolResult)]
+    assert [text.count("·") for text in texts] == kept

@@ -477,6 +477,19 @@ async def test_a_history_is_summarised_from_parts_of_what_tools_gave_where_all_o
     assert ("They noted much." in asked, "0123456789" in asked) == (True, False)
 
 
+async def test_what_tools_gave_is_shortened_until_it_fits_where_no_part_of_it_can_be_summarised(tmp_path: Path) -> None:
+    asked_for = Message("assistant", (ToolCall("c1", "note", "{}"),))
+    history = [user("a"), asked_for, Message("tool", (ToolResult("c1", TOO_MUCH * 2),)), assistant("b")]
+    script: list[str | Reply] = ["status-413", "status-413", "status-413", "status-413", reply("Hi.")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play("And now?", history)
+        asked = [len(str(request.json()["messages"])) for request in s.server.requests]
+    assert (played.finished.status, played.finished.output) == ("completed", "Hi.")
+    assert asked[0] > 20_000 > asked[3] > 5000 > asked[4]
+    notices = [event.kind for event in played.events if isinstance(event, GatewayNotice)]
+    assert notices == ["compressing", "compression_failed", "shortened", "shortened"]
+
+
 @pytest.mark.parametrize(
     ("script", "question", "asked"),
     [
@@ -494,6 +507,19 @@ async def test_a_request_that_no_summary_makes_short_enough_fails(
         assert len(s.server.requests) == asked
     assert played.finished.error is not None
     assert (played.finished.status, played.finished.error.status) == ("failed", 413)
+
+
+@pytest.mark.parametrize(("script", "context_tokens"), [(["status-413"], 128_000), ([], 2000)])
+async def test_a_summary_that_uses_up_the_tokens_of_the_turn_ends_it_with_words(
+    tmp_path: Path, script: list[str | Reply], context_tokens: int
+) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    script = [*script, Reply(reply("In short.").blocks, usage=Usage(900, 200))]
+    async with stage(tmp_path, *script, limits=TurnLimits(max_tokens=1000), context_tokens=context_tokens) as s:
+        played = await s.play("And now?", history)
+        assert len(s.server.requests) == len(script), "no model is asked for an answer of no tokens"
+    assert played.finished.status == "incomplete"
+    assert "stopped after 1100 tokens" in played.finished.output
 
 
 async def test_a_summary_holds_no_thoughts_and_no_schema_binds_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tailrace.delivery.speakers import (
     MAX_PEOPLE,
     Speaker,
     Speakers,
+    author_name,
     one_line_name,
     speaker_elsewhere,
     typed_text,
@@ -193,6 +194,21 @@ def test_the_first_message_that_is_known_says_that_nobody_knows_whose_the_earlie
 def test_whoever_asks_from_elsewhere_has_a_name_too(requester: str, name: str) -> None:
     known = Speakers((Speaker("7", "Anna", "u1"),)).with_person(guest := speaker_elsewhere(requester, "u2"))
     assert known.spoken_by(guest) == SpokenBy(name, above="Anna")
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [
+        ("Anna", "Anna"),
+        ("you", "a person called you"),
+        (" YOU. ", "a person called YOU."),
+        ("y\u043eu", "a person called y\u043eu"),
+        ("System", "a person called System"),
+        ("", ""),
+    ],
+)
+def test_nobody_who_is_quoted_passes_for_the_model(name: str, quoted: str) -> None:
+    assert author_name(name) == quoted
 
 
 def test_nobody_in_the_chat_is_called_as_those_are_who_ask_from_elsewhere() -> None:

@@ -128,8 +128,19 @@ def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
 def with_shorter_results(messages: Sequence[Message], *, keep_tokens: int) -> tuple[Message, ...]:
     """The same with long texts of tools without their middle, so that all of them together are about so long."""
     texts = [p.content for m in messages for p in m.parts if isinstance(p, ToolResult) and isinstance(p.content, str)]
-    room = max(_LEAST_OF_RESULT, keep_tokens * CHARS_PER_TOKEN // max(1, len(texts)))
+    room = max(_LEAST_OF_RESULT, _room_for_each(map(len, texts), keep_tokens * CHARS_PER_TOKEN))
     return tuple(Message(message.role, tuple(_shorter(part, room) for part in message.parts)) for message in messages)
+
+
+def _room_for_each(lengths: Iterable[int], room: int) -> int:
+    """The length to which the longest have to be cut, so that all of them fit. What short ones leave is theirs."""
+    longest = sorted(lengths)
+    for left in range(len(longest), 0, -1):
+        share = room // left
+        if longest[-left] > share:
+            return share
+        room -= longest[-left]
+    return longest[-1] if longest else 0
 
 
 def _shorter(part: Part, room: int) -> Part:

@@ -191,8 +191,8 @@ class ModelCall:
 
     async def compress_refused(self, *, budget_s: float | None = None) -> bool:
         """The provider has refused the request as too long, and may read less than `context_tokens`: the same. Where
-        that would leave most of it, what tools gave is shortened; a long question stays. Returns whether to ask
-        again."""
+        that would leave most of it, or no summary can be made, what tools gave is shortened; a long question stays.
+        Returns whether to ask again."""
         messages = self._record.fold.messages
         tokens = message_tokens(messages)
         if tokens < _LEAST_TOO_LONG:
@@ -200,8 +200,9 @@ class ModelCall:
         keep_tokens = int(tokens * _KEEP_SHARE)
         older, kept = split_for_summary(messages, keep_tokens=keep_tokens)
         self._context_tokens = min(self._context_tokens, tokens)
-        if self._can_compress and older and message_tokens(kept) * 2 <= tokens:
-            return await self._compress(older, kept, budget_s)
+        is_older = bool(older) and message_tokens(kept) * 2 <= tokens  # what makes it too long
+        if is_older and self._can_compress and await self._compress(older, kept, budget_s):
+            return True
         shorter = with_shorter_results(messages, keep_tokens=keep_tokens)
         if message_tokens(shorter) * 2 > tokens:
             return False

@@ -4,7 +4,7 @@
     while what is due is not the end:
         if a model call is due:
             summarise the older history where it fills most of the context
-            stream the model's answer into the log, piece by piece (refused as too long: shorten, and once more)
+            stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again)
             record the answer, with the tools that it calls
         if tools are due:
             ask a person about those that need an approval
@@ -102,6 +102,7 @@ class TurnRunner:
         )
         self._clock_offset = clock_offset()
         self._begun = False  # the question is on record
+        self._shortened = 0  # times in a row that a request was found too long
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
 
@@ -199,21 +200,27 @@ class TurnRunner:
         return next((stop_failure(signal) for signal in signals if signal.name == STOP), None)
 
     async def _call_model(self, shown: str, kept: KeptAnswer | None) -> RunFailure | None:
+        """Returns why the run has failed, where it has. A request that was refused as too long and is shorter now is
+        due once more."""
         if not shown and kept is None and not self._is_late():
             await self._model.compress_if_full(budget_s=self._left_s())
+            if not self._is_model_due():  # the summary has used up the turn's tokens
+                return None
         if self._is_late():
             self._model.give_up("ran out of time")
             return None
         failure = await self._model.answer(shown, budget_s=self._left_s(), kept=kept)
-        for _ in range(MAX_SHORTENED):
-            if failure is None or not is_too_long(failure) or shown or self._is_late():
-                break
-            if not isinstance(self.turn.due()[0], CallModel):  # it has said something before it was refused
-                break
-            if not await self._model.compress_refused(budget_s=self._left_s()):
-                break
-            failure = await self._model.answer("", budget_s=self._left_s())
-        return failure
+        if failure is None or not is_too_long(failure):
+            self._shortened = 0
+            return failure
+        has_said = bool(shown) or not self._is_model_due()
+        if has_said or self._shortened >= MAX_SHORTENED or self._is_late():
+            return failure
+        self._shortened += 1
+        return None if await self._model.compress_refused(budget_s=self._left_s()) else failure
+
+    def _is_model_due(self) -> bool:
+        return isinstance(self.turn.due()[0], CallModel)
 
     def _left_s(self) -> float | None:
         deadline_at = self._settings.deadline_at

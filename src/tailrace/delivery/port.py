@@ -323,7 +323,8 @@ class MessageReceived(_Update, tag="message"):
     of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
     there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
     command that was meant for its moment is not carried out any more. `from_downtime`: it was written minutes before
-    the process was started. Of commands only those that loosen something are not carried out.
+    the process was started. Of commands only those that loosen something, or would answer a question that was asked
+    since, are not carried out.
     """
 
     text: str = ""

@@ -176,7 +176,7 @@ class _Labels:
         name = person.name or one_line_name(person.id)
         is_ours = person.id.startswith(_OURS) and name in ELSEWHERE.values()
         if _folded(name) in _RESERVED and not is_ours:
-            name = f"a person called {name}"
+            name = _as_person(name)
         label = name if _folded(name) not in self._taken else self._numbered(name)
         self._taken.add(_folded(label))
         return label
@@ -188,6 +188,17 @@ class _Labels:
                 break
         self._next_number[stem] = number + 1
         return label
+
+
+def author_name(name: str) -> str:
+    """The name of somebody whose words are quoted, in one line; empty where nothing is left of it. The quotation of the
+    model's own words is headed "you": nobody else is called so, or like another part of the conversation."""
+    line = one_line_name(name)
+    return _as_person(line) if _folded(line) in _RESERVED else line
+
+
+def _as_person(name: str) -> str:
+    return f"a person called {name}"
 
 
 def _folded(name: str) -> str:

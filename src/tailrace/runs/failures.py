@@ -33,6 +33,8 @@ _POLICY: Final = re.compile(
     r"content.{0,12}(policy|filter|risk)|moderation|flagged|inappropriate content|data_inspection", re.IGNORECASE
 )
 _NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
+# Gemini and OpenAI speak of the quota, or of billing, where a minute's requests are used up too.
+_PASSES: Final = re.compile(r"\b(?:re)?try (?:again )?(?:in|after) \d", re.IGNORECASE)
 
 
 def failure_of(error: ProviderError) -> RunFailure:
@@ -54,7 +56,10 @@ def is_too_long(failure: RunFailure) -> bool:
 
 def is_out_of_quota(failure: RunFailure) -> bool:
     """Whether a request was refused since the account has nothing left to spend, and not for a moment alone."""
-    return failure.status == 402 or bool(_NO_QUOTA.search(f"{failure.kind} {failure.message}"))
+    if failure.status == 402 or _NO_QUOTA.search(failure.kind):
+        return True
+    is_passing = bool(failure.retry_after_s) or _PASSES.search(failure.message) is not None
+    return not is_passing and bool(_NO_QUOTA.search(failure.message))
 
 
 def is_of_media(failure: RunFailure) -> bool:

@@ -46,6 +46,17 @@ def test_a_failure_that_nothing_is_known_of_has_no_advice() -> None:
     assert shown(RunFailure("internal", "KeyError: 'x'")) == ["⚠️ KeyError: 'x'"]
 
 
-@pytest.mark.parametrize(("message", "is_out"), [("You exceeded your current quota", True), ("slow down", False)])
-def test_an_account_without_credit_is_told_from_one_that_asks_too_often(message: str, is_out: bool) -> None:
-    assert is_out_of_quota(RunFailure("retryable", message, status=429)) is is_out
+@pytest.mark.parametrize(
+    ("message", "retry_after_s", "is_out"),
+    [
+        ("You exceeded your current quota", None, True),
+        ("You exceeded your current quota. Please retry in 27.9s.", None, False),
+        ("Rate limit reached. Please try again in 20s. To raise it, add a payment method under billing", None, False),
+        ("You exceeded your current quota", 30.0, False),
+        ("slow down", None, False),
+    ],
+)
+def test_an_account_without_credit_is_told_from_one_that_asks_too_often(
+    message: str, retry_after_s: float | None, is_out: bool
+) -> None:
+    assert is_out_of_quota(RunFailure("retryable", message, status=429, retry_after_s=retry_after_s)) is is_out

@@ -121,6 +121,14 @@ def test_a_cut_prefers_a_paragraph_and_never_runs_through_a_link() -> None:
     assert any(link in message for message in shown)
 
 
+def test_a_citation_in_brackets_of_its_own_is_not_cut_from_its_address() -> None:
+    links = [f"[[{number}]](https://e.org/{number})" for number in range(150)]
+    shown = [part.text(text) for text in [" ".join(links)] for part in parts(text, 30_000, "utf16", 100)]
+    assert [message.split() for message in shown] == [links[:100], links[100:]]
+    for words in range(5, 20):
+        assert any(links[0] in message for message in chain("word " * words + links[0] + " and more words" * 9, 120))
+
+
 def test_a_heading_stands_in_the_message_of_its_text() -> None:
     text = "\n\n".join(f"## Part {number}\n\n{'word ' * 12}\n\n```\ncode\n```" for number in range(20))
     for limit in range(200, 380, 10):

@@ -529,10 +529,17 @@ async def test_a_gateway_that_cannot_be_reached_is_said_by_the_check_too() -> No
         await platform.close()
 
 
-@pytest.mark.parametrize("token", ["Bot MTk4", "MTk4\nNjIy", "MTk4\x00"])
-def test_a_token_that_cannot_be_one_is_told_and_not_shown(token: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        ("Bot MTk4", "DISCORD_BOT_TOKEN has a blank or a line end"),
+        ("MTk4\nNjIy", "DISCORD_BOT_TOKEN holds a line break"),
+        ("MTk4\x00", "DISCORD_BOT_TOKEN holds a line break or another control character"),
+    ],
+)
+def test_a_token_that_cannot_be_one_is_told_and_not_shown(token: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("platforms: {discord: {enabled: true}}")
-    with pytest.raises(ConfigError, match="DISCORD_BOT_TOKEN has a blank or a line end") as refused:
+    with pytest.raises(ConfigError, match=told) as refused:
         make(load({"DISCORD_BOT_TOKEN": token}, tmp_path))
     assert "MTk4" not in str(refused.value)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
 
 DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
@@ -112,10 +114,21 @@ async def test_J110_of_the_commands_from_a_downtime_only_those_that_loosen_are_n
         assert texts(here) == [told]
 
 
+@pytest.mark.parametrize("again", [False, True])
 @driven
-async def test_J110_an_approval_from_a_downtime_counts(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("So be it, then.")) as here:
+async def test_J110_an_approval_from_a_downtime_counts_for_the_question_that_was_open_then_alone(
+    tmp_path: Path, again: bool
+) -> None:
+    platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
+    async with town(tmp_path, DANGEROUS, store=store, platform=platform, drain_s=0.1) as here:
         await asked(tmp_path, here)
+    later = reply(call("terminal", {"command": "rm -rf src"})) if again else reply("So be it, then.")
+    async with town(tmp_path, later, reply("As you like."), store=store, platform=platform, drain_s=0.1) as here:
+        (tmp_path / "src").mkdir()
         await here.write("/approve", from_downtime=True)
         await asyncio.sleep(5)
         assert not (tmp_path / "build").exists()
+        await here.write("/approve", from_downtime=True)
+        await asyncio.sleep(5)
+        assert (tmp_path / "src").exists(), "a question that nobody had seen"
+        assert texts(here)[-1] == (AWAY.format("/approve") if again else "There is nothing to approve.")

@@ -339,6 +339,9 @@ async def test_a_reply_brings_along_what_it_replies_to() -> None:
         part = {"text": "at 7", "position": 17, "is_manual": True}
         part_of_it = await _heard(telegram, inbox, text="when?", reply_to_message=train, quote=part)
         assert part_of_it.text == "[in reply to User 9]\n> at 7\n\nwhen?"
+        posing = train | {"from": {"id": 8, "is_bot": False, "first_name": "You"}}
+        of_it = await _heard(telegram, inbox, text="why?", reply_to_message=posing, quote=part)
+        assert of_it.text == "[in reply to a person called You]\n> at 7\n\nwhy?"
         # The answer may be of an older conversation.
         own = _message_of(42, text="An answer\nof " + "many words " * 100 + "in all.")
         asked_of_us = await _heard(telegram, inbox, text="why?", reply_to_message=own)

@@ -26,7 +26,8 @@ MIN_LIMIT = 96  # below it nothing is split any smaller
 _ENCODINGS: dict[Unit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 _WORD_END = re.compile(r"\s+|(?<=[。！？，、；：])")
 _KEPT_WHOLE = re.compile(
-    r"!?\[[^\[\]\n]*(?:\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\)|$)|\]?$)|(`+)[^`\n]+\1|https?://\S+"
+    r"!?\[(?:[^\[\]\n]++|\[[^\[\]\n]*+\])*+"  # the words of a link, `[1]` within them
+    r"(?:\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\)|$)|\]?$|\[[^\[\]\n]*$)|(`+)[^`\n]+\1|https?://\S+"
 )
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TABLE_LINE = re.compile(r"[ \t]*\|")

@@ -16,7 +16,7 @@ from tailrace.delivery.cards import card_words
 from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
 from tailrace.delivery.port import ChatKind
-from tailrace.delivery.speakers import MAX_NAME, one_line_name, typed_text
+from tailrace.delivery.speakers import MAX_NAME, author_name, one_line_name, typed_text
 
 KnownName: TypeAlias = Callable[[str, int], str]  # the kind ("#", "@&", "@") and the id; empty: it is not known
 _REFERENCE = re.compile(
@@ -58,7 +58,7 @@ class MessageText:
         return "\n\n".join(part for part in (*replied, *forwarded, self.text) if part)
 
     def _quoted_reply(self, replied: discord.Message) -> str:
-        author = "you" if self.replies_to_bot else author_name(replied)
+        author = "you" if self.replies_to_bot else author_of(replied)
         return _quote(f"in reply to {author}", shortened(self.said(replied)))
 
     def said(self, other: discord.Message | discord.MessageSnapshot) -> str:
@@ -140,8 +140,8 @@ def _uncalled(text: str, mentions: Iterable[str]) -> str:
     return (called if count else re.sub(rf"(?:\s*(?:{mention}))+\s*$", "", text)).strip()
 
 
-def author_name(message: discord.Message) -> str:
-    return one_line_name(message.author.display_name) or "somebody"
+def author_of(message: discord.Message) -> str:
+    return author_name(message.author.display_name) or "somebody"
 
 
 def _quote(of: str, text: str) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.port import MessageReceived
 from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
-from tailrace.platforms.discord.message_text import KnownName, MessageText, author_name
+from tailrace.platforms.discord.message_text import KnownName, MessageText, author_of
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, no_connection
 
 log = logging.getLogger("tailrace.platforms.discord")
@@ -75,7 +75,7 @@ def _only_calls(message: discord.Message, me: discord.ClientUser) -> bool:
 
 
 def _quoted(message: discord.Message, text: str, me: discord.ClientUser) -> str:
-    author = "you" if message.author.id == me.id else author_name(message)
+    author = "you" if message.author.id == me.id else author_of(message)
     return quoted_message(author, text, [file.filename for file in message.attachments])
 
 

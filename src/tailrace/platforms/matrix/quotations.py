@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.port import MessageReceived
-from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.speakers import author_name
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.event_fields import (
     EVENT_ID,
@@ -65,7 +65,7 @@ class Quotations:
         if event is None or not said:
             return message
         sender = str(event.get("sender"))
-        name = one_line_name(shown_name(self._client.rooms.get(room_id), sender)) or one_line_name(sender)
+        name = author_name(shown_name(self._client.rooms.get(room_id), sender)) or author_name(sender)
         author = "you" if sender == self._client.user_id else name
         above = f"[in reply to {author}]\n{quotation(shortened(said))}"
         file = attachment_in(content)

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.delivery.inbound import command_in, is_unknown_command, with_command_mark
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
-from tailrace.delivery.speakers import one_line_name, typed_text
+from tailrace.delivery.speakers import author_name, typed_text
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
@@ -154,7 +154,7 @@ def _file(file: dict[str, Any]) -> Attachment:
 def _forwarded(message: dict[str, Any]) -> str:
     """A message of somebody else's that the person forwards, as a quotation."""
     text = readable(str(message.get("text") or message.get("fallback") or ""))
-    author = one_line_name(readable(str(message.get("author_name") or ""))) or "somebody"
+    author = author_name(readable(str(message.get("author_name") or ""))) or "somebody"
     return f"[forwarded, written by {author}]\n{quotation(text)}".rstrip()
 
 

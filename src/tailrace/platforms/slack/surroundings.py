@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
 from tailrace.delivery.port import MessageReceived, Place
-from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.speakers import author_name, one_line_name
 from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
 from tailrace.platforms.slack.inbound import BotAccount, readable
 from tailrace.platforms.slack.slash_commands import remember
@@ -130,7 +130,7 @@ def _thread_key(place: Place) -> str:
 def _quotation(message: ThreadMessage, names: dict[str, str]) -> str:
     """A message of the thread. An app's alert may have its text in attachments alone."""
     user = str(message.get("user") or "")
-    author = names.get(user) or one_line_name(str(message.get("username") or "")) or user or "an app"
+    author = author_name(names.get(user) or str(message.get("username") or "")) or user or "an app"
     shared = message.get("attachments") or ()
     texts = [message.get("text"), *(one.get("text") or one.get("fallback") for one in shared)]
     text = "\n".join(readable(str(one)) for one in texts if one)

@@ -9,7 +9,7 @@ import telegram
 
 from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
-from tailrace.delivery.speakers import one_line_name
+from tailrace.delivery.speakers import author_name
 from tailrace.platforms.telegram.cards import card_of
 
 
@@ -68,4 +68,4 @@ def _origin(origin: telegram.MessageOrigin) -> str:
 
 
 def _named(name: str) -> str:
-    return one_line_name(name) or "somebody"
+    return author_name(name) or "somebody"

@@ -53,6 +53,7 @@ class ChatCommands:
         self._runs = runs
         self._names = names
         self._ask = ask
+        self._started_at = time.time()
 
     async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
@@ -92,16 +93,24 @@ class ChatCommands:
         """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
         was open when it was typed: one that was asked later is another."""
         if message.late_s is None:
-            return message.from_downtime and await self._loosens(message.place, command)
+            return message.from_downtime and await self._means_another(message, command)
         if command.name not in ("approve", "deny"):
             return command.name not in LATE_COMMANDS
         asked = await self._runs.open_approval(message.place, message.sender)
         typed_at = time.time() - message.late_s if message.late_s else 0.0
         return asked is not None and not 0.0 < asked.asked_at <= typed_at
 
-    async def _loosens(self, place: Place, command: ChatCommand) -> bool:
-        is_switch = command.name == "yolo"
-        return is_switch and switched(command.argument, now=await self._sessions.is_yolo(place)) is True
+    async def _means_another(self, message: MessageReceived, command: ChatCommand) -> bool:
+        """Of a command from before the start: whether it loosens something, or would answer a question that was asked
+        since."""
+        match command.name:
+            case "yolo":
+                return switched(command.argument, now=await self._sessions.is_yolo(message.place)) is True
+            case "approve" | "deny":
+                asked = await self._runs.open_approval(message.place, message.sender)
+                return asked is not None and asked.asked_at > self._started_at
+            case _:
+                return False
 
     async def _answer(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
