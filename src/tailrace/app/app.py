@@ -174,12 +174,18 @@ class App:
         is about to end. Without another one they have the time that the caller leaves them, but for those that only
         wait for a person, and those whose provider fails: where the store keeps them, the next process goes on with
         these."""
+        self.leave_failing()
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
             await self._give_back(lasting=True)
         elif self.config.store_is_kept:
             self.agents.leave_questions()
+
+    def leave_failing(self) -> None:
+        """From here on a run whose provider fails is left to the next process: this one is about to end. At once, since
+        the provider may be ended in the same moment."""
+        if self.config.store_is_kept:
             self.caller.before_giving_up = self._leave_failing
 
     async def _leave_failing(self, error: ProviderError) -> None:
