@@ -48,6 +48,9 @@ _UNTIL = """new Promise((resolve) => {
   const all = { subtree: true, childList: true, characterData: true, attributes: true };
   if (!look()) observer.observe(document, all);
 })"""
+_FRAME = (
+    "new Promise((next) => { requestAnimationFrame(() => next()); setTimeout(next, 100); })"  # a hidden page has none
+)
 # Resolves with the middle of the element once it stands there in two frames and is what a click would hit; with nothing
 # once it is gone. A press that lands elsewhere reaches no one: `pressMissed` says that it did.
 _STANDING = """async function () {
@@ -265,18 +268,23 @@ class Tab:
 
     async def find(self, role: str, name: str) -> int:
         """The one element that has this role and name for whoever cannot see it; its backend id."""
+        nodes = await self._named(role, name)
+        assert len(nodes) == 1, f"{len(nodes)} elements are a {role} named {name!r}"
+        return nodes[0]
+
+    async def _named(self, role: str, name: str) -> list[int]:
         root = (await self.call("DOM.getDocument"))["root"]["backendNodeId"]
         found = await self.call("Accessibility.queryAXTree", backendNodeId=root, accessibleName=name, role=role)
-        nodes = [node["backendDOMNodeId"] for node in found["nodes"] if not node["ignored"]]
-        assert len(nodes) == 1, f"{len(nodes)} elements are a {role} named {name!r}"
-        number: int = nodes[0]
-        return number
+        return [node["backendDOMNodeId"] for node in found["nodes"] if not node["ignored"]]
 
     async def press(self, name: str, role: str = "button") -> None:
-        """A click of the mouse in the middle of a button, wherever it is on the screen, once it stands still. Another
-        one where it has moved away under the mouse."""
+        """A click of the mouse in the middle of a button, wherever it is on the screen, once it is there and stands
+        still: Chromium names elements a little after it draws them. Another one where it has moved away under the
+        mouse."""
         try:
             async with asyncio.timeout(PATIENCE_S):
+                while not await self._named(role, name):
+                    await self.value(_FRAME)
                 while not await self._pressed(await self.find(role, name)):
                     pass
         except TimeoutError:
