@@ -186,9 +186,9 @@ class App:
         """From here on a run whose provider fails is left to the next process: this one is about to end. At once, since
         the provider may be ended in the same moment."""
         if self.config.store_is_kept:
-            self.caller.before_giving_up = self._leave_failing
+            self.caller.before_giving_up = self._leave_failed_run
 
-    async def _leave_failing(self, error: ProviderError) -> None:
+    async def _leave_failed_run(self, error: ProviderError) -> None:
         """A machine that is switched off ends its model server with this process: what was cut goes on after the next
         start, instead of being ended by a server that is gone. Other tries and stand-ins come first, as ever."""
         run_id = CURRENT_RUN.get()
