@@ -12,6 +12,7 @@ import pytest
 from clients.example_page import EXAMPLES, built_page, opened_page
 from clients.installed import PROGRAMS
 from server.frontends.launch_tool import Launch
+from server.http_server import RunningServer
 from server.web import chromium
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply
 
@@ -129,19 +130,24 @@ async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
     assert (shown.strip(), articles) == (WORDS, 2)
 
 
+async def cut_off_and_ended(server: RunningServer, tab: chromium.Tab) -> None:
+    """An answer of which the page has the beginning, and the server all of it."""
+    await tab.send("Count.")
+    await tab.until_shown("word5 ")
+    for stream in [*server.pipeline._streams]:
+        stream._drop()
+    await tab.until('document.querySelector("[role=alert]") !== null')
+    run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
+    async with asyncio.timeout(chromium.PATIENCE_S):
+        await server.app.agents.finished(run)
+
+
 @pytest.mark.parametrize("back", ["looked at", "reloaded"])
 async def test_an_answer_that_ended_while_the_page_was_away_is_whole(
     devtools: str, built: Path, tmp_path: Path, back: str
 ) -> None:
     async with opened_page(devtools, built, tmp_path, Scenario(reply=reply(WORDS), pace_s=0.05)) as (server, _, tab):
-        await tab.send("Count.")
-        await tab.until_shown("word5 ")
-        for stream in [*server.pipeline._streams]:
-            stream._drop()
-        await tab.until('document.querySelector("[role=alert]") !== null')
-        run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
-        async with asyncio.timeout(chromium.PATIENCE_S):
-            await server.app.agents.finished(run)
+        await cut_off_and_ended(server, tab)
         if back == "reloaded":
             await tab.reload()
         else:
@@ -175,14 +181,7 @@ async def test_a_question_after_an_answer_that_was_cut_off_stays_and_the_answer_
     """Also while the page asks for the rest of it."""
     script = (Scenario(reply=reply(WORDS), pace_s=0.05), reply("No more."))
     async with opened_page(devtools, built, tmp_path, *script) as (server, _, tab):
-        await tab.send("Count.")
-        await tab.until_shown("word5 ")
-        for stream in [*server.pipeline._streams]:
-            stream._drop()
-        await tab.until('document.querySelector("[role=alert]") !== null')
-        run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
-        async with asyncio.timeout(chromium.PATIENCE_S):
-            await server.app.agents.finished(run)
+        await cut_off_and_ended(server, tab)
         if meanwhile:
             await tab.value(HELD)
             await tab.until("document.body.dataset.held !== undefined")
