@@ -24,7 +24,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.platforms.base import ChatView, MemoryPlatform
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 CONFIG = """
 model: {{provider: faulty, name: ok}}
@@ -36,6 +36,7 @@ platforms:
   telegram: {{enabled: true, allow: [{allow}]{more}}}
   matrix: {{enabled: true, allow: ["*"]}}
 """
+DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
 
 
 @dataclass
@@ -123,3 +124,9 @@ async def town(
         ):
             await app.agents.recover()
             yield Town(app, gateway, platform, provider)
+
+
+def asked_of_model(here: Town, number: int = -1) -> list[dict[str, object]]:
+    """The messages of one request as the model got them, without the system prompt."""
+    body = json.loads(here.provider.requests[number].body)
+    return [message for message in body["messages"] if message["role"] != "system"]

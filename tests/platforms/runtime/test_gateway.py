@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
-from platforms.runtime.fake_gateways import Town, town
+from platforms.runtime.fake_gateways import DANGEROUS, asked_of_model, town
 from tailrace.agent.session import TURN_KIND
 from tailrace.delivery.port import (
     Attachment,
@@ -28,7 +28,6 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import CursorAhead, JournalError, PlatformError, StorageFailed
-from tailrace.events import ApprovalAnswered
 from tailrace.journal.fold import DELIVERY
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.platforms.runtime.chat_settings import Pairing
@@ -44,12 +43,6 @@ ANEW = "A new conversation begins. /back returns to the one before."
 ANEW_STOPPED = f"{ANEW} The answer under way was stopped."
 
 
-def asked(here: Town, number: int = -1) -> list[dict[str, object]]:
-    """The messages of one request as the model got them, without the system prompt."""
-    body = json.loads(here.provider.requests[number].body)
-    return [message for message in body["messages"] if message["role"] != "system"]
-
-
 @driven
 async def test_an_answer_grows_in_the_chat_where_it_was_asked_for(tmp_path: Path) -> None:
     async with town(tmp_path, SLOW) as here:
@@ -60,7 +53,7 @@ async def test_an_answer_grows_in_the_chat_where_it_was_asked_for(tmp_path: Path
         assert len(growing) > 5
         assert growing[0].endswith(CURSOR)
         assert here.chat.overruns == []
-        assert asked(here) == [{"role": "user", "content": "Count."}]
+        assert asked_of_model(here) == [{"role": "user", "content": "Count."}]
 
 
 @driven
@@ -116,10 +109,10 @@ async def test_G89_a_paste_that_the_client_split_is_one_message(tmp_path: Path) 
         await asyncio.sleep(1)
         await here.write("the end")
         await asyncio.sleep(10)
-        assert asked(here)[-1]["content"] == f"{'a' * 4096}\n{'b' * 4096}\nthe end"
+        assert asked_of_model(here)[-1]["content"] == f"{'a' * 4096}\n{'b' * 4096}\nthe end"
         await here.write("c" * 4096, at_limit=True)
         await asyncio.sleep(10)
-        assert asked(here)[-1]["content"] == "c" * 4096
+        assert asked_of_model(here)[-1]["content"] == "c" * 4096
         assert len(await here.runs()) == 2
 
 
@@ -242,7 +235,7 @@ async def test_threads_are_conversations_of_their_own(tmp_path: Path) -> None:
         await here.write("two", thread="8", kind="group")
         await asyncio.sleep(120)
         assert sorted((message.thread, message.text) for message in here.chat.visible) == [("7", LONG), ("8", LONG)]
-        assert [len(asked(here, number)) for number in (0, 1)] == [1, 1]
+        assert [len(asked_of_model(here, number)) for number in (0, 1)] == [1, 1]
 
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -308,11 +301,11 @@ async def test_new_begins_a_conversation_that_knows_nothing_of_the_last(tmp_path
         await asyncio.sleep(10)
         await here.write("second")
         await asyncio.sleep(10)
-        assert len(asked(here)) == 3
+        assert len(asked_of_model(here)) == 3
         await here.write("/new")
         await here.write("third")
         await asyncio.sleep(10)
-        assert [message["content"] for message in asked(here)] == ["third"]
+        assert [message["content"] for message in asked_of_model(here)] == ["third"]
 
 
 @driven
@@ -322,7 +315,7 @@ async def test_new_with_a_question_begins_with_that_question(tmp_path: Path) -> 
         await asyncio.sleep(10)
         await here.write("/new second")
         await asyncio.sleep(10)
-        assert [message["content"] for message in asked(here)] == ["second"]
+        assert [message["content"] for message in asked_of_model(here)] == ["second"]
         assert here.chat.texts == ("One.", ANEW, "Two.")
 
 
@@ -404,136 +397,6 @@ async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:
     )
 
 
-# ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
-
-DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
-
-
-@driven
-async def test_J110_an_approval_is_asked_in_the_chat_and_bound_to_whoever_asked(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(5)
-        question = next(message for message in here.chat.visible if message.buttons)
-        assert "rm -rf build" in question.text
-        await here.press(question.buttons[0].value, user="2")
-        await asyncio.sleep(5)
-        assert here.chat.texts[-1] == "Only user 1 may answer that question. It stays open."
-        assert question.buttons != ()
-        await here.press(question.buttons[-1].value, user="1")
-        await asyncio.sleep(20)
-        assert question.text.endswith("🚫 Denied")
-        assert question.buttons == ()
-        assert here.chat.texts[-1] == "Done."
-        [run_id] = await here.runs()
-        facts = [entry.event for entry in await here.app.journal.facts(run_id)]
-        [answered] = [fact for fact in facts if isinstance(fact, ApprovalAnswered)]
-        assert (answered.decision, answered.by) == ("deny", "telegram:1")
-
-
-@driven
-async def test_an_approval_can_be_answered_by_command(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done."), capabilities=Capabilities(windows=(Window(1, 1.0),))) as here:
-        await here.write("/approve")
-        await asyncio.sleep(3)
-        assert here.chat.messages[-1].text == "There is nothing to approve."
-        await here.write("Clean up.")
-        await asyncio.sleep(5)
-        assert here.chat.texts[-1].endswith("or /deny.")
-        await here.write("/approve once")
-        await asyncio.sleep(20)
-        assert here.chat.texts[-1] == "Done."
-
-
-@driven
-async def test_a_mistyped_command_is_no_question_and_leaves_the_open_one_alone(tmp_path: Path) -> None:
-    script = [reply("Cleaning.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
-    async with town(tmp_path, *script) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(30)
-        await here.write("/aprove")
-        await asyncio.sleep(10)
-        assert here.chat.texts[-1] == "There is no such command. Did you mean /approve? See /help."
-        await here.write("/approve")
-        await asyncio.sleep(30)
-        assert here.chat.texts[-1] == "It is gone."
-        assert len(await here.runs()) == 1
-
-
-@driven
-async def test_in_a_group_a_mistyped_command_for_the_bot_leaves_the_open_question_alone(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Not mine.")) as here:
-        await here.write("Clean up.", kind="group")
-        await asyncio.sleep(30)
-        await here.write("/aprove", kind="group")
-        await here.write("/undo", kind="group")
-        await here.write("/weather", kind="group", addressed=False)  # another bot's
-        await asyncio.sleep(10)
-        suggested = "There is no such command. Did you mean /approve? See /help."
-        assert here.chat.texts[-2:] == (suggested, "There is no such command. See /help.")
-        await here.write("/approve", kind="group")
-        await asyncio.sleep(30)
-        assert here.chat.texts[-1] == "It is gone."
-        assert len(await here.runs()) == 1
-
-
-@driven
-async def test_where_all_is_answered_a_mistyped_command_is_told_too(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("It is gone."), more=", respond: all") as here:
-        await here.write("Clean up.", kind="group", addressed=False)
-        await asyncio.sleep(30)
-        await here.write("/aprove", kind="group", addressed=False)
-        await asyncio.sleep(10)
-        assert here.chat.texts[-1] == "There is no such command. Did you mean /approve? See /help."
-        assert len(await here.runs()) == 1
-
-
-@driven
-async def test_a_plain_yes_leaves_the_open_question_open_and_is_told_how_to_answer(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("It is gone."), reply("Yes what?")) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(30)
-        for text in ("Yes!", "👍"):
-            await here.write(text)
-            await asyncio.sleep(10)
-            assert here.chat.texts[-1] == "A question is open: answer it with /approve or /deny. See /help."
-        await here.write("/approve")
-        await asyncio.sleep(30)
-        assert here.chat.texts[-1] == "It is gone."
-        await here.write("yes")
-        await asyncio.sleep(30)
-        assert here.chat.texts[-1] == "Yes what?", "nothing is open: it is a message like any other"
-
-
-@driven
-async def test_a_message_that_comes_in_place_of_an_answer_is_said_to_have_ended_the_question(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Hello.")) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(30)
-        await here.write("Something else.")
-        await asyncio.sleep(30)
-        [question] = [text for text in here.chat.texts if "rm -rf build" in text and "asks" in text]
-        assert question.endswith("⌛ Not executed: another message came in place of an answer")
-
-
-@driven
-async def test_a_denial_by_command_says_why(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(5)
-        await here.write("/deny keep the build")
-        await asyncio.sleep(20)
-        assert any(text.endswith("🚫 Denied: `keep the build`") for text in here.chat.texts)
-
-
-@driven
-async def test_J108_an_approval_that_nobody_answers_is_denied(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(100)
-        assert any("⌛ Not executed: nobody answered within 60 s" in text for text in here.chat.texts)
-
-
 # ── attachments ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -553,7 +416,7 @@ async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> 
             ],
         )
         await asyncio.sleep(20)
-        said = json.dumps(asked(here)[-1]["content"])
+        said = json.dumps(asked_of_model(here)[-1]["content"])
         assert base64.b64encode(b"\x89PNG").decode() in said
         assert "x = 1" in said
         assert "only images and text files" in said
@@ -581,7 +444,7 @@ async def test_text_files_of_windows_are_read(tmp_path: Path) -> None:
             ],
         )
         await asyncio.sleep(20)
-        content = cast("list[dict[str, str]]", asked(here)[-1]["content"])
+        content = cast("list[dict[str, str]]", asked_of_model(here)[-1]["content"])
         assert [part["text"].partition("]")[2].strip("`\n") for part in content[1:]] == ["größe", "größe", "", ""]
 
 
