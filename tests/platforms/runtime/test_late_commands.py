@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from delivery.planning.played_plans import EDITING
-from platforms.runtime.fake_gateways import Town, town
+from platforms.runtime.fake_gateways import DANGEROUS, Town, town
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
 
-DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
 AWAY = "I was away when {} came, and have not carried it out. Send it again if it is still meant."
 
 

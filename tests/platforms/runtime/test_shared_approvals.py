@@ -9,16 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
-from platforms.runtime.fake_gateways import Town, town
+from platforms.runtime.fake_gateways import DANGEROUS, Town, town
 from tailrace.agent.service import TurnSpec
 from tailrace.delivery.port import Sender
 from tailrace.events import ApprovalAsked
 from tailrace.messages import user
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform, SeenMessage
-from tailrace.testing.provider import call, reply
-
-DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+from tailrace.testing.provider import reply
 
 
 def question_in(here: Town) -> SeenMessage:

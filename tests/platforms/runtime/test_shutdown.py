@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
-from platforms.runtime.fake_gateways import Town, town
+from platforms.runtime.fake_gateways import DANGEROUS, Town, town
 from tailrace.delivery import inbound
 from tailrace.events import ApprovalAsked
 from tailrace.journal.fold import DELIVERY
@@ -19,7 +19,6 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply, scenario
 
-DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
 WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
 
