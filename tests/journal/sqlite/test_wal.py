@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
+import pytest
+
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, checkpoint, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -17,11 +19,11 @@ from tailrace.testing.conformance.journal import started
 CHUNK = MessageChunk("x" * 64_000)
 
 
-async def write(journal: SqliteJournal, lease: Lease, path: Path, commits: int) -> int:
+async def write(journal: SqliteJournal, lease: Lease, path: Path, commits: int, chunk: MessageChunk = CHUNK) -> int:
     """Returns the most that the log has been."""
     most = 0
     for _ in range(commits):
-        journal.append(lease, [CHUNK])
+        journal.append(lease, [chunk])
         await journal.commit(lease)
         if journal._checkpointing is not None:
             await asyncio.wait([journal._checkpointing])
@@ -82,6 +84,56 @@ async def test_no_writer_waits_for_a_reader_that_stays(tmp_path: Path) -> None:
         other.execute("COMMIT")
         checkpoint(checkpointing)
         assert wal_bytes(path) == 0, "the first checkpoint after the reader clears the log"
+    await journal.close()
+
+
+def test_the_log_starts_over_although_its_newest_pages_cannot_be_moved_yet(tmp_path: Path) -> None:
+    """Under constant load there are always some. The file keeps its length: to cut it would hold every writer up."""
+    path = tmp_path / "runs.db"
+    prepare(path)
+    with (
+        closing(connect(path, writer=True)) as writer,
+        closing(connect(path, writer=False)) as reader,
+        closing(connect(path, writer=False)) as checkpointing,
+    ):
+        insert = "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at) VALUES (1, 1, 1, 1, 0, ?, 0)"
+        writer.execute(insert, (bytes(WAL_BYTES // 2),))
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM runs").fetchone()
+        writer.execute(insert, (b"x",))
+        length = wal_bytes(path)
+
+        modes: list[str] = []
+
+        def end_reader(statement: str) -> None:
+            modes.extend(mode for mode in ("PASSIVE", "RESTART", "TRUNCATE") if mode in statement)
+            if "page_size" in statement:  # what could be moved was
+                reader.execute("COMMIT")
+
+        checkpointing.set_trace_callback(end_reader)
+        checkpoint(checkpointing)
+        checkpointing.set_trace_callback(None)
+        assert modes == ["PASSIVE", "RESTART"], "while the second is under way no commit comes"
+        writer.execute(insert, (b"x",))
+        _, pages, _ = checkpointing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        assert pages < 10, "the next commit is the first in the log"
+        assert wal_bytes(path) == length
+
+
+async def test_many_small_commits_make_a_checkpoint_due_in_a_file_that_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.journal.sqlite.commits.CHECKPOINT_CHANGES", 50)
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    _, lease = await started(journal)
+    began = []
+    monkeypatch.setattr(journal._commits, "_checkpoint", lambda: began.append(1))
+    await write(journal, lease, path, 20, MessageChunk("x"))
+    assert began == []
+    await write(journal, lease, path, 30, MessageChunk("x"))
+    assert began == [1]
+    assert wal_bytes(path) < WAL_BYTES
     await journal.close()
 
 

@@ -45,6 +45,7 @@ _Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
 SLOW_S = 0.025  # a group that took the loop longer, and had to wait in between: its storage is slow
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 CHANGES_END = 1 << 32  # SQLite tells the changes of a connection in 32 bits, with a sign: busy for days, it starts over
+CHECKPOINT_CHANGES = 8 * INDEX_ROWS  # rows of tokens and their places: half of `WAL_BYTES` or less
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
 # Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
@@ -234,7 +235,8 @@ class _GroupFile:
         self._synchronous = "NORMAL"
         self.failure: StorageFailed | None = None  # why a group was not written; a smaller one may succeed meanwhile
         self.checkpoint_due = False
-        self._checkpoint_at = WAL_BYTES  # the size of the write-ahead log at which a checkpoint is due
+        self._checkpointed_at = connection.total_changes  # when a checkpoint was last due
+        self._checkpoint_at = WAL_BYTES  # the size of the write-ahead log's file at which one is due
 
     def write(self, group: _Group, *, wait: bool) -> bool:
         """Writes the group; what fails is the error of its parts. Returns False, with nothing written, where another
@@ -322,13 +324,20 @@ class _GroupFile:
             self.set_patience(0.0)
 
     def _measure_wal(self) -> None:
-        """A log that could not be checkpointed whole is tried again when it has grown by so much again."""
+        """Whether a checkpoint is due. A log that has started over keeps its file, so changes are counted too: the file
+        grows by large rows, or where the log could not be checkpointed whole. Then it is tried again when it has grown
+        by so much again."""
+        changes = self.connection.total_changes
+        if (changes - self._checkpointed_at) % CHANGES_END >= CHECKPOINT_CHANGES:
+            self._checkpointed_at = changes
+            self.checkpoint_due = True
         size = wal_bytes(self._path_text)
         if size <= WAL_BYTES:
             self._checkpoint_at = WAL_BYTES
         elif size >= self._checkpoint_at:
+            self._checkpointed_at = changes
             self.checkpoint_due = True
-            self._checkpoint_at = size + WAL_BYTES // 2
+            self._checkpoint_at = size + WAL_BYTES // 4
 
     def _wake_others(self) -> None:
         try:

@@ -33,13 +33,14 @@ from tailrace.journal.stored.storage_format import check_version, log_upgrade
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
 # The write-ahead log is checkpointed when it is longer, and cut to this when it starts over. Hundreds of streams write
-# the same pages of the index again and again, and a checkpoint moves each of them once: at a quarter of this length
-# their tokens cost a tenth more, and there are four times as many checkpoints to wait for.
-WAL_BYTES = 4 << 20
-WAL_BYTES_LONG = 4 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
+# the same pages of the index again and again, and a checkpoint moves each of them once: at an eighth of this length
+# their tokens cost a tenth more, and there are eight times as many checkpoints.
+WAL_BYTES = 8 << 20
+WAL_BYTES_LONG = 2 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
 HELD_BYTES = 1 << 20  # what a checkpoint leaves where nobody but writers is busy is less
 RETRY_S = 0.01  # between tries to change a file that another process changes
-RESTART_TIMEOUT_S = 0.2  # for so long; writers wait meanwhile
+RESTART_TIMEOUT_S = 0.02  # how long a checkpoint waits for readers; writers wait meanwhile
+RESTART_TIMEOUT_LONG_S = 0.2  # where the log is long
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
 
 MIGRATIONS: tuple[str, ...] = (
@@ -157,23 +158,25 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. Pages
-    that are in use are left for the next checkpoint, and nothing waits for a lock, unless the log has become long:
-    readers that follow upon each other keep it from starting over although everything in it was moved. A reader that
-    stays (a backup, another program) is not waited for, because writers would wait too: the log starts over after it.
-    """
+    """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread.
+
+    Where commits follow upon each other the log never starts over by itself: each finds pages in it that came while the
+    others were moved. So a checkpoint that found half of `WAL_BYTES` has the log start over: writers wait while the
+    few new pages are moved. The file keeps its length, because to cut it can take as long as a dozen commits. A reader
+    that stays (a backup, another program) is not waited for, because writers would wait too: the log starts over after
+    it, and a long one is cut then."""
     busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    is_held = (
-        bool(busy) or (pages - moved) * page_bytes > HELD_BYTES
-    )  # by another checkpoint, or by a reader that stays
-    if wal_bytes(Path(path)) > WAL_BYTES_LONG and not is_held:
-        connection.execute(f"PRAGMA busy_timeout = {int(RESTART_TIMEOUT_S * 1000)}")
-        try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+    is_held = bool(busy) or (pages - moved) * page_bytes > HELD_BYTES  # by another checkpoint, or by such a reader
+    if is_held or pages * page_bytes < WAL_BYTES // 2:
+        return
+    is_long = pages * page_bytes > WAL_BYTES_LONG
+    timeout_s = RESTART_TIMEOUT_LONG_S if is_long else RESTART_TIMEOUT_S
+    connection.execute(f"PRAGMA busy_timeout = {int(timeout_s * 1000)}")
+    try:
+        connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if is_long else 'RESTART'})").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
 
 
 def wal_bytes(path: Path | str) -> int:
