@@ -91,6 +91,19 @@ async def test_a_message_that_had_an_image_is_sent_as_one_text(tmp_path: Path) -
     assert earlier["content"] == f"what is this?\n{IMAGE_NOTE}"
 
 
+@pytest.mark.parametrize(
+    "message", ["image input is not supported - hint: provide the mmproj", "missing data required for image input"]
+)
+async def test_a_server_that_calls_it_a_failure_of_its_own_is_not_tried_again_with_the_image(
+    tmp_path: Path, message: str
+) -> None:
+    async with text_only(tmp_path, reply("Hi.")) as s:
+        assert isinstance(s.server, TextOnly)
+        s.server.failure = Failure(500, message, "server_error", "api_error")
+        played = await s.play("And now?", SEEN)
+    assert (played.finished.status, images(s)) == ("completed", [True, False])
+
+
 async def play(s: Stage, question: Message, history: list[Message]) -> Played:
     run_id, runner = await s.start(history)
     return await s.played(run_id, await runner.run(question))
