@@ -64,6 +64,11 @@ REFUSED = "cannot connect to 127.0.0.1: Connect call failed"
             "too long for this model: send less, begin a new conversation, or choose another model",
         ),
         (
+            RunFailure("x", "No endpoints found that support image input", status=404),
+            OPENAI,
+            "this model does not take the image or file: ask without it, or choose another model",
+        ),
+        (
             RunFailure("retryable", "boom", status=500),
             OPENAI,
             "the fault is at openai: ask again later, or choose another model",

@@ -62,6 +62,8 @@ class HouseModel(FaultyProvider):
                 return Scenario(reply=reply("  ", "\n"))
             case "fail":
                 return Scenario(status=Status(400))
+            case "refuse":
+                return Scenario(status=Status(401))
             case _:
                 return Scenario(reply=reply("Hello!"))
 
@@ -214,6 +216,9 @@ async def a_failed_run_is_told_as_an_error(house: House) -> None:
     heard = await house.say("fail now")
     assert heard.kind == "error"
     assert heard.speech.startswith("That did not work: ")
+    heard = await house.say("refuse now")
+    assert (heard.kind, heard.speech.startswith("That did not work: ")) == ("error", True)
+    assert heard.speech.endswith("\n\nWhoever runs Tailrace has to check the key, the account and the model.")
 
 
 async def a_variant_of_a_language_is_answered_in_that_language(house: House) -> None:

@@ -158,6 +158,28 @@ def test_a_failure_is_told_in_words() -> None:
     assert LogView().feed(decoded(entries_of([(0, failed)]))) == [Ended("failed", "no such model")]
 
 
+@pytest.mark.parametrize(
+    ("failure", "advice"),
+    [
+        (RunFailure("permanent", "Incorrect API key", status=401), "advice_owner"),
+        (RunFailure("permanent", "no credit", status=402), "advice_owner"),
+        (RunFailure("insufficient_quota", "You exceeded your quota", status=429), "advice_owner"),
+        (RunFailure("model_not_found", "no such model", status=404), "advice_owner"),
+        (RunFailure("retryable", "slow down", status=429), "advice_later"),
+        (RunFailure("retryable", "overloaded", status=529), "advice_later"),
+        (RunFailure("cannot_connect", "cannot connect to 127.0.0.1:9"), "advice_later"),
+        (RunFailure("context_length_exceeded", "too many", status=400), "advice_anew"),
+        (RunFailure("permanent", "prompt is too long: 210000 tokens > 200000 maximum", status=400), "advice_anew"),
+        (RunFailure("permanent", "Request Entity Too Large", status=413), "advice_anew"),
+        (RunFailure("permanent", "bad field", status=400), ""),
+        (RunFailure("internal", "KeyError: 'x'"), ""),
+    ],
+)
+def test_a_failure_has_the_sentence_that_says_what_to_do(failure: RunFailure, advice: str) -> None:
+    [ended] = LogView().feed(decoded(entries_of([(0, RunFinished("failed", error=failure))])))
+    assert ended == Ended("failed", failure.message, advice)
+
+
 def test_a_long_answer_costs_the_same_per_chunk() -> None:
     """No chunk looks at the text before it: the pieces stay apart until somebody asks for the whole."""
     chunks = decoded(entries_of([(1, MessageChunk("x" * 10))] * 2_000))

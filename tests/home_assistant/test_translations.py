@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from custom_components.tailrace import const
+from custom_components.tailrace.commands import _NEW
 from custom_components.tailrace.yes_no import _YES
 
 INTEGRATION = Path(const.__file__).parent
@@ -42,6 +43,12 @@ def test_a_translation_is_complete(path: Path) -> None:
     assert list(translated) == [name for name in english if with_forms or name.startswith("common.")]
     for name, sentence in translated.items():
         assert sorted(re.findall(r"\{\w+\}", sentence)) == sorted(re.findall(r"\{\w+\}", english[name])), name
+
+
+@pytest.mark.parametrize("path", TRANSLATIONS, ids=lambda path: path.stem)
+def test_the_words_that_begin_anew_are_those_that_are_understood(path: Path) -> None:
+    advice = json.loads(path.read_text(encoding="utf-8"))["common"]["advice_anew"].lower()
+    assert any(re.search(rf"[„“”«]\s?{words}\s?[“”»]", advice) for words in _NEW[path.stem].split("|"))
 
 
 def test_every_sentence_that_is_spoken_is_written() -> None:

@@ -246,6 +246,7 @@ def test_the_memory_is_bounded() -> None:
         (Rejected("x", status=400, code="context_length_exceeded"), False),
         (Rejected("Invalid request: messages is malformed", status=400), False),
         (Rejected("Unsupported parameter: 'top_p'", status=400), False),
+        (Rejected("Image input is not supported by this model", status=400), False),
         (Rejected("x", status=404), False),
         (Rejected("x", status=301), False),
         (Permanent("x"), False),

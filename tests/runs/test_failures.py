@@ -1,11 +1,11 @@
-"""Who stopped a run, in words, and what a provider has refused as too long."""
+"""Who stopped a run, in words, and what a provider has refused: as too long, or for an image in it."""
 
 from __future__ import annotations
 
 import pytest
 
 from tailrace.events import RunFailure
-from tailrace.runs.failures import is_too_long, stop_words
+from tailrace.runs.failures import is_media_refused, is_too_long, stop_words
 from tailrace.runs.signals import stop_failure, stop_signal
 
 
@@ -48,3 +48,38 @@ def test_another_terminal_is_told_as_such_in_a_terminal() -> None:
 )
 def test_what_vendors_say_of_a_request_that_is_too_long(status: int, message: str, too_long: bool) -> None:
     assert is_too_long(RunFailure("invalid_request_error", message, status=status)) is too_long
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "refused"),
+    [
+        (400, "Invalid content type. image_url is only supported by certain models.", True),
+        (400, "mistral-7b is not a multimodal model", True),
+        (400, "At most 0 image(s) may be provided in one prompt.", True),
+        (400, "this model does not support image input (ref: 9152fe9a)", True),
+        (400, "messages[3]: unknown variant `image_url`, expected `text` at line 1 column 173667", True),
+        (400, "This model doesn't support the image content block that you provided.", True),
+        (400, "Image input modality is not enabled for models/gemma-3-1b-it", True),
+        (400, "local/smollm2 takes no images: it reads and writes text alone; name another model", True),
+        (400, "messages.4.content.1.image.source.base64: image exceeds 5 MB maximum", True),
+        (400, "messages[0].content must be a string", True),
+        (400, "'messages.0.content' : value must be a string", True),
+        (400, "此模型不支持图像输入。请尝试其他模型", True),
+        (422, "messages[2]: invalid type: sequence, expected a string at line 1 column 2901", True),
+        (422, "messages[2]: data did not match any variant of untagged enum ChatCompletionRequestContent", True),
+        (404, "No endpoints found that support image input", True),
+        (500, "image input is not supported - hint: you may need to provide the mmproj", True),
+        (500, "this model is missing data required for image input", True),
+        (400, "temperature is out of range", False),
+        (400, "see the documentation", False),
+        (400, "maximum context length is 8192 tokens, images included", False),
+        (404, "The model `gpt-4-vision-preview` has been deprecated", False),
+        (500, "No such file or directory", False),
+        (429, "too many images in a minute", False),
+        (401, "Incorrect API key, this model does not support image input", False),
+    ],
+)
+def test_what_vendors_say_of_a_request_with_an_image_that_the_model_does_not_take(
+    status: int, message: str, refused: bool
+) -> None:
+    assert is_media_refused(RunFailure("permanent", message, status=status)) is refused

@@ -29,6 +29,7 @@ SUMMARY_PROMPT = (
     "exact names, paths, numbers and decisions), what is still open. Plain text, no preamble."
 )
 SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
+IMAGE_NOTE = "[an image was here; this model cannot see it]"
 _LEAST_OF_RESULT = 500  # characters that stay of what a tool gave
 
 
@@ -176,3 +177,41 @@ def outweighs(question: Sequence[Message], before: Sequence[Message]) -> bool:
 def has_media(question: Sequence[Message]) -> bool:
     """Whether there is something in it that not every model reads."""
     return any(isinstance(part, Image | File) for message in question for part in message.parts)
+
+
+def without_earlier_media(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same with a note where an image or a file was, for a model that does not take them. Those of the newest
+    question stay: its user has to be told that they were not read."""
+    newest = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
+    return tuple(message if at == newest else without_media(message) for at, message in enumerate(messages))
+
+
+def without_media(message: Message) -> Message:
+    """With a note where an image or a file was, in one text with what is said beside it: some servers that take text
+    alone take a message of one part alone."""
+    if not any(isinstance(part, Image | File) or _has_media_inside(part) for part in message.parts):
+        return message
+    parts: list[Part] = []
+    for part in map(_noted, message.parts):
+        if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
+            parts[-1] = Text(f"{parts[-1].text}\n{part.text}")
+        else:
+            parts.append(part)
+    return Message(message.role, tuple(parts))
+
+
+def _has_media_inside(part: Part) -> bool:
+    return isinstance(part, ToolResult) and any(isinstance(inner, Image | File) for inner in part.content)
+
+
+def _noted(part: Part) -> Part:
+    match part:
+        case Image():
+            return Text(IMAGE_NOTE)
+        case File():
+            return Text(f"[{f'the file {part.name}' if part.name else 'a file'} was here; this model cannot read it]")
+        case ToolResult(content=tuple() as content):
+            said = [inner if isinstance(inner, Text) else _noted(inner) for inner in content]
+            return ToolResult(part.call_id, "\n".join(text.text for text in said if isinstance(text, Text)), part.ok)
+        case _:
+            return part

@@ -14,6 +14,8 @@ from tailrace.agent.context import (
     summary_request,
     with_shorter_results,
     with_summary,
+    without_earlier_media,
+    without_media,
 )
 from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
@@ -48,7 +50,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.runs.delta_log import DeltaLog
-from tailrace.runs.failures import failure_of, is_too_long
+from tailrace.runs.failures import failure_of, is_media_refused, is_too_long
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.token_estimate import estimated_usage, message_tokens
 
@@ -77,13 +79,15 @@ class ModelCall:
         self._settings = settings
         self._redactor = redactor
         self._can_compress = True
+        self._leaves_out_media = False  # once a provider has refused what earlier turns and tools have brought
         self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
         self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
         self.is_stopped = False  # the turn: what is left unfinished is not read on
 
     async def answer(self, shown: str, *, budget_s: float | None, kept: KeptAnswer | None = None) -> RunFailure | None:
         """Asks the model and records its answer; with `kept`, reads that answer on first. Returns why the run has
-        failed, where it has. Cancelled, it leaves what was shown in the log, and no message: the turn decides what
+        failed, where it has. Refused for images and files of earlier turns, it records nothing: the call is still due,
+        and is made without them. Cancelled, it leaves what was shown in the log, and no message: the turn decides what
         becomes of it."""
         routes, log = self._settings.routes, self._new_log(shown, kept)
         try:
@@ -97,6 +101,9 @@ class ModelCall:
                     log = self._new_log(shown)
                 result = await self._caller.complete(self._request(shown), routes, listener=log, budget_s=budget_s)
         except ProviderError as exc:
+            messages = self._record.fold.messages
+            if self._leave_out_media(exc, messages, without_earlier_media(messages)):
+                return None
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
 
@@ -174,7 +181,18 @@ class ModelCall:
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
     def _request(self, shown: str) -> ModelRequest:
-        return _request_of(self._record.fold, self._settings, shown)
+        turn = self._record.fold
+        request = _request_of(turn, self._settings, shown)
+        if not self._leaves_out_media:
+            return request
+        return msgspec.structs.replace(request, messages=repaired(without_earlier_media(turn.messages)))
+
+    def _leave_out_media(self, error: ProviderError, messages: Sequence[Message], without: Sequence[Message]) -> bool:
+        """Whether to ask again `without` the images and files for which these messages were refused. Once in a turn."""
+        if self._leaves_out_media or tuple(messages) == tuple(without) or not is_media_refused(failure_of(error)):
+            return False
+        self._leaves_out_media = True
+        return True
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,6 +256,17 @@ class ModelCall:
         return await self._ask_for_summary(shorter, budget_s)
 
     async def _ask_for_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
+        """A summary of text alone where the model does not take the images in it."""
+        described = [without_media(message) for message in older]
+        if not self._leaves_out_media:
+            try:
+                return await self._request_summary(older, budget_s)
+            except ProviderError as exc:
+                if not self._leave_out_media(exc, older, described):
+                    raise
+        return await self._request_summary(described, budget_s)
+
+    async def _request_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
         request = msgspec.structs.replace(
             self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
         )

@@ -4,7 +4,8 @@
     while what is due is not the end:
         if a model call is due:
             summarise the older history where it fills most of the context
-            stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again)
+            stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again;
+                refused for images of earlier turns: leave them out, once, and begin again)
             record the answer, with the tools that it calls
         if tools are due:
             ask a person about those that need an approval

@@ -18,7 +18,7 @@ from tailrace.config.sections import ProviderSettings
 from tailrace.events import RunFailure
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.runs.failures import is_out_of_quota, is_too_long
+from tailrace.runs.failures import is_media_refused, is_out_of_quota, is_too_long
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {
@@ -89,6 +89,8 @@ def error_advice(failure: RunFailure, provider: FailedProvider | None = None) ->
     asked = provider or FailedProvider()
     if failure.kind == CANNOT_CONNECT or "cannot connect to" in failure.message:
         return _unreachable(failure, asked)
+    if is_media_refused(failure):
+        return "this model does not take the image or file: ask without it, or choose another model"
     for statuses, advice in _BY_STATUS:
         if failure.status in statuses:
             return advice(failure, asked)

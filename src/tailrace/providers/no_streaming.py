@@ -25,11 +25,12 @@ _REFUSED = re.compile(
 )
 _STATUSES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 _MAY_MEAN_THE_STREAM = frozenset({400, 405, 406, 415})
-# A 400 that names a field of the request: that field is at fault, streamed or not.
+# A 400 that names a field of the request, or images in it: that is at fault, streamed or not.
 _NAMES_A_FIELD = re.compile(
     r"\b(?:messages|temperature|top_p|max_(?:completion_|output_)?tokens|stop_sequences|tools|tool_choice|tool_calls?|"
     r"parallel_tool_calls|disable_parallel_tool_use|response_format|json_schema|reasoning_effort|reasoning|thinking|"
-    r"output_config|stream_options|logprobs|logit_bias|prompt_cache_key|metadata|previous_response_id|instructions)\b"
+    r"output_config|stream_options|logprobs|logit_bias|prompt_cache_key|metadata|previous_response_id|instructions|"
+    r"(?i:images?|image_url|multi-?modal))\b"
 )
 # A 400 by another name.
 _MEANS_THE_REQUEST = frozenset(

@@ -24,9 +24,19 @@ _TOO_LONG: Final = re.compile(
     r"|token count.{0,20}exceeds the maximum",
     re.IGNORECASE,
 )
-# Of models that read text alone: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter.
+# Of models that read text alone, in the words of a refusal: OpenAI, vLLM, Ollama, Gemini, Bedrock; then llama.cpp, and
+# Groq and DeepSeek, which only say that a message has to be text.
 _UNREAD_MEDIA: Final = re.compile(
-    r"image|vision|multi-?modal|\bmedia\b|document|\bpdf\b|\bfiles?\b|audio", re.IGNORECASE
+    r"\b(?:input_)?(?:images?|files?)(?:_url)?\b|\bvision\b|multi-?modal|\bmedia\b|\bdocuments?\b|\bpdf\b|audio"
+    r"|图[像片]|unsupported content\[\]|content\W+(?:value )?must be a string|sequence, expected a string"
+    r"|untagged enum \w*content",
+    re.IGNORECASE,
+)
+# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp and Ollama.
+_UNSUPPORTED_MEDIA: Final = re.compile(
+    r"support.{0,20}(?:image|vision|multi-?modal|audio|file)|(?:image|audio|vision|file).{0,20}not support"
+    r"|required for image input|unsupported content\[\]",
+    re.IGNORECASE,
 )
 # As Azure, OpenAI, OpenRouter, DeepSeek and DashScope say it.
 _POLICY: Final = re.compile(
@@ -67,6 +77,16 @@ def is_of_media(failure: RunFailure) -> bool:
     return failure.status in (400, 415, 422) or (
         failure.status >= 400 and bool(_UNREAD_MEDIA.search(f"{failure.kind} {failure.message}"))
     )
+
+
+def is_media_refused(failure: RunFailure) -> bool:
+    """Whether the provider says that it has refused the request for an image or a file in it."""
+    if is_too_long(failure):
+        return False
+    words = f"{failure.kind} {failure.message}"
+    if failure.status in (400, 415, 422):
+        return bool(_UNREAD_MEDIA.search(words))
+    return failure.status in (404, 500, 501) and bool(_UNSUPPORTED_MEDIA.search(words))
 
 
 def is_of_policy(failure: RunFailure) -> bool:

@@ -5,6 +5,7 @@ Owns the table of codes; every dialect and the HTTP layer use it, so a 429 means
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
@@ -31,6 +32,8 @@ _CODES: dict[int, tuple[str, ...]] = {
     529: ("overloaded_error", "overloaded"),
 }
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes}
+# llama.cpp and Ollama call it a failure of theirs.
+_NO_SUCH_INPUT = re.compile(r"(?:image|audio) input is not supported|required for image input", re.IGNORECASE)
 _MAX_MESSAGE_CHARS = 2000
 
 
@@ -45,6 +48,8 @@ def failure(message: str, *, code: str = "", status: int | None = None, type_: s
     effective = status if status is not None and status >= 400 else by_name
     if code == "insufficient_quota":  # comes as 429, and no waiting will help
         effective = 402
+    if effective in (500, 501) and _NO_SUCH_INPUT.search(message):  # the model will not learn to see
+        effective = 400
     kind = kind_of(effective) if effective is not None else "retryable"
     return ErrorDelta(kind, message[:_MAX_MESSAGE_CHARS] or "the provider gave no reason", code or type_, effective)
 

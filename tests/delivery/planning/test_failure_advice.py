@@ -28,6 +28,7 @@ def shown(failure: RunFailure, mark: str = "/") -> list[str]:
         (RunFailure("permanent", "no such model", status=404), "/model chooses another one."),
         (RunFailure("permanent", "prompt is too long", status=400), "begin a new conversation with /new."),
         (RunFailure("permanent", "bad field", status=400), "The same would be refused again:"),
+        (RunFailure("permanent", "this model does not support image input", status=400), "ask without it, or choose"),
         (RunFailure("retryable", "overloaded", status=529), "The fault is at the provider: ask again later,"),
         (RunFailure("cannot_connect", "cannot connect to 10.0.0.7:9"), "The model cannot be reached. Ask again later;"),
     ],

@@ -38,7 +38,7 @@ from .const import (
 )
 from .images import without_images
 from .kept import Kept
-from .log_view import Ask, Ended, LogView, Say, StartOver, Told
+from .log_view import GAP, Ask, Ended, LogView, Say, StartOver, Told
 from .spoken import sentence
 from .talks import OpenQuestion, Talk, Unheard, talk_key
 
@@ -295,5 +295,6 @@ async def ending_of(hass: HomeAssistant, language: str, ended: Ended, *, said: b
         return await sentence(hass, language, "stopped")
     if ended.status == "failed" or not said:
         reason = ended.error if ended.error not in ("", _NO_ANSWER) else await sentence(hass, language, "no_answer")
-        return await sentence(hass, language, "failed", reason=reason)
+        told = await sentence(hass, language, "failed", reason=reason)
+        return f"{told}{GAP}{await sentence(hass, language, ended.advice)}" if ended.advice else told
     return ""

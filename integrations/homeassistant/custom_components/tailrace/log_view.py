@@ -7,10 +7,13 @@ that stands. Knows neither Home Assistant nor HTTP.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+_TOO_LONG = re.compile(r"context.?(?:length|window|size)|(?:prompt|input) is too long", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 GAP = "\n\n"  # between the texts before and after a tool
 
 # Every event of a log is of one of these two kinds; a test holds them to the server's own list.
@@ -83,10 +86,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class Ended:
-    """The last of all. `status`: `completed`, `incomplete`, `failed` or `stopped`; `error` in words, else empty."""
+    """The last of all. `status`: `completed`, `incomplete`, `failed` or `stopped`; `error` in words, else empty;
+    `advice` is the name of the sentence that says what to do about it, empty where nothing is known."""
 
     status: str
     error: str = ""
+    advice: str = ""
 
 
 Told: TypeAlias = Say | StartOver | Ask | Ended
@@ -214,4 +219,14 @@ class LogView:
     def _end(self, finished: dict[str, Any]) -> list[Told]:
         self.ended = True
         error = finished.get("error") or {}
-        return [Ended(finished["status"], error.get("message", ""))]
+        return [Ended(finished["status"], error.get("message", ""), advice_on(error))]
+
+
+def advice_on(error: dict[str, Any]) -> str:
+    """Which sentence says what to do about this error of a run."""
+    status, kind = error.get("status", 0), error.get("kind", "")
+    if status == 413 or (status in (400, 422) and _TOO_LONG.search(f"{kind} {error.get('message', '')}")):
+        return "advice_anew"
+    if status in (401, 402, 403, 404) or (status == 429 and _NO_CREDIT.search(kind)):
+        return "advice_owner"
+    return "advice_later" if kind == "cannot_connect" or status in (408, 429) or status >= 500 else ""

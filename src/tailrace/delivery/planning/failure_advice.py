@@ -11,7 +11,7 @@ from typing import Final
 
 from tailrace.events import RunFailure
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.runs.failures import is_out_of_quota, is_too_long
+from tailrace.runs.failures import is_media_refused, is_out_of_quota, is_too_long
 
 
 def failure_advice(failure: RunFailure) -> str:
@@ -20,6 +20,8 @@ def failure_advice(failure: RunFailure) -> str:
         return "The model cannot be reached. Ask again later; if it stays so, tell whoever runs this bot."
     if is_too_long(failure):
         return "This is too long for the model: send less, or begin a new conversation with /new."
+    if is_media_refused(failure):
+        return "This model does not take the image or file: ask without it, or choose another model with /model."
     advice = _BY_STATUS.get(failure.status)
     return advice(failure) if advice is not None else ""
 
