@@ -6,10 +6,11 @@ import asyncio
 from pathlib import Path
 
 from platforms.runtime.fake_gateways import DANGEROUS, Town, town
-from tailrace.delivery.kept_back import KEPT_BACK
+from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender
 from tailrace.delivery.run_deliveries import undelivered_words
+from tailrace.platforms.runtime.registry import account_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
 from tailrace.testing.provider import reply
@@ -74,3 +75,14 @@ async def test_one_whose_conversation_was_deleted_is_left_out(tmp_path: Path) ->
         await here.write("Hello.")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Hello.",)
+
+
+@driven
+async def test_a_value_that_cannot_be_read_holds_up_no_message(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Hello."), streaming=False) as here:
+        key = f"{account_of(here.app.config, 'telegram')} {PLACE.key}"
+        await here.app.journal.swap_value(NAMESPACE, key, None, b"{")
+        await here.write("Hello.")
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("Hello.",)
+        assert await here.app.journal.list_values(f"{NAMESPACE}.unreadable") == {key: b"{"}
