@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from weakref import WeakSet, WeakValueDictionary
 
@@ -238,10 +238,11 @@ class _Driver:
 
 class GatewayStreamConsumer:
     """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
-    where it still has to wait. `on_approval` is called with each question that the run asks. `may_send` is asked before
-    each request: once it says no, another process delivers the run."""
+    where it still has to wait. `on_approval` is called with each question that the run asks, `on_kept_back` at the end
+    where the platform takes the answer once the person has written again. `may_send` is asked before each request: once
+    it says no, another process delivers the run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per setting
         self,
         journal: Journal,
         platform: Platform,
@@ -251,6 +252,7 @@ class GatewayStreamConsumer:
         hints: bool = False,
         resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
+        on_kept_back: Callable[[], Awaitable[None]] | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         spec = ledger.spec
@@ -259,6 +261,7 @@ class GatewayStreamConsumer:
         self._platform = platform
         self._ledger = ledger
         self._on_approval = on_approval
+        self._on_kept_back = on_kept_back
         self._suspended = False
         self._leaves_questions = False
         capabilities = platform.capabilities(spec.place)
@@ -322,6 +325,8 @@ class GatewayStreamConsumer:
         done = await run_beside(self._driver.drive(), self._follow(seq))
         if not done or (self._suspended and planner.outline.finished is None):
             return None
+        if planner.state.until_heard and self._on_kept_back is not None:
+            await self._on_kept_back()  # before the end: a delivery that has ended is nobody's to look at again
         return await self._ledger.close(error=self._error())
 
     def _error(self) -> str:

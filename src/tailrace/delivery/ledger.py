@@ -32,11 +32,14 @@ class DeliverySpec(Value):
     requester: str = ""  # the user who asked; empty: none
     hints: bool = False  # the user has not been told of `/verbose`
     account: str = ""  # the account of ours on that platform; empty: any
+    instead_of: str = ""  # the delivery of the same run that was kept back until the person wrote again
 
 
 def new_delivery(spec: DeliverySpec) -> NewRun:
-    """The same run is delivered to the same place once."""
+    """The same run is delivered to the same place once, and once more for each time that it was kept back."""
     key = f"{DELIVERY}:{spec.run_id}:{spec.place.key}"
+    if spec.instead_of:
+        key += f":{spec.instead_of}"
     return NewRun(kind=DELIVERY, input=msgspec.to_builtins(spec), idempotency_key=key)
 
 

@@ -266,6 +266,7 @@ class Refused(PlatformReply):
 
     reason: str = ""
     for_now: bool = False  # of `Open`: this text is sent when it is whole, later ones are streamed again
+    until_heard: bool = False  # the platform takes it once the person has written again
 
 
 class Failed(PlatformReply):
@@ -352,7 +353,10 @@ class StopPressed(_Update, tag="stop"):
 
 class MessageLost(_Update, tag="lost"):
     """The platform took a message of ours and has told later that it could not deliver it. `sender` is whom it was for.
-    For reasons that do not keep the next message from being delivered."""
+    For reasons that do not keep the next message from being delivered, or with `kept_back`: the delivery, named in the
+    message's key, whose messages the platform takes once the person has written again."""
+
+    kept_back: str = ""
 
 
 Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed | MessageLost

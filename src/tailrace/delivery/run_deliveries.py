@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tailrace.delivery.kept_back import is_kept_back
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Journal, Run
@@ -38,7 +39,10 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
     delivery = await delivery_of(journal, run) if run.state in ENDED else None
     if delivery is None:
         return ""
+    delivery = await _newest(journal, delivery)
     where = _where(delivery)
+    if delivery.state in ENDED and await is_kept_back(journal, delivery.id):
+        return f"not delivered to {where} yet: it is sent when they write again"
     match delivery.state:
         case "completed":
             missing = f"no reply came to a message in {where}: it may be missing there"
@@ -50,6 +54,14 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
             reason = error.message if error is not None else delivery.state
             more = " (deleted or archived, or the bot was put out of it)" if reason == CHAT_GONE else ""
             return f"not delivered to {where}: {reason}{more}"
+
+
+async def _newest(journal: Journal, delivery: Run) -> Run:
+    """The one that took this one's place, when the person for whom it was kept back had written again."""
+    later = {run.new.input.get("instead_of"): run for run in await journal.runs(kind=DELIVERY, limit=MAX_READ)}
+    while delivery.id in later:
+        delivery = later[delivery.id]
+    return delivery
 
 
 async def _is_in_doubt(journal: Journal, delivery: Run) -> bool:

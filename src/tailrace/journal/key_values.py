@@ -36,6 +36,26 @@ class KeyValues(Generic[Stored]):
         found = await self._journal.list_values(self._namespace)
         return {key: value for key, data in found.items() if (value := self._decoded(key, data)) is not None}
 
+    async def readable(self) -> tuple[dict[str, Stored], dict[str, CorruptLog]]:
+        """As `all`; a value that cannot be read keeps back no other: the error of each is beside them, by key."""
+        values: dict[str, Stored] = {}
+        unreadable: dict[str, CorruptLog] = {}
+        for key, data in (await self._journal.list_values(self._namespace)).items():
+            try:
+                if (value := self._decoded(key, data)) is not None:
+                    values[key] = value
+            except CorruptLog as exc:
+                unreadable[key] = exc
+        return values, unreadable
+
+    async def set_aside(self, key: str) -> None:
+        """Moves the value into the namespace `<namespace>.unreadable`, as it is: the key is free, nothing is lost."""
+        data = await self._journal.get_value(self._namespace, key)
+        aside = f"{self._namespace}.unreadable"
+        before = await self._journal.get_value(aside, key)
+        if data is not None and await self._journal.swap_value(aside, key, before, data):
+            await self._journal.swap_value(self._namespace, key, data, None)
+
     async def update(self, key: str, change: Callable[[Stored | None], Stored | None]) -> Stored | None:
         """Replaces the value by what `change` makes of it, and returns that; None stands for no value. `change` is
         called again with the newer value where another process came first."""

@@ -204,7 +204,7 @@ def test_G80_a_send_without_a_reply_that_failed_is_refused_with_the_reason(
             await deliver(whatsapp, platform, CollectingInbox(), body)
             return await sending
 
-    assert ask() == Refused(reason)
+    assert ask() == Refused(reason, until_heard=code == 131047)
     assert [record.getMessage() for record in caplog.records] == [f"a message to 15550001 was not delivered: {reason}"]
 
 
@@ -234,6 +234,7 @@ def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCap
             reply = await platform.perform(ADA, Send("k", "hello"))
             assert isinstance(reply, Refused)
             assert "has not written for 24 hours" in reply.reason
+            assert reply.until_heard
             inbox = CollectingInbox()
             body = whatsapp.not_delivered(ada, 131047, "Re-engagement message")
             assert await deliver(whatsapp, platform, inbox, body) == 200

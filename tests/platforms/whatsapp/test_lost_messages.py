@@ -17,6 +17,7 @@ from tailrace.testing.provider import reply
 
 KEY = "run_1.t0.0.0"
 LOST = MessageLost("run_1.undelivered", Place("whatsapp", "15550001"), Sender("15550001"))
+KEPT_BACK = MessageLost("run_1.kept_back", LOST.place, LOST.sender, kept_back="run_1")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ LOST = MessageLost("run_1.undelivered", Place("whatsapp", "15550001"), Sender("1
         (131053, KEY, [(KEY, LOST)]),
         (None, KEY, [(KEY, LOST)]),
         (131026, KEY, []),
-        (131047, KEY, []),
+        (131047, KEY, [(KEY, KEPT_BACK)]),
         (190, KEY, []),
         (131000, "say.run_1.unshown", []),
         (131000, "", []),

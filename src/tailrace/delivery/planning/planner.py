@@ -163,7 +163,9 @@ class Planner:
 
     def _note_unshown(self) -> None:
         """The user is told once that a text was given up, unless nothing could be sent at all. What was said about
-        tools and stalls is not worth it."""
+        tools and stalls is not worth it. What the platform takes later is sent then."""
+        if self.state.until_heard:
+            return
         slots = {slot.key: slot for slot in self.outline.slots}
         reasons = self.state.unshown.items()
         given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]

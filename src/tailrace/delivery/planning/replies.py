@@ -318,7 +318,8 @@ class _MessageReply:
             case port.Refused(for_now=True) if isinstance(self._flight.action, port.Open):
                 message.final_only = True
                 return []
-            case port.Refused(reason=reason):
+            case port.Refused(reason=reason, until_heard=until_heard):
+                self._delivery.until_heard |= until_heard
                 return self._refused(reason)
             case _:
                 return self._refused(f"the platform answered {type(reply).__name__}")

@@ -24,6 +24,7 @@ from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms, remember_event
 from tailrace.platforms.matrix.invitations import Invitations
+from tailrace.platforms.matrix.media import opened
 from tailrace.platforms.matrix.notices import NO_MENTIONS, RoomNotices
 from tailrace.platforms.matrix.quotations import Quotations
 from tailrace.platforms.matrix.reactions import Questions, asking
@@ -222,14 +223,9 @@ class MatrixPlatform(BasePlatform):
         self.check_size(attachment, max_bytes)
         try:
             await self._log_in()
-            answer = await self._client.download(attachment.ref)
         except NO_ANSWER as exc:
             raise self._lost(exc) from exc
-        if not isinstance(answer, nio.MemoryDownloadResponse):
-            raise PlatformError(f"{attachment.name} could not be fetched: {answer}", platform=self.name)
-        if len(answer.body) > max_bytes:
-            raise self.too_large(attachment, max_bytes)
-        return bytes(answer.body)
+        return await self.download(attachment, opened(self._client, attachment.ref), max_bytes)
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -70,13 +70,15 @@ class BasePlatform:
     async def download(
         self, attachment: port.Attachment, request: AbstractAsyncContextManager[ClientResponse], max_bytes: int
     ) -> bytes:
-        """The content that the request is answered with. Raises `PlatformError`."""
+        """The content that the request is answered with. No more than `max_bytes` are read. Raises `PlatformError`."""
         content = bytearray()
         try:
             async with request as response:
                 if response.status != 200:
                     reason = f"could not be fetched: {self.name} answered {response.status}"
                     raise PlatformError(f"{attachment.name} {reason}", platform=self.name)
+                if (response.content_length or 0) > max_bytes:
+                    raise self.too_large(attachment, max_bytes)
                 async for piece in response.content.iter_chunked(65536):
                     content += piece
                     if len(content) > max_bytes:

@@ -41,7 +41,7 @@ from tailrace.platforms.runtime.attachments import message_of, named_message, sh
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.chats.chat_words import RESTARTING, no_such_command
 from tailrace.platforms.runtime.chats.commands import ChatCommands
-from tailrace.platforms.runtime.chats.held_parts import HeldPart, HeldParts, Joined
+from tailrace.platforms.runtime.chats.held_parts import FailedParts, HeldPart, HeldParts, Joined
 from tailrace.platforms.runtime.chats.newcomers import Newcomers
 from tailrace.platforms.runtime.chats.place_runs import PlaceRuns
 from tailrace.platforms.runtime.chats.place_sessions import PlaceSessions, session_name
@@ -128,6 +128,8 @@ class Conversations:
             return
         match update:
             case MessageReceived():
+                if not self._stopping:
+                    await self._deliveries.send_kept_back(update.place)
                 await self._message(update)
             case ButtonPressed(value=value):
                 approval_id, _, decision = value.rpartition(":")
@@ -135,6 +137,8 @@ class Conversations:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
                 await self._commands.stop_by_button(update)
+            case port.MessageLost(kept_back=delivery) if delivery:
+                await self._deliveries.keep_back(update.place, delivery)
             case port.MessageLost():
                 self._deliveries.say_unshown(update.place, update.update_id)
 
@@ -231,14 +235,23 @@ class Conversations:
 
     async def take_up_left(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
         """Takes up what processes that are gone have waited with for more of it, and what this one could not ask."""
+        name, failed = self._platform.name, FailedParts()
         try:
-            for update_id, part in (await self._kept.left(is_gone)).items():
+            left = await self._kept.left(is_gone)
+        except TailraceError as exc:
+            log.log(warning_level(exc), "%s: messages may be held that nobody waits with: %s", name, exc)
+            return
+        for update_id, part in left.items():
+            if failed.holds_up(part):
+                continue
+            try:
                 await self._take_up(update_id, part)
                 if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
                     await self._kept.drop(update_id)
-        except TailraceError as exc:
-            level, name = warning_level(exc), self._platform.name
-            log.log(level, "%s: messages may be held that nobody waits with: %s", name, exc)
+            except TailraceError as exc:
+                failed.add(part)
+                told = "%s: a message that is held could not be asked, and is tried again: %s"
+                log.log(warning_level(exc), told, part.message.place.key, exc)
 
     async def _take_up(self, update_id: str, part: HeldPart) -> None:
         """What was joined with a comment has the comment's id, and may be delivered again under its own."""

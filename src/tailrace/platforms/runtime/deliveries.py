@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
+from tailrace.delivery.kept_back import KEPT_BACK, KeptBack
 from tailrace.delivery.ledger import (
     DeliverySpec,
     Ledger,
@@ -22,13 +23,14 @@ from tailrace.delivery.ledger import (
 from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
-from tailrace.errors import CursorAhead, JournalError, TailraceError
+from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.platforms.runtime.platform_lease import PlatformLease
-from tailrace.ports import Run
+from tailrace.platforms.runtime.registry import account_of
+from tailrace.ports import ENDED, Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.recovery import take_over as claim_orphan
@@ -69,6 +71,7 @@ class Deliveries(RunHost["_Delivery"]):
         self._chats = chats
         self._lines = ChatLines(platform, on_operator_needed=self._mark_refused)
         self._messages: dict[asyncio.Task[None], str] = {}  # of our own, on their way; with the key of the place
+        self._kept_back = KeptBack(app.journal, account_of(app.config, platform.name))
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
 
     async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
@@ -86,6 +89,32 @@ class Deliveries(RunHost["_Delivery"]):
         else:
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
+
+    async def keep_back(self, place: Place, delivery: str) -> None:
+        """The platform takes the answer once somebody has written in the place again. Raises `JournalError`."""
+        await self._kept_back.add(place, delivery)
+
+    async def send_kept_back(self, place: Place) -> None:
+        """Somebody has written there: what was kept back is shown above what comes now. Raises `JournalError`."""
+        kept = await self._kept_back.of(place)
+        if again := [spec for one in kept if (spec := await self._again(place, one)) is not None]:
+            self.say(place, KEPT_BACK, f"{again[0].instead_of}.kept_back")
+        for spec in again:
+            await self.deliver(spec)
+        if kept:
+            await self._kept_back.remove(place, kept)
+
+    async def _again(self, place: Place, delivery: str) -> DeliverySpec | None:
+        """The answer alone of a delivery that was kept back; None where there is nothing to be shown again."""
+        try:
+            before = await self._journal.get(delivery)
+        except RunNotFound:  # its conversation was deleted
+            return None
+        if before.state not in ENDED:  # the rest of it is still shown: that would come twice
+            self.say_unshown(place, f"{delivery}.undelivered")
+            return None
+        spec = msgspec.convert(before.new.input, DeliverySpec)
+        return replace(spec, place=place, chrome="none", hints=False, instead_of=delivery)
 
     async def _has_successor(self) -> bool:
         """Whether another process would show what this one does not."""
@@ -255,6 +284,7 @@ class Deliveries(RunHost["_Delivery"]):
             hints=spec.hints,
             resumed=resumed,
             may_send=self.may_send,
+            on_kept_back=lambda: self.keep_back(spec.place, ledger.id),
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
 

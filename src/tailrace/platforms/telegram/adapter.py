@@ -235,7 +235,7 @@ class TelegramPlatform(BasePlatform):
         except (msgspec.DecodeError, *NONSENSE):
             return port.HookAnswer(400)
         try:
-            await self._handle_update(update, inbox)
+            await self._handle_update(update, inbox, waited=True)  # any call may be a repeated one
         except TailraceError:
             return port.HookAnswer(503)  # it will be delivered again
         return port.HookAnswer()
@@ -253,8 +253,8 @@ class TelegramPlatform(BasePlatform):
                 self._me = await self._ask(self._bot.get_me())
         return self._me
 
-    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool = False) -> None:
-        """`waited`: for the process to poll."""
+    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool) -> None:
+        """`waited`: it may have been there before the process was."""
         me = await self._who_we_are(update)
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id

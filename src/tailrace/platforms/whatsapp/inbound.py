@@ -27,7 +27,7 @@ from tailrace.platforms.whatsapp.cards import (
     Unsupported,
 )
 from tailrace.platforms.whatsapp.context import RecentTexts, with_context
-from tailrace.platforms.whatsapp.meta_errors import Trouble, explained, lets_others_through
+from tailrace.platforms.whatsapp.meta_errors import WINDOW_CLOSED, Trouble, explained, lets_others_through
 from tailrace.platforms.whatsapp.statuses import Outcome
 from tailrace.validation_words import decoding_problem
 
@@ -129,6 +129,11 @@ class Status(msgspec.Struct):
         return self.recipient_id or self.recipient_user_id
 
     @property
+    def until_heard(self) -> bool:
+        """Whether WhatsApp takes the message once the person has written again."""
+        return any(error.code == WINDOW_CLOSED for error in self.errors)
+
+    @property
     def failures(self) -> list[str]:
         """Why the message could not be delivered; empty where it could."""
         return [explained(error) for error in self.errors] or ["no reason given"] * (self.status == "failed")
@@ -207,19 +212,23 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
     """What became of messages of ours, each by its key."""
     for status in statuses:
         if key := status.biz_opaque_callback_data:
-            yield key, Refused(status.failures[0]) if status.status == "failed" else Sent(status.id)
+            failed = status.status == "failed"
+            yield key, Refused(status.failures[0], until_heard=status.until_heard) if failed else Sent(status.id)
 
 
 def lost(statuses: Iterable[Status]) -> Iterator[tuple[str, MessageLost]]:
-    """Parts of answers that were taken and not delivered, each with its key. Those of one answer are one update. A word
-    of our own (`say.…`) is not among them: who is told of that by another word, which fails too, would never end."""
+    """Parts of answers that were taken and not delivered, each with its key, which begins with the name of the answer's
+    delivery. Those of one answer are one update. A word of our own (`say.…`) is not among them: who is told of that by
+    another word, which fails too, would never end."""
     for status in statuses:
         key, who = status.biz_opaque_callback_data, status.recipient
         if status.status != "failed" or not (key and who) or key.startswith("say."):
             continue
-        if all(lets_others_through(error) for error in status.errors):
-            run_id = key.partition(".")[0]
-            yield key, MessageLost(f"{run_id}.undelivered", Place("whatsapp", who), Sender(who))
+        delivery, place = key.partition(".")[0], Place("whatsapp", who)
+        if status.until_heard:
+            yield key, MessageLost(f"{delivery}.kept_back", place, Sender(who), kept_back=delivery)
+        elif all(lets_others_through(error) for error in status.errors):
+            yield key, MessageLost(f"{delivery}.undelivered", place, Sender(who))
 
 
 def received(

@@ -87,4 +87,4 @@ def reply_to(refused: Refusal, place: port.Place) -> port.AnyReply:
     if code in _PASSING or code in TOKEN_CODES:
         return port.Failed(str(refused), needs_operator=code in TOKEN_CODES)
     log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
-    return port.Refused(str(refused))
+    return port.Refused(str(refused), until_heard=code == WINDOW_CLOSED)

@@ -6,15 +6,18 @@ it waits for the next part would lose those before it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from tailrace.delivery.inbound import part_ids
+from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived
+from tailrace.errors import CorruptLog
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
 from tailrace.ports import Journal
 
+log = logging.getLogger("tailrace.platforms")
 NAMESPACE = "chats.held"
 
 
@@ -32,6 +35,24 @@ class HeldPart(Value):
     joined: Joined | None = None
 
 
+class FailedParts:
+    """What could not be asked in one look at the parts: those that follow it may be of the same message, and are not
+    asked without it."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, str], float] = {}  # of the newest, by place and sender
+
+    def add(self, part: HeldPart) -> None:
+        self._at[part.message.place.key, part.message.sender.id] = part.at
+
+    def holds_up(self, part: HeldPart) -> bool:
+        failed_at = self._at.get((part.message.place.key, part.message.sender.id))
+        if failed_at is None or part.at > failed_at + PASTE_GAP_S:
+            return False
+        self.add(part)
+        return True
+
+
 class HeldParts:
     """Those of one account, by the update that brought them."""
 
@@ -41,6 +62,7 @@ class HeldParts:
         self._owner = owner
         self._waiting: set[str] = set()  # updates whose parts this process holds in memory too
         self._last_at = 0.0
+        self._unreadable: set[str] = set()  # keys whose values the log has named
 
     async def keep(self, update_id: str, message: MessageReceived, joined: Joined | None) -> None:
         """`message` is what the update brought, below the comment that it was joined with."""
@@ -48,10 +70,18 @@ class HeldParts:
         part = HeldPart(self._owner, self._last_at, message, joined)
         self._waiting.add(update_id)
         try:
-            await self._parts.update(self._prefix + update_id, lambda _: part)
+            await self._put(self._prefix + update_id, part)
         except BaseException:
             self._waiting.discard(update_id)
             raise
+
+    async def _put(self, key: str, part: HeldPart) -> None:
+        try:
+            await self._parts.update(key, lambda _: part)
+        except CorruptLog as exc:  # of the same update, which has come again
+            log.error("%s; it is moved to %s.unreadable", exc, NAMESPACE)  # noqa: TRY400
+            await self._parts.set_aside(key)
+            await self._parts.update(key, lambda _: part)
 
     async def release(self, whole: MessageReceived) -> None:
         """The whole was asked. Its first part goes last: the whole has its id, so what a process that is killed leaves
@@ -72,8 +102,14 @@ class HeldParts:
         return update_id in self._waiting
 
     async def left(self, is_gone: Callable[[str], Awaitable[bool]]) -> dict[str, HeldPart]:
-        """The parts that no process waits with any more, by their updates, in the order in which they came."""
-        parts = {key: part for key, part in (await self._parts.all()).items() if key.startswith(self._prefix)}
+        """The parts that no process waits with any more, by their updates, in the order in which they came. One that
+        cannot be read stays where it is: another version of Tailrace may have written it."""
+        values, unreadable = await self._parts.readable()
+        for key in sorted(unreadable.keys() - self._unreadable):
+            if key.startswith(self._prefix):
+                log.error("%s; the part of a message that it holds is not asked", unreadable[key])
+        self._unreadable = set(unreadable)
+        parts = {key: part for key, part in values.items() if key.startswith(self._prefix)}
         owners = {part.owner for part in parts.values()} - {self._owner}
         gone = {self._owner} | {owner for owner in owners if await is_gone(owner)}
         found = {key.removeprefix(self._prefix): part for key, part in parts.items() if part.owner in gone}
