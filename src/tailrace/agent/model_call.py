@@ -162,7 +162,8 @@ class ModelCall:
         log.add(*events)
         if ending.suffix:
             log.add(MessageChunk(ending.suffix))
-        log.add(MessageRecorded(answer.message(text + ending.suffix, completion, calls), ending.stop))
+        said = answer.message(text + ending.suffix, completion, calls)
+        log.add(MessageRecorded(said, ending.stop, completion.stop_sequence if ending.stop == "end" else ""))
         if calls and log.streamed and text:
             log.add(MessageStop(final=False))
         return ending.failure
