@@ -50,6 +50,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of, is_too_long
 from tailrace.runs.record import RecordedFold
+from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import estimated_usage, message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
@@ -134,8 +135,9 @@ class ModelCall:
         return not self.is_stopped
 
     async def cancel_kept(self, kept: KeptAnswer) -> None:
-        """The turn was stopped: the provider need not go on with this answer."""
-        await self._caller.cancel_kept(kept, self._settings.routes)
+        """The turn was stopped: the provider need not go on with this answer. Nobody else will say so, so this comes to
+        its end also where the turn's task is cancelled."""
+        await finish(self._caller.cancel_kept(kept, self._settings.routes))
 
     def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
