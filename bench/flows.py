@@ -188,6 +188,9 @@ class _Talk(AnswerStream):
 
 
 class Routes:
+    def check(self, ref: ProviderParam) -> None:
+        self.route(ref)
+
     def may_use(self, variable: str) -> bool:
         del variable
         return False

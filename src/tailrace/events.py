@@ -199,11 +199,12 @@ class ReasoningChunk(Event):
 
 
 class MessageRecorded(Event):
-    """A message joined the history. It is complete, so a reader may skip every chunk before it. `stop` is how the
-    model's answer ended: a neutral stop reason, "cut" where the stream broke for good, "stopped" by the user."""
+    """A message joined the history, whole: a reader may skip every chunk before it. `stop` is how the answer ended, a
+    neutral stop reason, "cut" where it broke off or "stopped"; `stop_sequence` the stop string, where it is known."""
 
     message: Message
     stop: str = ""
+    stop_sequence: str = ""
 
 
 NotExecutedKind = Literal["denied", "no_answer", "no_one_to_ask", "forbidden", "failed"]
@@ -364,8 +365,7 @@ class Delivered(Event, omit_defaults=True):
 
 
 class TextSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text so far. `pieces` has (attempt, characters) in order, so that the text of a discarded attempt can still be
-    withdrawn."""
+    """A text so far. `pieces` has (attempt, characters) in order: the text of a discarded attempt can be withdrawn."""
 
     text: str = ""
     pieces: tuple[tuple[int, int], ...] = ()

@@ -410,7 +410,7 @@ class Completion(Value):
     stop: Stop = "unknown"  # the same, neutral
     usage: Usage = Usage()
     refusal: str | None = None
-    stop_sequence: str = ""  # the stop string that ended it, where its provider has no word for that
+    stop_sequence: str = ""  # the stop string that ended it, where the provider says it or the answer was cut here
 
     @property
     def text(self) -> str:

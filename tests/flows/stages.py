@@ -71,6 +71,9 @@ class FaultyRoutes:
     policy: CallPolicy = QUICK
     local: bool = False
 
+    def check(self, ref: ProviderParam) -> None:
+        self.route(ref)
+
     def may_use(self, variable: str) -> bool:
         return variable.startswith("ALLOWED_")
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -245,11 +246,34 @@ async def test_the_log_says_once_that_a_store_has_a_new_format(
         await (await SqliteJournal.open(path)).close()
         await (await PostgresJournal.open(postgres_url)).close()
     await (await SqliteJournal.open(tmp_path / "new.db")).close()  # it had no older one
-    said = "had format {} and has format {} now; an older Tailrace cannot use it any more"
-    assert [record.getMessage() for record in caplog.records if record.name == "tailrace.journal"] == [
-        f"{path} {said.format(4, len(sqlite_schema.MIGRATIONS))}",
-        f"the database at {address.shown} {said.format(1, len(postgres_schema.MIGRATIONS))}",
-    ]
+    records = [record for record in caplog.records if record.name == "tailrace.journal"]
+    said = [re.sub(r"after \d+\.\d s", "after T", record.getMessage()) for record in records]
+    newest, before = len(sqlite_schema.MIGRATIONS), "is being brought to format"
+    after = "has format {} now, after T; an older Tailrace cannot use it any more"
+    assert said == [
+        f"{path} has format 4, with about 22 rows, and {before} {newest}",
+        f"{path} had format 4 and {after.format(newest)}",
+        f"the database at {address.shown} had format 1 and {after.format(len(postgres_schema.MIGRATIONS))}",
+    ], "the one without a run is done at once"
+
+
+async def test_the_log_says_it_before_a_database_with_runs_has_a_new_format(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace.journal")
+    address = parse_address(postgres_url)
+    connection = await connect_postgres(address, "test")
+    await postgres_schema.prepare(connection, address, postgres_schema.MIGRATIONS[:1])
+    await connection.execute("INSERT INTO batches VALUES (1, 0, 1, 1, 1, '')")
+    for counted in ("", ", with about 1 rows"):
+        caplog.clear()
+        await connection.execute("UPDATE format SET version = 2")
+        await postgres_schema.prepare(connection, address, (*postgres_schema.MIGRATIONS[:2], "SELECT 1"))
+        assert caplog.messages[0] == (
+            f"the database at {address.shown} has format 2{counted}, and is being brought to format 3"
+        )
+        await connection.execute("ANALYZE batches")
+    await connection.close()
 
 
 async def test_a_downgrade_is_refused_with_what_to_do(tmp_path: Path, postgres_url: str) -> None:

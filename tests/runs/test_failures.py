@@ -8,6 +8,87 @@ from tailrace.events import RunFailure
 from tailrace.runs.failures import is_media_refused, is_too_long, stop_words
 from tailrace.runs.signals import stop_failure, stop_signal
 
+# What is read and what may be answered are too much together: a shorter conversation leaves room.
+TOO_LONG = [
+    # Anthropic
+    (
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length"
+        " or `max_tokens` and try again"
+    ),
+    # OpenAI, DeepSeek, vLLM
+    (
+        "This model's maximum context length is 131072 tokens. However, you requested 131134 tokens (122942 in the"
+        " messages, 8192 in the completion). Please reduce the length of the messages or completion."
+    ),
+    (
+        "This model's maximum context length is 4097 tokens. However, your messages resulted in 4218 tokens."
+        " Please reduce the length of the messages."
+    ),
+    # llama-cpp-python
+    (
+        "This model's maximum context length is 4097 tokens, however you requested 4658 tokens (3158 in your"
+        " prompt; 1500 for the completion). Please reduce your prompt; or completion length."
+    ),
+    # vLLM
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large: 65535. This model's maximum context length is"
+        " 128000 tokens and your request has 62466 input tokens (65535 > 128000 - 62466)."
+    ),
+    (
+        "This model's maximum context length is 128000 tokens. However, you requested 65535 output tokens and"
+        " your prompt contains at least 62466 input tokens, for a total of at least 128001 tokens."
+    ),
+    # SGLang
+    (
+        "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a"
+        " total of 40020 tokens: 32020 tokens from the input messages and 8000 tokens for the completion."
+    ),
+    # OpenRouter
+    (
+        "This endpoint's maximum context length is 32768 tokens. However, you requested about 42832 tokens"
+        ' (42832 of text input). Please reduce the length of either one, or use the "middle-out" transform'
+    ),
+    # llama.cpp
+    "the request exceeds the available context size. try increasing the context size or enable context shift",
+    "Requested tokens (2138) exceed context window of 2048",
+    # Mistral
+    "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+]
+# The answer alone may have more than the model has: no conversation is short enough.
+TOO_MUCH_ASKED = [
+    # Groq
+    (
+        "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the"
+        " `context_window` for this model"
+    ),
+    # OpenAI
+    "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+    (
+        "This model's maximum context length is 4096 tokens. However, you requested 4217 tokens (121 in the"
+        " messages, 4096 in the completion). Please reduce the length of the messages or completion."
+    ),
+    # Anthropic
+    "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet-20241022",
+    # llama-cpp-python
+    (
+        "This model's maximum context length is 512 tokens, however you requested 1030 tokens (6 in your"
+        " prompt; 1024 for the completion). Please reduce your prompt; or completion length."
+    ),
+    # vLLM
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large: 40000. This model's maximum context length is"
+        " 32768 tokens and your request has 20 input tokens (40000 > 32768 - 20)."
+    ),
+    # SGLang
+    (
+        "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a"
+        " total of 40020 tokens: 20 tokens from the input messages and 40000 tokens for the completion."
+    ),
+    # others
+    "max_output_tokens exceeds the context window",
+    "max_tokens (200000) exceeds the maximum context length of 131072",
+]
+
 
 @pytest.mark.parametrize(
     ("failure", "words"),
@@ -43,6 +124,8 @@ def test_another_terminal_is_told_as_such_in_a_terminal() -> None:
         (400, "the request exceeds the available context size, try increasing it", True),
         (413, "Request Entity Too Large", True),
         (400, "max_tokens is too large", False),
+        *((400, message, True) for message in TOO_LONG),
+        *((400, message, False) for message in TOO_MUCH_ASKED),
         (500, "context length", False),
     ],
 )

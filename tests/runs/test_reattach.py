@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,6 +19,7 @@ from runs.test_takeover import killed, recovering, victim
 from tailrace.agent.model_call import _SummaryListener
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
+from tailrace.calls.service import CallSpec
 from tailrace.config.load import Config, load
 from tailrace.events import (
     AnswerKept,
@@ -27,10 +29,13 @@ from tailrace.events import (
     LlmDelta,
     MessageChunk,
     ProviderEvents,
+    RunFinished,
     StepFinished,
     UsageRecorded,
 )
 from tailrace.messages import user
+from tailrace.ports import Lease
+from tailrace.providers.http.provider import HttpProvider
 from tailrace.runs.recovery import finished
 
 WORDS = [f"word{n} " for n in range(40)]
@@ -182,9 +187,13 @@ async def cutting_proxy(url: str) -> AsyncGenerator[tuple[str, set[asyncio.Strea
         await server.wait_closed()
 
 
-async def first_words(app: App) -> str:
-    """A turn that has begun to answer."""
-    run = await app.agents.submit(TurnSpec(user("count")), session="s")
+async def first_words(app: App, kind: str = "agent") -> str:
+    """A turn that has begun to answer, or a call."""
+    if kind == "agent":
+        run = await app.agents.submit(TurnSpec(user("count")), session="s")
+    else:
+        spec = CallSpec({"model": "faulty/ok", "input": "count", "background": True})
+        run = await app.calls.submit(spec, model="faulty/ok", session="", durability="committed")
     async for batch in app.journal.tail(run.id):
         if any(isinstance(entry.event, MessageChunk) for entry in batch):
             break
@@ -235,6 +244,50 @@ async def test_a_stopped_run_is_cancelled_at_the_provider(tmp_path: Path) -> Non
         assert (await app.agents.finished(run_id)).status == "stopped"
         await model.left.wait()  # the provider has stopped its own model
         assert model.asked == 1
+
+
+@pytest.mark.parametrize("when", ["sealing", "cancelling"])
+@pytest.mark.parametrize("kind", ["agent", "call"])
+async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
+) -> None:
+    """Its end is sealed: no other process goes on with it and cancels it."""
+    async with (
+        GatedModel().serving() as model,
+        tailrace_serve(tmp_path / "provider", model) as url,
+        open_app(config_of(tmp_path, url), directory=tmp_path) as app,
+    ):
+        host = app.agents if kind == "agent" else app.calls
+        run_id = await first_words(app, kind)
+        given_back: list[asyncio.Future[bool]] = []
+
+        def give_back() -> None:
+            if not given_back:
+                given_back.append(asyncio.ensure_future(host.give_back()))
+
+        if when == "sealing":
+            journal, seal = app.journal.__class__, app.journal.__class__.seal
+
+            async def sealed(self: Any, lease: Lease, end: RunFinished) -> None:
+                await seal(self, lease, end)
+                give_back()
+                await asyncio.sleep(0)
+
+            monkeypatch.setattr(journal, "seal", sealed)
+        else:
+            cancel_kept = HttpProvider.cancel_kept
+
+            async def cancelled(self: HttpProvider, kept_id: str) -> None:
+                give_back()
+                await asyncio.sleep(0)
+                await cancel_kept(self, kept_id)
+
+            monkeypatch.setattr(HttpProvider, "cancel_kept", cancelled)
+        await host.stop(run_id)
+        assert (await finished(app.journal, run_id)).status == "stopped"
+        async with asyncio.timeout(30):
+            await model.left.wait()
+        assert await given_back[0]
 
 
 async def test_a_summary_that_is_interrupted_is_cancelled_at_the_provider(

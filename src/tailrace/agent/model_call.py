@@ -52,6 +52,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of, is_media_refused, is_too_long
 from tailrace.runs.record import RecordedFold
+from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import estimated_usage, message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
@@ -141,8 +142,9 @@ class ModelCall:
         return not self.is_stopped
 
     async def cancel_kept(self, kept: KeptAnswer) -> None:
-        """The turn was stopped: the provider need not go on with this answer."""
-        await self._caller.cancel_kept(kept, self._settings.routes)
+        """The turn was stopped: the provider need not go on with this answer. Nobody else will say so, so this comes to
+        its end also where the turn's task is cancelled."""
+        await finish(self._caller.cancel_kept(kept, self._settings.routes))
 
     def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
@@ -169,7 +171,8 @@ class ModelCall:
         log.add(*events)
         if ending.suffix:
             log.add(MessageChunk(ending.suffix))
-        log.add(MessageRecorded(answer.message(text + ending.suffix, completion, calls), ending.stop))
+        said = answer.message(text + ending.suffix, completion, calls)
+        log.add(MessageRecorded(said, ending.stop, completion.stop_sequence if ending.stop == "end" else ""))
         if calls and log.streamed and text:
             log.add(MessageStop(final=False))
         return ending.failure

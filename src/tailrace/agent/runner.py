@@ -152,10 +152,12 @@ class TurnRunner:
             finish = self._end("stopped", stopped)
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
-        await self._journal.seal(self._lease, finish)
-        await self._settings.asker.take_down()  # what was asked when the turn was stopped
-        if unwanted is not None:
-            await self._model.cancel_kept(unwanted)
+        try:
+            await self._journal.seal(self._lease, finish)
+            await self._settings.asker.take_down()  # what was asked when the turn was stopped
+        finally:  # the end may be sealed, and then no other process would cancel it
+            if unwanted is not None:
+                await self._model.cancel_kept(unwanted)
         return finish
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,6 @@ import msgspec
 from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
-from tailrace.api.own_task import finish, opened_in_own_task
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
@@ -40,6 +39,7 @@ from tailrace.events import (
 from tailrace.messages import Message, Usage, user
 from tailrace.ports import Run, Tool
 from tailrace.runs.recovery import follow
+from tailrace.system.own_task import finish, opened_in_own_task
 from tailrace.tools.toolbox import given_tools
 
 log = logging.getLogger("tailrace.api")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
-from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
+from tailrace.app.models import LOCAL, Models, check_known, default_model, endpoint_of, named
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
@@ -40,12 +40,18 @@ def handlers_of(
     """Every handler that a step may name."""
     return {
         "llm_call": LlmCall(caller, ConfiguredRoutes(config, models)),
-        "agent": AgentStep(AgentTurns(agents, journal), tools),
+        "agent": AgentStep(AgentTurns(agents, journal), tools, lambda name: _check_model(config, models, name)),
         "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
         "http": HttpStep(),
         "sleep": Sleep(),
         "wait_signal": WaitSignal(),
     }
+
+
+def _check_model(config: Config, models: Models, name: str) -> None:
+    choice = named(config, name)
+    check_known(config, choice.provider)
+    models.check_embedded(choice)
 
 
 def visible_environment(config: Config) -> dict[str, str | None]:
@@ -81,6 +87,10 @@ class ConfiguredRoutes:
             return self._models.route_to(endpoint, self._model(ref, endpoint.name))
         return self._models.routes(self._choice(ref))[0]
 
+    def check(self, ref: ProviderParam) -> None:
+        if not ref.base_url and not ref.api_key_env and ref.dialect is None:
+            self._models.check_embedded(self._choice(ref))
+
     def _choice(self, ref: ProviderParam) -> ModelChoice:
         config = self._config
         provider, model = ref.provider, ref.model
@@ -88,6 +98,7 @@ class ConfiguredRoutes:
         if not provider and slash and (head in config.providers or head in PRESETS or head == LOCAL):
             provider, model = head, rest
         provider = provider or config.model.provider
+        check_known(config, provider)
         return ModelChoice(provider=provider, name=model or self._model(ref, provider))
 
     def _model(self, ref: ProviderParam, provider: str) -> str:

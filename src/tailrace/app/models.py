@@ -173,13 +173,17 @@ class Models:
         self.routes(choice)
         if choice.provider != LOCAL:
             return
-        if not self.local.serves(choice.name):
-            raise ConfigError(self._not_embedded(choice.name), key="model")
+        self.check_embedded(choice)
         try:
             await self.local.start()
         except ProviderError:
             if not choice.fallbacks:
                 raise
+
+    def check_embedded(self, choice: ModelChoice) -> None:
+        """Raises `ConfigError` for a name that the embedded model does not have."""
+        if choice.provider == LOCAL and not self.local.serves(choice.name):
+            raise ConfigError(self._not_embedded(choice.name), key="model")
 
     def _not_embedded(self, name: str) -> str:
         provider, slash, model = name.partition("/")

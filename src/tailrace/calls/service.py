@@ -35,6 +35,7 @@ from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_only
+from tailrace.system.own_task import finish
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.responses.client_request import parse_client_request
 from tailrace.wire.token_estimate import estimated_usage
@@ -118,10 +119,11 @@ class _CallExecution:
         except Stopped as exc:
             unwanted = self._record.kept
             await self._count_lost()
-            finished = await self._record.seal(self._record.stopped(exc.failure))
-            if unwanted is not None:
-                await self._caller.cancel_kept(unwanted, self._routes)
-            return finished
+            try:
+                return await self._record.seal(self._record.stopped(exc.failure))
+            finally:  # the end may be sealed, and then no other process would cancel it
+                if unwanted is not None:
+                    await finish(self._caller.cancel_kept(unwanted, self._routes))
         except ProviderError as exc:
             return await self._record.seal(self._record.failed(exc))
         return await self._record.seal(self._record.completed(result))

@@ -21,9 +21,19 @@ _SURFACES: Final = {
 # As OpenAI and most others say it; then Anthropic, Bedrock, xAI, Gemini.
 _TOO_LONG: Final = re.compile(
     r"context.{0,12}(length|window|size)|too many tokens|(prompt|input) is too long|maximum prompt length"
-    r"|token count.{0,20}exceeds the maximum",
+    r"|token count.{0,20}exceeds the maximum|input length.{0,24}exceed context limit",
     re.IGNORECASE,
 )
+# Room for the answer: as its parameter is named, and in the words of OpenAI, vLLM, SGLang and OpenRouter.
+_ANSWER_ROOM: Final = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens|output tokens|the (?:completion|output)\b", re.IGNORECASE
+)
+_WHAT_IS_READ: Final = re.compile(r"\b(?:inputs?|prompt|messages|conversation)\b", re.IGNORECASE)
+_ROOM_ASKED: Final = re.compile(
+    r"(\d+)(?: tokens)? (?:in|for) the (?:completion|output)|requested (\d+) output tokens|too large: (\d+)|\+ (\d+) >",
+    re.IGNORECASE,
+)
+_ROOM_THERE_IS: Final = re.compile(r"context length (?:is|of) (\d+)|> (\d+)", re.IGNORECASE)
 # Of models that read text alone, in the words of a refusal: OpenAI, vLLM, Ollama, Gemini, Bedrock; then llama.cpp, and
 # Groq and DeepSeek, which only say that a message has to be text.
 _UNREAD_MEDIA: Final = re.compile(
@@ -61,7 +71,24 @@ def is_too_long(failure: RunFailure) -> bool:
     """Whether the provider has refused the request since it is longer than the model reads."""
     if failure.status not in (400, 413, 422):
         return False
-    return failure.status == 413 or bool(_TOO_LONG.search(f"{failure.kind} {failure.message}"))
+    if failure.status == 413:
+        return True
+    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure.message)
+
+
+def _is_of_answer_room(message: str) -> bool:
+    """Whether a request was refused for the tokens that its answer may have, alone: no shorter conversation helps."""
+    if not _ANSWER_ROOM.search(message):
+        return False
+    if not _WHAT_IS_READ.search(message):
+        return True
+    asked, there_is = _number(_ROOM_ASKED, message), _number(_ROOM_THERE_IS, message)
+    return asked is not None and there_is is not None and asked >= there_is
+
+
+def _number(pattern: re.Pattern[str], message: str) -> int | None:
+    found = pattern.search(message)
+    return int(next(group for group in found.groups() if group)) if found is not None else None
 
 
 def is_out_of_quota(failure: RunFailure) -> bool:

@@ -195,3 +195,37 @@ async def test_an_attempt_of_a_run_that_was_taken_over_is_counted_by_the_other_p
     with pytest.raises(type(error)):
         listener.attempt_ended(AttemptOutcome(1, "p", "m", Usage(3, 2)))
     assert sum(row.calls for row in await ledger.rows()) == calls
+
+
+class FailingCosts(Costs):
+    """Cannot price one model, and knows nothing of another one's provider."""
+
+    def price(self, spent: SpentTokens) -> float | None:
+        if spent.model == "unpriced":
+            raise ZeroDivisionError
+        return 1.0
+
+    def counts_cached_beside(self, provider: str) -> bool:
+        if provider == "odd":
+            raise KeyError(provider)
+        return False
+
+
+async def test_one_call_that_cannot_be_priced_or_counted_does_not_lose_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = UsageLedger(MemoryJournal(), FailingCosts(load({}, tmp_path)))
+    ledger.priced = {"ci"}
+    told: list[str] = []
+    ledger.on_spent = lambda _, spent: told.append(spent.model)
+    for provider, model in (("p", "first"), ("p", "unpriced"), ("odd", "uncounted"), ("p", "last")):
+        ledger.add("ci", SpentTokens(provider, model, Usage(3, 2)))
+    await ledger.flush()
+    assert told == ["first", "unpriced", "last"]
+    ledger._costs = Costs(load({}, tmp_path))
+    rows = {row.model: (row.calls, row.input_tokens, row.output_tokens) for row in await ledger.rows()}
+    assert rows == {f"p/{model}": (1, 3, 2) for model in told}
+    assert [record.getMessage() for record in caplog.records] == [
+        "a call of p/unpriced could not be priced",
+        "ci has used odd/uncounted, which could not be counted",
+    ]

@@ -258,6 +258,32 @@ def test_check_names_the_file_the_line_and_the_mistake(text: str, words: str, tm
     assert not (tmp_path / "home" / "tailrace.db").exists()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (ask("a", prompt="After {{steps.b.output.x}}"), "step a: there is no steps.b.output.x yet: b has not ended"),
+        (ask("a", model="nosuch/x"), "params.model: step a: model: no provider is called nosuch; there are "),
+        (ask("a", provider="nosuch"), "params.provider: step a: providers.nosuch: no such provider; there are "),
+        (
+            ask("a", providers=[{"model": "local/x"}]),
+            "params.providers[0].model: step a: model: the embedded model is ",
+        ),
+        (step("a", {"prompt": "x", "model": "nosuch/x"}, "agent"), "params.model: step a: providers.nosuch: no such "),
+    ],
+)
+def test_check_finds_what_every_run_would_fail_by(
+    block: JsonObject, words: str, dry_run: bool, tmp_path: Path, here: Here
+) -> None:
+    file = written(
+        tmp_path, block, ask("b", model="openai/gpt-5")
+    )  # without its key, which is no mistake of the file's
+    code, out, err = here(*(("run", file, "--dry-run") if dry_run else ("check", file)))
+    assert (code, out) == (1, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
 def test_wrong_use_says_what_is_right(tmp_path: Path, here: Here) -> None:
     code, _, err = here("run", written(tmp_path, ask("a")), "--input", "x")
     assert code == 1

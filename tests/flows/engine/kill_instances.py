@@ -89,6 +89,9 @@ class Routes:
     def __init__(self, url: str, transport: Transport, victim: str) -> None:
         self._url, self._transport, self._victim = url, transport, victim
 
+    def check(self, ref: ProviderParam) -> None:
+        self.route(ref)
+
     def may_use(self, variable: str) -> bool:
         return False
 

@@ -91,6 +91,31 @@ def test_a_crash_counts_for_none_of_the_steps_side_by_side() -> None:
     assert shown(progress) == expected, "without the pieces, which the list of facts leaves out"
 
 
+def test_a_step_whose_process_died_was_executed_until_its_last_word() -> None:
+    crashed: Sequence[tuple[float, AnyEvent]] = [
+        (100, RunStarted("sequence", at=100)),
+        (100, StepStarted("a", 1, 100)),
+        (104, LlmDelta("a", "Hel")),
+    ]
+    facts = [Entry(seq, event) for seq, (_, event) in enumerate(crashed, 1) if not isinstance(event, LlmDelta)]
+    times = [(seq, float(at)) for seq, (at, _) in enumerate(crashed, 1)]
+    progress = InstanceProgress()
+    progress.replay(facts, times)
+    progress.abandon(times)
+    assert shown(progress) == [("a", "running", 1, 4.0)]
+
+
+def test_an_instance_that_goes_on_after_a_crash_has_all_the_time_from_its_beginning() -> None:
+    progress = folded(
+        (100, RunStarted("sequence", at=100)),
+        (100, StepStarted("a", 1, 100)),  # the process died after this
+        (500, StepStarted("a", 1, 500)),
+        (501, StepFinished("a", "x")),
+        (501, RunFinished("completed", at=501)),
+    )
+    assert progress.duration_s(1000) == 401.0
+
+
 def test_what_a_retried_instance_has_kept_has_no_time_of_its_own() -> None:
     progress = folded((100, RunStarted("sequence", at=100)), (100, StepFinished("a", "x")))
     assert shown(progress) == [("a", "finished", 0, None)]

@@ -106,7 +106,10 @@ async def test_what_is_refused_before_a_model_was_asked_is_not_counted(tmp_path:
             async with server.client.post(server.url + path, json=body, headers=bearer("slow")) as response:
                 told = (response.status, response.headers["x-ratelimit-remaining-requests"])
                 assert told == (status, "2"), (path, await response.text())
-        assert (await ask(server, "slow"))[2]["x-ratelimit-remaining-requests"] == "1"
+        for text, status in (("Go.", 201), ("Stop.", 409)):  # the first is counted, and the second is not
+            body = {"input": text, "idempotency_key": "k"}
+            async with server.client.post(server.url + "/runs", json=body, headers=bearer("slow")) as response:
+                assert (response.status, response.headers["x-ratelimit-remaining-requests"]) == (status, "1")
         status, _, headers = await ask(server, "slow", "faulty/status-400")
         assert (status, headers["x-ratelimit-remaining-requests"]) == (400, "0"), "the provider was asked, and refused"
         assert (await ask(server, "slow"))[0] == 429

@@ -117,6 +117,21 @@ async def test_the_agent_stops_too(tmp_path: Path) -> None:
     assert whole["choices"][0]["message"]["content"] == "One, two."
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("provider", ["up-responses", "up-anthropic"])
+async def test_of_the_agents_message_the_stop_string_is_named(tmp_path: Path, provider: str, at_once: bool) -> None:
+    sections: JsonObject = {"model": {"provider": provider, "name": "m"}, "streaming": {"api_server": not at_once}}
+    said = in_pieces(TEXT) if provider == "up-responses" else Reply((TextBlock(("One, two.",)),), stop_sequence="\nOBS")
+    async with dialect_server(tmp_path, [said, said, reply("Three.")], sections=sections) as server:
+        body = ask(MESSAGES, "tailrace", **STOPS[MESSAGES])
+        _, whole = await server.post(MESSAGES, body)
+        events = await server.data(MESSAGES, {**body, "stream": True})
+        _, other = await server.post(MESSAGES, body)
+    ended = {"stop_reason": "stop_sequence", "stop_sequence": "\nOBS"}
+    assert {name: whole[name] for name in ended} == events[-2]["delta"] == ended
+    assert (other["stop_reason"], other["stop_sequence"]) == ("end_turn", None)
+
+
 async def test_an_endless_list_of_stop_strings_is_refused(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         status, body = await server.post(CHAT, ask(CHAT, "up-responses/m", stop=["x" * 70_000]))

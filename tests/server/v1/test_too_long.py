@@ -8,7 +8,7 @@ import pytest
 
 from server.dialect_api import dialect_server
 from tailrace.errors import Rejected
-from tailrace.server.http.api_errors import as_api_error
+from tailrace.server.http.api_errors import as_api_error, in_words_of
 
 MODELS = ["up-chat/too-long", "up-responses/too-long", "up-anthropic/too-long"]
 AGENT = {"model": {"provider": "up-chat", "name": "too-long"}}
@@ -52,6 +52,13 @@ async def test_D52_a_streamed_response_fails_in_its_stream_for_codex_alone(
     assert events[-1]["response"]["error"]["code"] == events[-2]["code"] == "context_length_exceeded"
     for status, body in refused:
         assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_words_that_claude_code_acts_on_are_left_as_they_are() -> None:
+    said = "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"
+    refused = as_api_error(Rejected(said, status=400, code="invalid_request_error"))
+    assert refused.code == "context_length_exceeded"
+    assert str(in_words_of("anthropic", refused)) == said
 
 
 def test_too_many_bytes_are_another_matter() -> None:

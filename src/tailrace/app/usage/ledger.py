@@ -74,15 +74,23 @@ class UsageLedger:
     async def _write(self) -> None:
         async with self._flushing:
             spent, self._spent = self._spent, []
-            for (key, each, at), calls in _together(spent, self.priced):
-                beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
-                for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
-                    self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
-                if self.on_spent is not None:
-                    self.on_spent(key, each)
+            for one, calls in _together(spent, self.priced):
+                try:
+                    await self._count(one, calls)
+                except Exception:  # the others are counted all the same
+                    key, each, _ = one
+                    log.exception("%s has used %s/%s, which could not be counted", key, each.provider, each.model)
             if self._unwritten:
                 await self._journal.add_to_counters(self._unwritten)
                 self._unwritten = {}
+
+    async def _count(self, spent: _Spent, calls: int) -> None:
+        key, each, at = spent
+        beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
+        for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
+            self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
+        if self.on_spent is not None:
+            self.on_spent(key, each)
 
     async def rows(self, since: str = "", key: str | None = None) -> list[UsageRow]:
         """What all processes have counted from this day on, of one key or of all."""
@@ -106,8 +114,12 @@ class UsageLedger:
     async def _price(self, key: str, spent: SpentTokens) -> float | None:
         if key not in self.priced:
             return None
-        await self._costs.load([spent])
-        return self._costs.price(spent)
+        try:
+            await self._costs.load([spent])
+            return self._costs.price(spent)
+        except Exception:  # its tokens are counted without a price
+            log.exception("a call of %s/%s could not be priced", spent.provider, spent.model)
+            return None
 
     def today(self) -> str:
         return day_of(self._clock())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
     from tailrace.app import App
+    from tailrace.flows.definition.definition import Definition, DefinitionError
     from tailrace.flows.definition.source import Source
     from tailrace.ports import Run
 
@@ -99,17 +101,22 @@ async def _check(args: argparse.Namespace, config: Config) -> int:
 
     source = await asyncio.to_thread(read_source, args.file)
     async with open_app(msgspec.structs.replace(config, store=Store(url="memory://"))) as app:
-        if await _print_mistakes(app, source):
+        if await _print_mistakes(app, source, ready=True):
             return FAILED
     sys.stderr.write(f"{args.file}: {source.definition().name} is fine\n")
     return DONE
 
 
-async def _print_mistakes(app: App, source: Source) -> bool:
-    """Whether there are any."""
+async def _print_mistakes(app: App, source: Source, *, ready: bool) -> bool:
+    """Whether there are any. `ready`: what a run would fail by here is one too."""
     from tailrace.flows.definition.source import MAX_MISTAKES
 
-    mistakes = await asyncio.to_thread(source.mistakes, app.flows.mistakes)
+    def check(definition: Definition) -> Iterator[DefinitionError]:
+        yield from app.flows.mistakes(definition)
+        if ready:
+            yield from app.flows.unready_places(definition)
+
+    mistakes = await asyncio.to_thread(source.mistakes, check)
     for mistake in mistakes:
         print_error(str(mistake))
     if len(mistakes) > 1:
@@ -173,7 +180,7 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
 
     source = await asyncio.to_thread(read_source, args.file)
     parse_input(args.input)  # wrong use is told before the file's mistakes
-    if await _print_mistakes(app, source):
+    if await _print_mistakes(app, source, ready=args.dry_run):
         return None
     definition = source.definition()
     given = parse_input(args.input, definition.input_schema)

@@ -119,11 +119,11 @@ def _ticking(view: View, progress: InstanceProgress) -> Iterator[None]:
 
 async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned: bool = False) -> None:
     """The table of steps, the error and what can be done next. `orphaned`: no living process executes the instance."""
-    facts = await journal.facts(run.id)
+    facts, times = await journal.facts(run.id), await journal.times(run.id)
     progress = InstanceProgress()
-    progress.replay(facts, await journal.times(run.id))
+    progress.replay(facts, times)
     if orphaned:
-        progress.abandon()
+        progress.abandon(times)
     overview = overview_of(run, facts, now=time.time(), orphaned=orphaned)
     costs = Costs(config)
     await costs.load([overview])

@@ -83,7 +83,7 @@ class _Check:
     def sequence(self, blocks: tuple[Block, ...], path: str, *, depth: int) -> Mistakes:
         """One sequence: a sub-sequence has names of its own."""
         ids: dict[str, str] = {}
-        for here, block in _own(blocks, path):
+        for here, block in own_blocks(blocks, path):
             if block.id in ids:
                 yield DefinitionError(f"{here}.id", f"{block.id!r} is used twice, first at {ids[block.id]}")
             ids.setdefault(block.id, here)
@@ -195,7 +195,7 @@ class _Check:
                 yield DefinitionError(here, f"{name} is not listed in flows.env_allow")
 
 
-def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
+def own_blocks(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
     """The blocks of this sequence, without those of its sub-sequences."""
     found: list[tuple[str, Block]] = []
     for number, block in enumerate(blocks):
@@ -203,5 +203,5 @@ def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
         found.append((here, block))
         if not isinstance(block, SubSequence):
             for inner, body in bodies_of(block):
-                found += _own(body, here + inner)
+                found += own_blocks(body, here + inner)
     return found

@@ -20,6 +20,7 @@ from tailrace.errors import JournalError, RunNotFound, RunSealed
 from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepState
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
+from tailrace.flows.definition.readiness import unready_places
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check_definition, mistakes_in
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
@@ -120,6 +121,10 @@ class FlowService(RunHost[InstanceRunner]):
     def mistakes(self, definition: Definition) -> Iterator[DefinitionError]:
         """Every mistake that `check` would raise, one after the other."""
         return mistakes_in(definition, self._handlers, env_allow=self._environment)
+
+    def unready_places(self, definition: Definition) -> Iterator[DefinitionError]:
+        """What `check` lets pass, and a run in this process would fail by."""
+        return unready_places(definition, self._handlers)
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""

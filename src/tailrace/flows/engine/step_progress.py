@@ -174,9 +174,10 @@ class InstanceProgress:
             case _:
                 return False
 
-    def abandon(self) -> None:
-        """Its process has died: no step is executed since the last entry."""
-        self._interrupt(self._last_at)
+    def abandon(self, times: Times) -> None:
+        """Its process has died: no step is executed since the last entry, which may be one that `replay` was not given,
+        such as a piece of an answer."""
+        self._interrupt(times[-1][1] if times else self._last_at)
 
     def _step(self, block_id: str) -> StepProgress:
         return self.steps.setdefault(block_id, StepProgress(block_id))

@@ -159,6 +159,11 @@ class Handler(ABC, Generic[P]):
                     place, message = validation_mistake(exc, fields[name].type)
                     yield f".{name}{place}", message
 
+    def unknown_models(self, _params: JsonObject) -> Iterator[tuple[str, str]]:
+        """Each place that names a model of a provider that is not there, and why, as far as it can be told before
+        templates are filled in."""
+        return iter(())
+
 
 class AnyParams(Params):
     """For a handler that takes its parameters as they are."""

@@ -56,6 +56,10 @@ class Routes(Protocol):
     def route(self, ref: ProviderParam) -> Route:
         """Raises `ConfigError` for a provider that is not there, a key that is not set or may not be used."""
 
+    def check(self, ref: ProviderParam) -> None:
+        """Raises `ConfigError` for a provider that is not there, and for a name that the embedded model does not have;
+        its key need not be set."""
+
     def may_use(self, variable: str) -> bool:
         """Whether a definition may name this variable as the one that holds a key."""
 
@@ -73,11 +77,7 @@ class LlmCall(Handler[LlmParams]):
             yield "", "nothing is asked: give messages or prompt"
         if "providers" in params and ("provider" in params or "model" in params):
             yield ".providers", "give provider and model, or providers"
-        refs = params.get("providers")
-        named = [("", params)]
-        if isinstance(refs, list):
-            named += [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
-        for place, ref in named:
+        for place, ref in [("", params), *_listed_refs(params)]:
             if (problem := self._invalid_ref(ref)) is not None:
                 yield place + problem[0], problem[1]
         if isinstance(schema := params.get("response_schema"), dict) and not has_template(schema):
@@ -86,6 +86,17 @@ class LlmCall(Handler[LlmParams]):
             except SchemaError as exc:
                 yield ".response_schema", str(exc)
         yield from super().mistakes(params)
+
+    def unknown_models(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        for place, ref in _listed_refs(params) if "providers" in params else [("", params)]:
+            named = {name: ref[name] for name in fields_of(ProviderParam) if name in ref}
+            try:
+                if not has_template(named):
+                    self._routes.check(msgspec.convert(named, ProviderParam))
+            except ConfigError as exc:
+                yield place + (".provider" if "provider" in named else ".model" if "model" in named else ""), str(exc)
+            except msgspec.ValidationError:
+                pass  # the check of all parameters says so
 
     def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
         """The address and the key come from the author and the operator, never from data."""
@@ -115,6 +126,8 @@ class LlmCall(Handler[LlmParams]):
     async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
         await _schema_of(params)
         await request_of(params, step.directory)
+        for ref in params.refs():
+            self._routes.check(ref)
         route = self._routes_of(params, step)[0]
         return {
             "provider": route.provider.name,
@@ -183,6 +196,13 @@ class LlmCall(Handler[LlmParams]):
             output |= {"schema_valid": True, "repair_attempts": answer.repairs, "parsed": answer.value}
         cost = cost_usd(output["model"], completion.usage, completion.dialect)
         return output if cost is None else {**output, "cost_usd": cost}
+
+
+def _listed_refs(params: JsonObject) -> list[tuple[str, JsonObject]]:
+    """The entries of `providers`, each with its place."""
+    refs = params.get("providers")
+    listed = enumerate(refs) if isinstance(refs, list) else ()
+    return [(f".providers[{number}]", ref) for number, ref in listed if isinstance(ref, dict)]
 
 
 class _StepAnswer(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
+from tailrace.errors import ConfigError
 from tailrace.flows.definition.spelling import no_such
 from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
@@ -141,9 +142,13 @@ class AgentStep(Handler[AgentParams]):
 
     Params = AgentParams
 
-    def __init__(self, runs: AgentRuns, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self, runs: AgentRuns, tools: Mapping[str, Tool], check_model: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`check_model` raises `ConfigError` for a model of a provider that is not there."""
         self._runs = runs
         self._tools = tools
+        self._check_model = check_model
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         """A tool that there is not would be left out in silence."""
@@ -152,6 +157,13 @@ class AgentStep(Handler[AgentParams]):
             if isinstance(name, str) and not has_template(name) and name not in self._tools:
                 yield f".tools[{number}]", no_such("tool", name, self._tools)
         yield from super().mistakes(params)
+
+    def unknown_models(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        if isinstance(name := params.get("model"), str) and not has_template(name):
+            try:
+                self._check_model(name)
+            except ConfigError as exc:
+                yield ".model", str(exc)
 
     def interruptible(self, _params: AgentParams) -> bool:
         """A turn that is stopped has ended: a pause waits for it."""
@@ -169,5 +181,6 @@ class AgentStep(Handler[AgentParams]):
             "usage": msgspec.to_builtins(outcome.usage),
         }
 
-    async def dry_run(self, _params: AgentParams, _step: StepContext) -> Any:
+    async def dry_run(self, params: AgentParams, _step: StepContext) -> Any:
+        self._check_model(params.model)
         return {"status": "completed", "message": {"role": "assistant", "content": ""}, "dry_run": True}

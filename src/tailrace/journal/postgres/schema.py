@@ -11,11 +11,12 @@ removed. `wall_clock` counts leases by the database's clock, unless a test gives
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import NothingStored, check_version, log_upgrade
+from tailrace.journal.stored.storage_format import NothingStored, check_version, log_upgrade, log_upgrading
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -121,11 +122,25 @@ async def prepare(
             check_version(where, version, len(migrations), upgrade=upgrade)
             if version == 0 and not upgrade:  # it can be made, and is taken back with the transaction
                 raise NothingStored(f"there is no journal yet in {where}")
+            began_at = time.monotonic()
+            if 0 < version < len(migrations):
+                log_upgrading(where, version, len(migrations), await _count_rows(connection, address))
             for script in migrations[version:]:
                 await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):
                 await connection.execute("UPDATE format SET version = $1", len(migrations))
-        log_upgrade(where, version, len(migrations))
+        log_upgrade(where, version, len(migrations), time.monotonic() - began_at)
+
+
+async def _count_rows(connection: Connection, address: Address) -> int | None:
+    """About how many rows the log has, as the database has counted them last; None where it has not yet."""
+    counted: int = await connection.fetchval(
+        "SELECT reltuples::bigint FROM pg_class WHERE relname = 'batches' AND relnamespace = to_regnamespace($1)",
+        f'"{address.schema}"',
+    )
+    if counted > 0:
+        return counted
+    return None if await connection.fetchval("SELECT EXISTS (SELECT FROM batches)") else 0
 
 
 async def _version(connection: Connection, address: Address) -> int:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tailrace.errors import JournalError
 from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
-from tailrace.journal.stored.storage_format import check_version, log_upgrade
+from tailrace.journal.stored.storage_format import check_version, log_upgrade, log_upgrading
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -202,7 +202,9 @@ def prepare(path: Path, *, alone: bool = True, upgrade: bool = True, migrations:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
             _log_ahead(connection)
-            log_upgrade(str(path), _migrate(connection, migrations), len(migrations))
+            began_at = time.monotonic()
+            began = _migrate(connection, migrations, str(path))
+            log_upgrade(str(path), began, len(migrations), time.monotonic() - began_at)
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
@@ -232,7 +234,7 @@ def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | N
         check_version(str(path), version, known, upgrade=upgrade)
 
 
-def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[str], where: str) -> int:
     """Each version is one transaction, so a process that dies in between leaves a complete version behind. Returns the
     version from which this process has begun, the newest one where another process has made it."""
     began = len(migrations)
@@ -240,13 +242,21 @@ def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
         connection.execute("BEGIN IMMEDIATE")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version < number:
-            began = min(began, version)
+            if version < began:  # the first of them
+                began = version
+                log_upgrading(where, version, len(migrations), _count_rows(connection) if version else None)
             for statement in _statements(script):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
     return began
+
+
+def _count_rows(connection: sqlite3.Connection) -> int:
+    """About how many rows the log has, without reading them: those that were removed are among them."""
+    (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM batches").fetchone()
+    return int(newest)
 
 
 def _statements(script: str) -> Iterator[str]:

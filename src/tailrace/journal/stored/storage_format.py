@@ -32,9 +32,18 @@ def check_version(where: str, version: int, known: int, *, upgrade: bool = True)
         )
 
 
-def log_upgrade(where: str, version: int, known: int) -> None:
+def log_upgrading(where: str, version: int, known: int, rows: int | None) -> None:
+    """Says that a store is brought to a new format, which takes minutes for a large one. `rows`: about how many its log
+    has, None where that is not known; one without any is done at once."""
+    if 0 < version < known and rows != 0:
+        size = "" if rows is None else f", with about {rows:,} rows"
+        logger.info("%s has format %d%s, and is being brought to format %d", where, version, size, known)
+
+
+def log_upgrade(where: str, version: int, known: int, took_s: float) -> None:
     """Says that a store has a new format. A store that was made just now (version 0) has had no older one."""
     if 0 < version < known:
         logger.info(
-            "%s had format %d and has format %d now; an older Tailrace cannot use it any more", where, version, known
+            "%s had format %d and has format %d now, after %.1f s; an older Tailrace cannot use it any more",
+            *(where, version, known, took_s),
         )

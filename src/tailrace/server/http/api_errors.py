@@ -6,6 +6,7 @@ secret: an unforeseen exception is "internal error" and a request id to look up 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Literal
@@ -44,6 +45,8 @@ _MESSAGES = ("/v1/messages", "/v1/v1/messages", "/messages")
 
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
+# What Anthropic's own clients act on: the conversation is shortened, or the answer is given less room.
+_KNOWN_WORDS = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
 
 
 class ApiError(TailraceError):
@@ -219,7 +222,7 @@ def refusal(status: int, message: str, code: str, provider: str = "") -> ApiErro
 def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     """Anthropic's clients know by these words alone that the conversation must be shortened: Claude Code does so then,
     and asks again. A provider of another API has other words."""
-    if shape != "anthropic" or error.code != TOO_LONG or "prompt is too long" in str(error).lower():
+    if shape != "anthropic" or error.code != TOO_LONG or _KNOWN_WORDS.search(str(error)):
         return error
     said = f"prompt is too long: {error}"
     return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.events import AttemptStarted, ToolCallChunk
-from tailrace.messages import Dialect, UsageDelta
+from tailrace.messages import Dialect
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
 from tailrace.server.http.api_errors import ApiError
@@ -61,6 +61,7 @@ class _AgentAnswer:
             log_to_deltas.message(),
             log_to_deltas.usage(),
             log_to_deltas.stop(),
+            stop_sequence=log_to_deltas.stop_sequence(),
             source=self._source,
             target=self._call.api_format.dialect,
         )
@@ -107,7 +108,7 @@ class _AgentAnswer:
             raise
         log_to_deltas.raise_failure()
         if at_once:
-            deltas = [*message_deltas(log_to_deltas.message()), UsageDelta(log_to_deltas.usage())]
+            deltas = [*message_deltas(log_to_deltas.message()), *log_to_deltas.end_deltas()]
             await stream.send_pieces(encoder.encode(deltas))
         return await stream.end(encoder.close(log_to_deltas.stop(), at=time.time()))
 

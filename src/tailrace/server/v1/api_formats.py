@@ -135,11 +135,13 @@ def error_delta(error: ApiError) -> ErrorDelta:
     return ErrorDelta("permanent" if error.status < 500 else "retryable", str(error), error.code, error.status)
 
 
-def agent_completion(message: Message, usage: Usage, stop: Stop, *, source: Dialect, target: Dialect) -> Completion:
+def agent_completion(
+    message: Message, usage: Usage, stop: Stop, *, stop_sequence: str = "", source: Dialect, target: Dialect
+) -> Completion:
     """A `Completion` for an agent's answer. It has no provider body, so its dialect differs from the target's: the
     target then encodes it from `message`. Input tokens include the cached ones, as that dialect counts them."""
     if source == "anthropic":
         beside = usage.cache_read_tokens + (0 if target == "anthropic" else usage.cache_write_tokens)
         usage = msgspec.structs.replace(usage, input_tokens=usage.input_tokens + beside)
     dialect: Dialect = "chat" if target != "chat" else "responses"
-    return Completion(dialect, {}, message, stop=stop, usage=usage)
+    return Completion(dialect, {}, message, stop=stop, usage=usage, stop_sequence=stop_sequence)

@@ -144,6 +144,7 @@ class LogToDeltas:
         self._gap = False  # a text has ended: the next one begins a paragraph
         self._thought_gap = False  # so for the thoughts of another message
         self._stop: Stop = "unknown"
+        self._stop_sequence = ""
         self.finished: RunFinished | None = None
 
     def take_entry(self, entry: Entry) -> list[AnyDelta]:
@@ -171,12 +172,13 @@ class LogToDeltas:
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
                 return self._relayed(relayed)
-            case MessageRecorded(message, stop):
+            case MessageRecorded(message, stop, stop_sequence):
+                self._stop_sequence = stop_sequence
                 return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
-                return [*([TextDelta(self._add_text(held))] if held else []), UsageDelta(finished.usage)]
+                return [*([TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
             case _ if isinstance(event, _NoDelta):
                 return []
             case _:
@@ -286,6 +288,15 @@ class LogToDeltas:
         if self._calls:
             return "tools"
         return self._stop if self._stop != "unknown" else "end"
+
+    def stop_sequence(self) -> str:
+        """The stop string at which the answer ended; empty where it ended otherwise, or the provider does not say."""
+        return self._stop_sequence if self.stop() == "end" else ""
+
+    def end_deltas(self) -> list[AnyDelta]:
+        named = self.stop_sequence()
+        stopped = [NativeDelta("anthropic", {"stop_sequence": named})] if named else []
+        return [*stopped, UsageDelta(self.usage())]
 
     def usage(self) -> Usage:
         return self.finished.usage if self.finished is not None else Usage()

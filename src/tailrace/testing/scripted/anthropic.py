@@ -29,6 +29,7 @@ def answer_body(reply: Reply, request: ScriptedRequest) -> JsonObject:
         **_message(request),
         "content": [{**_blank(block, request, index), **_whole(block)} for index, block in enumerate(reply.blocks)],
         "stop_reason": _stop_reason(reply),
+        "stop_sequence": reply.stop_sequence or None,
         "usage": {**_usage_at_start(reply.counted), **_usage_at_end(reply.counted)},
     }
 
@@ -45,7 +46,7 @@ def answer_events(reply: Reply, request: ScriptedRequest) -> list[Sse]:
     sent.append(
         {
             "type": "message_delta",
-            "delta": {"stop_reason": _stop_reason(reply), "stop_sequence": None},
+            "delta": {"stop_reason": _stop_reason(reply), "stop_sequence": reply.stop_sequence or None},
             "usage": _usage_at_end(reply.counted),
         }
     )
@@ -66,6 +67,8 @@ def _message(request: ScriptedRequest) -> JsonObject:
 
 
 def _stop_reason(reply: Reply) -> str:
+    if reply.stop_sequence:
+        return "stop_sequence"
     return "refusal" if reply.refused and reply.stop is None else STOP[reply.stopped]
 
 

@@ -65,11 +65,13 @@ Block: TypeAlias = TextBlock | ThinkingBlock | RefusalBlock | CallBlock
 
 
 class Reply(Value):
-    """One answer of a model. `stop` and `usage` follow from the blocks unless they are given."""
+    """One answer of a model. `stop` and `usage` follow from the blocks unless they are given. `stop_sequence` is the
+    stop string at which it ended, which only one API says."""
 
     blocks: tuple[Block, ...] = ()
     stop: Stop | None = None
     usage: Usage | None = None
+    stop_sequence: str = ""
 
     @property
     def calls(self) -> tuple[CallBlock, ...]:

@@ -41,6 +41,7 @@ def completion_from_body(body: JsonObject) -> Completion:
         stop=stop,
         usage=usage_of(body.get("usage")),
         refusal=refusal_in(body),
+        stop_sequence=text_of(body.get("stop_sequence")),
     )
 
 

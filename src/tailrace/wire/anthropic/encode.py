@@ -177,6 +177,8 @@ class StreamEncoder:
         reason = _STOP_REASONS[stop] if stop else self._stop_reason or "end_turn"
         if reason == "end_turn" and self._calls:
             reason = "tool_use"  # clients run the calls only under this reason
+        elif reason == "end_turn" and self._stop_sequence:
+            reason = "stop_sequence"
         end = {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": self._stop_sequence},
