@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal.sqlite.commits import write_group
 from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, checkpoint, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease
@@ -127,13 +131,49 @@ async def test_many_small_commits_make_a_checkpoint_due_in_a_file_that_does_not_
     path = tmp_path / "runs.db"
     journal = await SqliteJournal.open(path)
     _, lease = await started(journal)
-    began = []
-    monkeypatch.setattr(journal._commits, "_checkpoint", lambda: began.append(1))
+    began: list[str] = []
+    monkeypatch.setattr("tailrace.journal.sqlite.store.checkpoint", lambda _connection: began.append("checkpoint"))
     await write(journal, lease, path, 20, MessageChunk("x"))
     assert began == []
     await write(journal, lease, path, 30, MessageChunk("x"))
-    assert began == [1]
+    assert began == ["checkpoint"]
     assert wal_bytes(path) < WAL_BYTES
+    await journal.close()
+
+
+async def test_the_loop_does_not_write_what_has_to_wait_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F74. SQLite syncs the log with the first commit that follows upon a checkpoint."""
+    ends = threading.Event()
+    monkeypatch.setattr("tailrace.journal.sqlite.commits.CHECKPOINT_CHANGES", 5)
+    monkeypatch.setattr("tailrace.journal.sqlite.store.checkpoint", lambda _connection: ends.wait(30))
+    threads: list[str] = []
+
+    def write_in_thread(connection: sqlite3.Connection, group: list[Any]) -> None:
+        threads.append("the loop's" if threading.current_thread() is threading.main_thread() else "another")
+        write_group(connection, group)
+
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    _, lease = await started(journal)
+    monkeypatch.setattr("tailrace.journal.sqlite.commits.write_group", write_in_thread)
+
+    async def commit() -> None:
+        journal.append(lease, [MessageChunk("x")])
+        await journal.commit(lease)
+
+    while journal._checkpointing is None:
+        await commit()
+    assert set(threads) == {"the loop's"}
+    threads.clear()
+    await commit()
+    assert threads == ["another"], "while it is under way"
+    ends.set()
+    await journal._checkpointing
+    await commit()
+    assert threads == ["another", "another"], "and the first after it"
+    await commit()
+    assert threads == ["another", "another", "the loop's"]
     await journal.close()
 
 

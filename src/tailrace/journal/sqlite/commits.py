@@ -130,17 +130,18 @@ class Commits(GroupCommit[_Work]):
         *,
         clock: Callable[[], float],
         after_commit: Callable[[], None],
-        checkpoint: Callable[[], None],
+        checkpoint: Callable[[], asyncio.Future[None]],
         on_lag: OnLag | None = None,
         index_after: int = INDEX_ROWS,
     ) -> None:
         """`clock` is the wall clock. `after_commit` is called in the thread that has written; `checkpoint` on the loop,
-        when one is due. After `index_after` changes the rows get their places."""
+        when one is due: it begins one and returns it. After `index_after` changes the rows get their places."""
         super().__init__(clock, on_lag)
         self._checkpoint = checkpoint
         self._file = _GroupFile(path, connection, after_commit, index_after)
         self._writer = _Writer(self._file, self._settle_soon)
         self._storage_slow_until = 0.0  # on the loop's clock
+        self._checkpointing: asyncio.Future[None] | None = None  # until the first group after it
         self._start_writer()
 
     def _start_writer(self) -> None:
@@ -193,6 +194,10 @@ class Commits(GroupCommit[_Work]):
         """Whether the loop must not write the group."""
         if not self._writer.compiled or self._file.index_due or self._loop.time() < self._storage_slow_until:
             return True
+        if self._checkpointing is not None:  # it may have the file; the log that starts over after it is synced
+            if self._checkpointing.done():
+                self._checkpointing = None
+            return True
         for part in group:  # noqa: SIM110 - for every group of every stream: no generator
             if part.fsync or (isinstance(part, PendingCall) and part.work.__class__ is _LongWork):
                 return True
@@ -206,7 +211,7 @@ class Commits(GroupCommit[_Work]):
         self._settle(group)
         if self._file.checkpoint_due:
             self._file.checkpoint_due = False
-            self._checkpoint()
+            self._checkpointing = self._checkpoint()
 
 
 class _LongWork:

@@ -381,9 +381,10 @@ class SqliteJournal(StoredJournal):
         await asyncio.to_thread(self._readers.close)
         self._pipe.close()
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> asyncio.Future[None]:
         if self._checkpointing is None or self._checkpointing.done():
             self._checkpointing = asyncio.create_task(self._run_checkpoint())
+        return self._checkpointing
 
     async def _run_checkpoint(self) -> None:
         try:

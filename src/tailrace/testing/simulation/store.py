@@ -239,7 +239,7 @@ class _SimulatedCommits(Commits):
         store: SimulatedStore,
         *,
         after_commit: Callable[[], None],
-        checkpoint: Callable[[], None],
+        checkpoint: Callable[[], asyncio.Future[None]],
         on_lag: OnLag | None,
     ) -> None:
         self._store = store
