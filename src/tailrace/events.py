@@ -345,9 +345,8 @@ DeliveredState = Literal["unknown", "sent", "unsent", "confirmed", "failed", "go
 class Delivered(Event, omit_defaults=True):
     """What is known of one message of a reply in a chat; the last such fact of a `key` holds.
 
-    `unknown` is written before a message is sent, so that it is on record when the process dies in between; then
-    `sent`, or `unsent` where the platform refused it. `confirmed`: it shows the final text. `failed`: given up. `gone`:
-    the thread or the chat of the key no longer exists.
+    `unknown` is on record before a message is sent, where the process may die; then `sent`, or `unsent` if refused.
+    `confirmed`: it shows the final text. `failed`: given up. `gone`: the key's thread or chat no longer exists.
     """
 
     key: str
@@ -359,6 +358,7 @@ class Delivered(Event, omit_defaults=True):
     limit: int = 0  # of this message, where the platform refused a text of its documented limit
     end: int | None = None  # the offset in the text where this message ends; None: at the limit
     digest: str = ""  # of the text that it shows, once confirmed
+    until_heard: bool = False  # given up, and the platform takes it once the person has written again
 
 
 # ── the state of a run, for viewers that come later ──────────────────────────────────────────────────────────

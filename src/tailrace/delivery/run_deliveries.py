@@ -14,6 +14,7 @@ from tailrace.ports import ENDED, Journal, Run
 
 CHAT_GONE: Final = "the chat is gone"  # why a delivery has ended
 MAX_READ = 100  # deliveries that began after the run: its own is among the first
+MAX_LATER = 1000  # the newest deliveries, among which one that took another's place is looked for
 BEGINS_S = 300.0  # after its run, at the latest: storage may be slow in between
 
 
@@ -58,7 +59,7 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
 
 async def _newest(journal: Journal, delivery: Run) -> Run:
     """The one that took this one's place, when the person for whom it was kept back had written again."""
-    later = {run.new.input.get("instead_of"): run for run in await journal.runs(kind=DELIVERY, limit=MAX_READ)}
+    later = {run.new.input.get("instead_of"): run for run in await journal.runs(kind=DELIVERY, limit=MAX_LATER)}
     while delivery.id in later:
         delivery = later[delivery.id]
     return delivery

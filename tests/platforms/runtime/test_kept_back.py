@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from platforms.runtime.fake_gateways import DANGEROUS, Town, town
-from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE
+from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE, KeptBack
+from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender
 from tailrace.delivery.run_deliveries import undelivered_words
+from tailrace.errors import StorageFailed
+from tailrace.events import RunFinished
 from tailrace.platforms.runtime.registry import account_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
@@ -50,6 +55,78 @@ async def test_it_waits_for_the_person_over_a_restart_and_who_looks_is_told(tmp_
         await asyncio.sleep(20)
         assert here.chat.texts == (KEPT_BACK, "One.", "Two.", "Three.")
         assert await told(here, run_id) == ""
+
+
+@driven
+async def test_it_waits_also_where_that_could_not_be_written_down_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, tries = KeptBack.add, 0
+
+    async def fail_once(self: KeptBack, place: Place, delivery: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StorageFailed("the disk is full")
+        await add(self, place, delivery)
+
+    monkeypatch.setattr(KeptBack, "add", fail_once)
+    platform = closed_window()
+    store = f"sqlite:///{tmp_path}/t.db"
+    async with town(tmp_path, reply("One."), platform=platform, store=store, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(120)
+        [run_id] = await here.runs()
+        assert tries == 2
+        assert await told(here, run_id) == "not delivered to telegram 42 yet: it is sent when they write again"
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert delivery.state == "failed"
+
+
+@driven
+async def test_an_answer_that_arrived_after_a_refused_question_is_not_sent_again(tmp_path: Path) -> None:
+    is_closed = True
+
+    def refuse(_place: Place, action: AnyAction) -> Fault:
+        return Refused("not before they write", until_heard=True) if isinstance(action, Send) and is_closed else None
+
+    platform = MemoryPlatform(Capabilities(), fault=refuse)
+    async with town(tmp_path, DANGEROUS, reply("Done."), reply("Bye."), platform=platform, streaming=False) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        is_closed = False
+        await here.write("/approve", update_id="u2")
+        await asyncio.sleep(20)
+        await here.write("Bye.", update_id="u3")
+        await asyncio.sleep(30)
+        assert here.chat.texts.count("Done.") == 1
+        assert UNSHOWN in here.chat.texts, "the question, which was never seen"
+        assert KEPT_BACK not in here.chat.texts
+
+
+@driven
+async def test_an_answer_that_ends_while_the_person_writes_is_sent_when_they_write_next(tmp_path: Path) -> None:
+    platform = closed_window()
+    async with town(tmp_path, reply("One."), reply("Two."), platform=platform, streaming=False) as here:
+        close, ends = Ledger.close, asyncio.Event()
+
+        async def close_later(self: Ledger, *, error: str = "") -> RunFinished:
+            await ends.wait()
+            return await close(self, error=error)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Ledger, "close", close_later)
+            await here.write("Hello.")
+            await asyncio.sleep(20)
+        platform.fault = None
+        await here.write("/status", update_id="u2")
+        await asyncio.sleep(5)
+        assert KEPT_BACK not in here.chat.texts
+        ends.set()
+        await asyncio.sleep(5)
+        await here.write("And?", update_id="u3")
+        await asyncio.sleep(20)
+        assert here.chat.texts[-3:] == (KEPT_BACK, "One.", "Two.")
 
 
 @driven

@@ -7,6 +7,8 @@ the states that the replies lead to.
 
 from __future__ import annotations
 
+import msgspec
+
 from tailrace.delivery import port
 from tailrace.delivery.planning.messages import Chain, ChatMessage, NativeStream
 from tailrace.delivery.planning.state import DeliveryState, Flight
@@ -21,6 +23,7 @@ MAX_DELETE_TRIES = 10
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
 FILE_PREFIX = "f"  # of the keys of files
+KEPT_BACK = "it was refused until the person writes again"  # by an earlier process
 UNREACHABLE = "the platform could not be reached for too long"
 
 
@@ -126,6 +129,7 @@ class _MessageReply:
 
     def _arrived(self, message_id: str) -> list[Delivered]:
         self._succeeded()
+        self._delivery.until_heard = False  # they have written: what was given up before is missing, and not the rest
         self._delivery.next_preview()
         message, action = self._message, self._flight.action
         message.message_id = message_id
@@ -319,8 +323,7 @@ class _MessageReply:
                 message.final_only = True
                 return []
             case port.Refused(reason=reason, until_heard=until_heard):
-                self._delivery.until_heard |= until_heard
-                return self._refused(reason)
+                return self._refused(reason, until_heard=until_heard)
             case _:
                 return self._refused(f"the platform answered {type(reply).__name__}")
 
@@ -345,13 +348,14 @@ class _MessageReply:
     def _note_unshown(self, reason: str) -> None:
         self._delivery.unshown[self._message.key] = reason
 
-    def _give_up(self, reason: str) -> list[Delivered]:
+    def _give_up(self, reason: str, *, until_heard: bool = False) -> list[Delivered]:
         self._note_unshown(reason)
-        facts = [self.fact("failed")]  # says whether a native stream was left open
+        self._delivery.until_heard |= until_heard
+        fact = self.fact("failed")  # says whether a native stream was left open
         self._message.move("failed")
-        return facts
+        return [msgspec.structs.replace(fact, until_heard=until_heard)]
 
-    def _refused(self, reason: str) -> list[Delivered]:
+    def _refused(self, reason: str, *, until_heard: bool = False) -> list[Delivered]:
         """After a refused partial text only the final text is sent. A final text that cannot be edited in is sent as a
         new message; the old one is deleted afterwards."""
         message = self._message
@@ -367,7 +371,7 @@ class _MessageReply:
         if message.message_id and isinstance(self._flight.action, port.Edit):
             message.strays.append(message.message_id)
             return self._lost()
-        return self._give_up(reason)
+        return self._give_up(reason, until_heard=until_heard)
 
     def _lost(self) -> list[Delivered]:
         """The message cannot be used any more: another takes its place, with the final text only."""
@@ -391,3 +395,7 @@ def restore(state: DeliveryState, fact: Delivered) -> None:
             if resend == "look_up" and slot_key.startswith(FILE_PREFIX):
                 resend = "never"  # an upload is not looked up
             state.chain(slot_key).message(int(index)).restore(fact, resend)
+            if fact.until_heard:
+                state.until_heard, state.unshown[fact.key] = True, KEPT_BACK
+            elif fact.state in ("sent", "confirmed"):
+                state.until_heard = False

@@ -50,7 +50,7 @@ class DeliveryState:
     preview: Preview = field(default_factory=Preview)
     chains: dict[str, Chain] = field(default_factory=dict)  # by the key of the slot
     unshown: dict[str, str] = field(default_factory=dict)  # by message: why its text was given up
-    until_heard: bool = False  # a text was given up that the platform takes once the person has written again
+    until_heard: bool = False  # a text was given up that is taken once the person has written again; none came after it
     in_doubt: set[str] = field(default_factory=set)  # messages of which it will never be known whether they were sent
     flight: Flight | None = None  # the action that the platform has not answered yet
 

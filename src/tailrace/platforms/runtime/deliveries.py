@@ -24,7 +24,7 @@ from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
-from tailrace.events import ApprovalAsked, RunFailure, RunFinished
+from tailrace.events import ApprovalAsked, Delivered, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
@@ -78,7 +78,7 @@ class Deliveries(RunHost["_Delivery"]):
         """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
         process executes the run and shows it; this one only says that it restarts, unless another one lives that
         serves the chat."""
-        if spec.requester and not await self._chats.was_hinted(spec.requester):
+        if spec.requester and not spec.instead_of and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
         if self._lease is not None:
             spec = msgspec.structs.replace(spec, account=self._lease.account)
@@ -96,25 +96,38 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def send_kept_back(self, place: Place) -> None:
         """Somebody has written there: what was kept back is shown above what comes now. Raises `JournalError`."""
-        kept = await self._kept_back.of(place)
-        if again := [spec for one in kept if (spec := await self._again(place, one)) is not None]:
+        done: list[str] = []
+        again: list[DeliverySpec] = []
+        for one in await self._kept_back.of(place):
+            before = await self._found(one)
+            if before is None:
+                done.append(one)
+            elif before.state in ENDED:
+                done.append(one)
+                spec = msgspec.convert(before.new.input, DeliverySpec)
+                again.append(replace(spec, place=place, chrome="none", hints=False, instead_of=one))
+            elif not await self._is_ending(before):  # the rest of it is still shown, and would come twice
+                done.append(one)
+                self.say_unshown(place, f"{one}.undelivered")
+        if again:
             self.say(place, KEPT_BACK, f"{again[0].instead_of}.kept_back")
         for spec in again:
             await self.deliver(spec)
-        if kept:
-            await self._kept_back.remove(place, kept)
+        if done:
+            await self._kept_back.remove(place, done)
 
-    async def _again(self, place: Place, delivery: str) -> DeliverySpec | None:
-        """The answer alone of a delivery that was kept back; None where there is nothing to be shown again."""
+    async def _found(self, delivery: str) -> Run | None:
+        """None where its conversation was deleted."""
         try:
-            before = await self._journal.get(delivery)
-        except RunNotFound:  # its conversation was deleted
+            return await self._journal.get(delivery)
+        except RunNotFound:
             return None
-        if before.state not in ENDED:  # the rest of it is still shown: that would come twice
-            self.say_unshown(place, f"{delivery}.undelivered")
-            return None
-        spec = msgspec.convert(before.new.input, DeliverySpec)
-        return replace(spec, place=place, chrome="none", hints=False, instead_of=delivery)
+
+    async def _is_ending(self, delivery: Run) -> bool:
+        """Whether it has given up until somebody writes, and only its end is not on record: it is sent when they write
+        next."""
+        facts = [entry.event for entry in await self._journal.facts(delivery.id) if isinstance(entry.event, Delivered)]
+        return bool(facts) and facts[-1].until_heard
 
     async def _has_successor(self) -> bool:
         """Whether another process would show what this one does not."""
