@@ -24,6 +24,10 @@ TOO_LONG = [
         "This model's maximum context length is 4097 tokens. However, your messages resulted in 4218 tokens."
         " Please reduce the length of the messages."
     ),
+    (
+        "This model's maximum context length is 131,072 tokens. However, you requested 140,000 tokens (131,808 in the"
+        " messages, 8,192 in the completion)."
+    ),
     # llama-cpp-python
     (
         "This model's maximum context length is 4097 tokens, however you requested 4658 tokens (3158 in your"
@@ -84,6 +88,10 @@ TOO_MUCH_ASKED = [
         "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a"
         " total of 40020 tokens: 20 tokens from the input messages and 40000 tokens for the completion."
     ),
+    (
+        "This model's maximum context length is 32,768 tokens. However, you requested 40,020 tokens (20 in the"
+        " messages, 40,000 in the completion)."
+    ),
     # others
     "max_output_tokens exceeds the context window",
     "max_tokens (200000) exceeds the maximum context length of 131072",
@@ -131,6 +139,12 @@ def test_another_terminal_is_told_as_such_in_a_terminal() -> None:
 )
 def test_what_vendors_say_of_a_request_that_is_too_long(status: int, message: str, too_long: bool) -> None:
     assert is_too_long(RunFailure("invalid_request_error", message, status=status)) is too_long
+
+
+def test_the_kind_says_it_where_the_message_names_the_room_for_the_answer_and_nothing_that_is_read() -> None:
+    message = "Requested tokens exceed the context window. Try lowering max_tokens or sending less."
+    assert is_too_long(RunFailure("context_length_exceeded", message, status=400))
+    assert not is_too_long(RunFailure("invalid_request_error", message, status=400))
 
 
 @pytest.mark.parametrize(

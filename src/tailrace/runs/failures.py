@@ -33,6 +33,7 @@ _ROOM_ASKED: Final = re.compile(
     r"(\d+)(?: tokens)? (?:in|for) the (?:completion|output)|requested (\d+) output tokens|too large: (\d+)|\+ (\d+) >",
     re.IGNORECASE,
 )
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3})")
 _ROOM_THERE_IS: Final = re.compile(r"context length (?:is|of) (\d+)|> (\d+)", re.IGNORECASE)
 # Of models that read text alone, in the words of a refusal: OpenAI, vLLM, Ollama, Gemini, Bedrock; then llama.cpp, and
 # Groq and DeepSeek, which only say that a message has to be text.
@@ -73,15 +74,16 @@ def is_too_long(failure: RunFailure) -> bool:
         return False
     if failure.status == 413:
         return True
-    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure.message)
+    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure)
 
 
-def _is_of_answer_room(message: str) -> bool:
+def _is_of_answer_room(failure: RunFailure) -> bool:
     """Whether a request was refused for the tokens that its answer may have, alone: no shorter conversation helps."""
+    message = _THOUSANDS.sub("", failure.message)
     if not _ANSWER_ROOM.search(message):
         return False
-    if not _WHAT_IS_READ.search(message):
-        return True
+    if not _WHAT_IS_READ.search(message):  # the kind may say what the message leaves open
+        return not _TOO_LONG.search(failure.kind)
     asked, there_is = _number(_ROOM_ASKED, message), _number(_ROOM_THERE_IS, message)
     return asked is not None and there_is is not None and asked >= there_is
 
