@@ -24,6 +24,10 @@ TOO_LONG = [
         "This model's maximum context length is 4097 tokens. However, your messages resulted in 4218 tokens."
         " Please reduce the length of the messages."
     ),
+    (
+        "This model's maximum context length is 131,072 tokens. However, you requested 140,000 tokens (131,808 in the"
+        " messages, 8,192 in the completion)."
+    ),
     # llama-cpp-python
     (
         "This model's maximum context length is 4097 tokens, however you requested 4658 tokens (3158 in your"
@@ -84,6 +88,10 @@ TOO_MUCH_ASKED = [
         "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a"
         " total of 40020 tokens: 20 tokens from the input messages and 40000 tokens for the completion."
     ),
+    (
+        "This model's maximum context length is 32,768 tokens. However, you requested 40,020 tokens (20 in the"
+        " messages, 40,000 in the completion)."
+    ),
     # others
     "max_output_tokens exceeds the context window",
     "max_tokens (200000) exceeds the maximum context length of 131072",
@@ -133,6 +141,12 @@ def test_what_vendors_say_of_a_request_that_is_too_long(status: int, message: st
     assert is_too_long(RunFailure("invalid_request_error", message, status=status)) is too_long
 
 
+def test_the_kind_says_it_where_the_message_names_the_room_for_the_answer_and_nothing_that_is_read() -> None:
+    message = "Requested tokens exceed the context window. Try lowering max_tokens or sending less."
+    assert is_too_long(RunFailure("context_length_exceeded", message, status=400))
+    assert not is_too_long(RunFailure("invalid_request_error", message, status=400))
+
+
 @pytest.mark.parametrize(
     ("status", "message", "refused"),
     [
@@ -153,7 +167,29 @@ def test_what_vendors_say_of_a_request_that_is_too_long(status: int, message: st
         (404, "No endpoints found that support image input", True),
         (500, "image input is not supported - hint: you may need to provide the mmproj", True),
         (500, "this model is missing data required for image input", True),
+        (400, "openai: audio: not readable", True),
+        (400, "image: could not be decoded", True),
+        (400, "Image-based input cannot be read by this model", True),
+        (400, "Unsupported MIME type: audio/wav", True),
+        (400, "Invalid value: 'input_audio'. Supported values are: 'text'", True),
+        (400, "Invalid value: 'input_file'. Supported values are: 'text'", True),
+        (400, "messages.2.content.0.tool_result.content.1.image.source.base64: image exceeds 5 MB maximum", True),
+        (400, "InternalError.Algo.InvalidParameter: The image length and width do not meet the restrictions", True),
+        (400, "Image URLs are only allowed for messages with role 'user', but this one has the role 'tool'", True),
+        (400, "Multimodal function responses are not supported for this model", True),
+        (500, "input_file is not supported by this model", True),
         (400, "temperature is out of range", False),
+        (400, "vision: temperature is out of range", False),
+        (400, "media-gateway: temperature is out of range", False),
+        (400, "The model `llama-3.2-90b-vision-preview` has been decommissioned", False),
+        (400, "Invalid schema for function 'file'", False),
+        (400, "property 'document' is invalid", False),
+        (400, "bad request, see https://provider.test/help/document/x", False),
+        (400, "invalid tool: audio_player", False),
+        (400, "invalid name: audio_player", False),
+        (500, "support: profile", False),
+        (500, "your profile does not support this", False),
+        (404, "The model `llama-vision-preview` is not supported", False),
         (400, "see the documentation", False),
         (400, "maximum context length is 8192 tokens, images included", False),
         (404, "The model `gpt-4-vision-preview` has been deprecated", False),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
-from tailrace.app.models import LOCAL, Models, check_known, default_model, endpoint_of, named
+from tailrace.app.models import AGENT, LOCAL, Models, check_known, default_model, endpoint_of, named, unaliased
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
@@ -49,6 +49,8 @@ def handlers_of(
 
 
 def _check_model(config: Config, models: Models, name: str) -> None:
+    if name and "/" not in (target := unaliased(config, name)) and target != AGENT:
+        raise ConfigError(f"expected <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model")
     choice = named(config, name)
     check_known(config, choice.provider)
     models.check_embedded(choice)

@@ -20,6 +20,7 @@ from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import Transport
 
 LOCAL = "local"
+AGENT = "tailrace"  # the agent, where a model is named or an alias stands for it
 
 
 def default_model(config: Config, provider: str) -> str | None:
@@ -61,7 +62,14 @@ def named(config: Config, name: str) -> ModelChoice:
     if not name:
         return config.model
     _check_halves(name)
-    provider, slash, model = unaliased(config, name).partition("/")
+    target = unaliased(config, name)
+    if target == AGENT:
+        raise ConfigError(
+            f"{name[:80]!r} stands for the agent, which is no model; name one as <provider>/<model>, or none: that is"
+            " the configured one",
+            key="model",
+        )
+    provider, slash, model = target.partition("/")
     if not slash or not model:
         raise ConfigError(
             f"expected tailrace, <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model"

@@ -49,7 +49,8 @@ class KeyValues(Generic[Stored]):
         return values, unreadable
 
     async def set_aside(self, key: str) -> None:
-        """Moves the value into the namespace `<namespace>.unreadable`, as it is: the key is free, nothing is lost."""
+        """Moves the value into the namespace `<namespace>.unreadable`, as it is: the key is free. There one value of a
+        key is kept, the last one."""
         data = await self._journal.get_value(self._namespace, key)
         aside = f"{self._namespace}.unreadable"
         before = await self._journal.get_value(aside, key)

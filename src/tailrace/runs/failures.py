@@ -33,21 +33,29 @@ _ROOM_ASKED: Final = re.compile(
     r"(\d+)(?: tokens)? (?:in|for) the (?:completion|output)|requested (\d+) output tokens|too large: (\d+)|\+ (\d+) >",
     re.IGNORECASE,
 )
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3})")
 _ROOM_THERE_IS: Final = re.compile(r"context length (?:is|of) (\d+)|> (\d+)", re.IGNORECASE)
 # Of models that read text alone, in the words of a refusal: OpenAI, vLLM, Ollama, Gemini, Bedrock; then llama.cpp, and
-# Groq and DeepSeek, which only say that a message has to be text.
+# Groq and DeepSeek, which only say that a message has to be text. A word inside a name (`x-vision-1`,
+# `audio_player`) or a path is none of a refusal.
 _UNREAD_MEDIA: Final = re.compile(
-    r"\b(?:input_)?(?:images?|files?)(?:_url)?\b|\bvision\b|multi-?modal|\bmedia\b|\bdocuments?\b|\bpdf\b|audio"
-    r"|图[像片]|unsupported content\[\]|content\W+(?:value )?must be a string|sequence, expected a string"
-    r"|untagged enum \w*content",
+    r"(?<![-\w/])(?:input_)?(?:images?(?:_url)?\b|(?:files?|documents?|audios?)(?:_url)?(?![-\w]))"
+    r"|(?<![-\w/])(?:vision|media)(?![-\w])|multi-?modal|\bpdf\b|图[像片]|unsupported content\[\]"
+    r"|content\W+(?:value )?must be a string|sequence, expected a string|untagged enum \w*content",
     re.IGNORECASE,
 )
 # Where the status says something else: 404 of OpenRouter, 500 of llama.cpp and Ollama.
 _UNSUPPORTED_MEDIA: Final = re.compile(
-    r"support.{0,20}(?:image|vision|multi-?modal|audio|file)|(?:image|audio|vision|file).{0,20}not support"
-    r"|required for image input|unsupported content\[\]",
+    r"support.{0,20}(?:image|(?<![-\w/])vision|multi-?modal|audio|\b(?:input_)?files?\b)"
+    r"|(?:image|audio|(?<![-\w/])vision(?![-\w])|\b(?:input_)?files?\b).{0,20}not support"
+    r"|multi-?modal.{0,30}not support|image.{0,12} only (?:allowed|supported)|required for image input"
+    r"|unsupported content\[\]",
     re.IGNORECASE,
 )
+# There a `file` or a `document` is the name of something else.
+_OF_TOOLS: Final = re.compile(r"\b(?:schema|functions?|tools?|property|properties|parameters?)\b", re.IGNORECASE)
+# As `failure_of` puts it before a message; the name of a part of the request says what was refused.
+_PROVIDER_NAME: Final = re.compile(r"(?!(?:input_)?(?:image|file|document|audio)s?(?:_url)?:)[\w-]+: ", re.IGNORECASE)
 # As Azure, OpenAI, OpenRouter, DeepSeek and DashScope say it.
 _POLICY: Final = re.compile(
     r"content.{0,12}(policy|filter|risk)|moderation|flagged|inappropriate content|data_inspection", re.IGNORECASE
@@ -73,15 +81,16 @@ def is_too_long(failure: RunFailure) -> bool:
         return False
     if failure.status == 413:
         return True
-    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure.message)
+    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure)
 
 
-def _is_of_answer_room(message: str) -> bool:
+def _is_of_answer_room(failure: RunFailure) -> bool:
     """Whether a request was refused for the tokens that its answer may have, alone: no shorter conversation helps."""
+    message = _THOUSANDS.sub("", failure.message)
     if not _ANSWER_ROOM.search(message):
         return False
-    if not _WHAT_IS_READ.search(message):
-        return True
+    if not _WHAT_IS_READ.search(message):  # the kind may say what the message leaves open
+        return not _TOO_LONG.search(failure.kind)
     asked, there_is = _number(_ROOM_ASKED, message), _number(_ROOM_THERE_IS, message)
     return asked is not None and there_is is not None and asked >= there_is
 
@@ -110,10 +119,12 @@ def is_media_refused(failure: RunFailure) -> bool:
     """Whether the provider says that it has refused the request for an image or a file in it."""
     if is_too_long(failure):
         return False
-    words = f"{failure.kind} {failure.message}"
-    if failure.status in (400, 415, 422):
+    named = _PROVIDER_NAME.match(failure.message)
+    message = failure.message[named.end() :] if named is not None else failure.message
+    words = f"{failure.kind} {message}"
+    if failure.status in (400, 415, 422) and not _OF_TOOLS.search(message):
         return bool(_UNREAD_MEDIA.search(words))
-    return failure.status in (404, 500, 501) and bool(_UNSUPPORTED_MEDIA.search(words))
+    return failure.status in (400, 404, 415, 422, 500, 501) and bool(_UNSUPPORTED_MEDIA.search(words))
 
 
 def is_of_policy(failure: RunFailure) -> bool:

@@ -226,6 +226,30 @@ async def test_one_call_that_cannot_be_priced_or_counted_does_not_lose_the_other
     rows = {row.model: (row.calls, row.input_tokens, row.output_tokens) for row in await ledger.rows()}
     assert rows == {f"p/{model}": (1, 3, 2) for model in told}
     assert [record.getMessage() for record in caplog.records] == [
-        "a call of p/unpriced could not be priced",
+        "calls of p/unpriced cannot be priced: usd_per_day does not count them",
         "ci has used odd/uncounted, which could not be counted",
     ]
+
+
+async def test_the_log_says_once_that_a_model_cannot_be_priced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = UsageLedger(MemoryJournal(), FailingCosts(load({}, tmp_path)))
+    ledger.priced = {"ci"}
+    for _ in range(3):
+        ledger.add("ci", SpentTokens("p", "unpriced", Usage(3, 2)))
+        await ledger.flush()
+    assert len(caplog.records) == 1
+
+
+async def test_what_only_the_metrics_have_missed_is_not_said_to_be_uncounted(
+    ledger: UsageLedger, journal: SlowJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_key: str, _spent: SpentTokens) -> None:
+        raise ZeroDivisionError
+
+    journal.open.set()
+    ledger.on_spent = failing
+    ledger.add("ci", SPENT)
+    assert [(row.calls, row.input_tokens) for row in await ledger.rows()] == [(1, 3)]
+    assert caplog.messages == ["ci has used p/m: counted, but not in the metrics"]

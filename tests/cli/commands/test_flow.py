@@ -270,6 +270,8 @@ def test_check_names_the_file_the_line_and_the_mistake(text: str, words: str, tm
             "params.providers[0].model: step a: model: the embedded model is ",
         ),
         (step("a", {"prompt": "x", "model": "nosuch/x"}, "agent"), "params.model: step a: providers.nosuch: no such "),
+        (step("a", {"prompt": "x", "model": "tailrace"}, "agent"), "model: 'tailrace' stands for the agent, which is "),
+        (step("a", {"prompt": "x", "model": "zzz"}, "agent"), "model: expected <provider>/<model> or one of "),
     ],
 )
 def test_check_finds_what_every_run_would_fail_by(

@@ -75,6 +75,16 @@ async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: st
     await connection.close()
 
 
+async def test_an_older_database_without_its_log_is_refused_in_words(postgres_url: str) -> None:
+    address = parse_address(postgres_url)
+    connection = await connect(address, "test")
+    await prepare(connection, address)
+    await connection.execute("DROP TABLE batches CASCADE")
+    with pytest.raises(JournalError, match='"batches" does not exist'):
+        await prepare(connection, address, (*MIGRATIONS, "SELECT 1"))
+    await connection.close()
+
+
 @pytest.mark.parametrize("table", ["customers (id integer)", "format (id integer)"])
 async def test_another_programs_schema_is_refused_and_not_written_to(
     postgres_server: PostgresServer, postgres_url: str, table: str

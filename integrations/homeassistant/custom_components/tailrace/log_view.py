@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 _TOO_LONG = re.compile(r"context.?(?:length|window|size)|(?:prompt|input) is too long", re.IGNORECASE)
+# Room for the answer, which a new conversation does not change; unless what is read is named beside it.
+_ANSWER_ROOM = re.compile(r"max_(?:completion_|output_|new_)?tokens", re.IGNORECASE)
+_WHAT_IS_READ = re.compile(r"\b(?:inputs?|prompt|messages|conversation)\b", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
 GAP = "\n\n"  # between the texts before and after a tool
 
@@ -225,8 +228,15 @@ class LogView:
 def advice_on(error: dict[str, Any]) -> str:
     """Which sentence says what to do about this error of a run."""
     status, kind = error.get("status", 0), error.get("kind", "")
-    if status == 413 or (status in (400, 422) and _TOO_LONG.search(f"{kind} {error.get('message', '')}")):
+    if status == 413 or (status in (400, 422) and _is_too_long(kind, error.get("message", ""))):
         return "advice_anew"
     if status in (401, 402, 403, 404) or (status == 429 and _NO_CREDIT.search(kind)):
         return "advice_owner"
     return "advice_later" if kind == "cannot_connect" or status in (408, 429) or status >= 500 else ""
+
+
+def _is_too_long(kind: str, message: str) -> bool:
+    if _TOO_LONG.search(kind):
+        return True
+    is_of_answer = _ANSWER_ROOM.search(message) and not _WHAT_IS_READ.search(message)
+    return bool(_TOO_LONG.search(message)) and not is_of_answer

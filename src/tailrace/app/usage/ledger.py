@@ -49,6 +49,7 @@ class UsageLedger:
         self._journal, self._costs, self._clock = journal, costs, clock
         self._spent: list[_Spent] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far
+        self._unpriceable: set[tuple[str, str]] = set()  # models of which the log says so
         self._flushing = asyncio.Lock()
         self._added = asyncio.Event()  # there is something to write
         self._urgent = asyncio.Event()  # before the second is over
@@ -80,6 +81,8 @@ class UsageLedger:
                 except Exception:  # the others are counted all the same
                     key, each, _ = one
                     log.exception("%s has used %s/%s, which could not be counted", key, each.provider, each.model)
+                else:
+                    self._tell(one)
             if self._unwritten:
                 await self._journal.add_to_counters(self._unwritten)
                 self._unwritten = {}
@@ -89,8 +92,14 @@ class UsageLedger:
         beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
         for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
             self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
-        if self.on_spent is not None:
-            self.on_spent(key, each)
+
+    def _tell(self, spent: _Spent) -> None:
+        key, each, _ = spent
+        try:
+            if self.on_spent is not None:
+                self.on_spent(key, each)
+        except Exception:  # what it is told is counted
+            log.exception("%s has used %s/%s: counted, but not in the metrics", key, each.provider, each.model)
 
     async def rows(self, since: str = "", key: str | None = None) -> list[UsageRow]:
         """What all processes have counted from this day on, of one key or of all."""
@@ -118,7 +127,10 @@ class UsageLedger:
             await self._costs.load([spent])
             return self._costs.price(spent)
         except Exception:  # its tokens are counted without a price
-            log.exception("a call of %s/%s could not be priced", spent.provider, spent.model)
+            model = (spent.provider, spent.model)
+            if model not in self._unpriceable:
+                self._unpriceable.add(model)
+                log.exception("calls of %s/%s cannot be priced: usd_per_day does not count them", *model)
             return None
 
     def today(self) -> str:

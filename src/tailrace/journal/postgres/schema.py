@@ -134,11 +134,11 @@ async def prepare(
 
 async def _count_rows(connection: Connection, address: Address) -> int | None:
     """About how many rows the log has, as the database has counted them last; None where it has not yet."""
-    counted: int = await connection.fetchval(
+    counted: int | None = await connection.fetchval(  # None: there is no such table
         "SELECT reltuples::bigint FROM pg_class WHERE relname = 'batches' AND relnamespace = to_regnamespace($1)",
         f'"{address.schema}"',
     )
-    if counted > 0:
+    if counted is not None and counted > 0:
         return counted
     return None if await connection.fetchval("SELECT EXISTS (SELECT FROM batches)") else 0
 

@@ -16,7 +16,7 @@ from tailrace.agent.fork import ForkRequest
 from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
-from tailrace.app.models import named
+from tailrace.app.models import AGENT, named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, RunFailure, Snapshot
 from tailrace.flows.engine.instance_state import instance_states
@@ -57,7 +57,6 @@ from tailrace.server.routes.runs_schemas import (
     turn_of,
 )
 from tailrace.server.v1.model_target import require_model, turn_model
-from tailrace.server.v1.models import AGENT
 from tailrace.speaker_marks import SpokenBy
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
+from tailrace.app.models import AGENT
 from tailrace.messages import JsonObject
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import TEXT, Answering, Handler, Route, nullable, object_schema
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.client_call import ClientCall
 from tailrace.server.v1.model_target import is_agent, require_model
-from tailrace.server.v1.models import AGENT
 from tailrace.server.v1.raw_answer import begin_raw
 
 

@@ -11,15 +11,13 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.app.models import LOCAL, named, unaliased
+from tailrace.app.models import AGENT, LOCAL, named, unaliased
 from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
-
-AGENT: Final = "tailrace"
 
 
 class Model(msgspec.Struct, frozen=True):

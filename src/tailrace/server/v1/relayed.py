@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.app.models import named, unaliased
+from tailrace.app.models import AGENT, named, unaliased
 from tailrace.errors import Rejected
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.providers.call_listener import CallListener
@@ -24,7 +24,6 @@ from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, null
 from tailrace.server.v1.answer_route import request_schema
 from tailrace.server.v1.client_call import forwarded_headers
 from tailrace.server.v1.model_target import require_model
-from tailrace.server.v1.models import AGENT
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.peer_json import encode_object
 

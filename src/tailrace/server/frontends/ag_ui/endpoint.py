@@ -30,7 +30,7 @@ from tailrace.agent.client_thread import (
 )
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
-from tailrace.app.models import named, unaliased
+from tailrace.app.models import AGENT, named, unaliased
 from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.messages import JsonObject, Message, ModelRequest
@@ -60,7 +60,6 @@ from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.http.session_access import check_session
 from tailrace.server.v1.model_target import require_model
-from tailrace.server.v1.models import AGENT
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
 _ACCEPTED: Final = frozenset({"", "*/*", "text/*", "text/event-stream"})
