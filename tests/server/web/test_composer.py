@@ -288,6 +288,25 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
 
 
+async def test_a_file_that_is_chosen_while_the_page_is_made_ready_stays(devtools: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Hello.", encoding="utf-8")
+    held = """
+        const ask = window.fetch, begun = new Promise((begin) => (window.begin = begin));
+        window.fetch = async (...request) => {
+          if (String(request[0]).includes("/about")) await begun;
+          return ask(...request);
+        };"""
+    async with page(devtools, tmp_path / "home") as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=held)
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / "notes.txt")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until("document.querySelectorAll('#attached li').length === 1")
+        await tab.value("window.begin()")
+        await tab.until_shown("What shall I do?")
+        assert await tab.text("#attached span") == "notes.txt"
+
+
 async def test_an_edited_question_keeps_its_files_and_no_name_has_what_is_in_them(
     devtools: str, tmp_path: Path
 ) -> None:

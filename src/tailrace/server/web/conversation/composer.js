@@ -25,11 +25,12 @@ export class Composer {
 
   /** The draft of this conversation, "" for a new one. */
   open(session) {
-    const early = this.session === null ? this.box.value : ""; // written while the page was made ready
+    const isFirst = this.session === null;
+    const early = isFirst ? this.box.value : ""; // written while the page was made ready
     if (early && session && sessionStorage.getItem(DRAFT) === early) sessionStorage.removeItem(DRAFT);
     this.session = session;
     this.box.value = early || (sessionStorage.getItem(DRAFT + session) ?? "");
-    this.attachments.clear();
+    if (!isFirst) this.attachments.clear();
     this.written();
     if (/\S\s*\n$/.test(early)) this.submit(new Event("submit")); // Enter, when nobody listened yet
   }
