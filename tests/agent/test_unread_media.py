@@ -84,11 +84,15 @@ async def test_an_image_of_an_earlier_turn_does_not_stop_the_conversation(
     assert [event for event in played.events if isinstance(event, GatewayNotice)] == []
 
 
-async def test_a_message_that_had_an_image_is_sent_as_one_text(tmp_path: Path) -> None:
+async def test_a_message_that_had_an_image_is_sent_as_one_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tailrace.providers")
     async with text_only(tmp_path, reply("Hi.")) as s:
         await s.play("And now?", SEEN)
         _, earlier, *_ = s.server.requests[-1].json()["messages"]
     assert earlier["content"] == f"what is this?\n{IMAGE_NOTE}"
+    assert caplog.messages[-1].endswith("the model is asked again without the images and files of earlier turns")
 
 
 @pytest.mark.parametrize(

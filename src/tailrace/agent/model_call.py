@@ -49,6 +49,7 @@ from tailrace.messages import (
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
+from tailrace.providers.recovery_log import log_without_media
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of, is_media_refused, is_too_long
 from tailrace.runs.record import RecordedFold
@@ -195,6 +196,7 @@ class ModelCall:
         if self._leaves_out_media or tuple(messages) == tuple(without) or not is_media_refused(failure_of(error)):
             return False
         self._leaves_out_media = True
+        log_without_media()
         return True
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────

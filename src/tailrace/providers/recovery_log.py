@@ -78,6 +78,10 @@ def log_incomplete(outcomes: Sequence[AttemptOutcome], open_calls: Sequence[str]
     _explain(last)
 
 
+def log_without_media() -> None:
+    log.info("%sthe model is asked again without the images and files of earlier turns", _run())
+
+
 def log_failed(outcomes: Sequence[AttemptOutcome]) -> None:
     last = outcomes[-1]
     _say(last, "failed (%s): the call is given up after %s", reason_kind(last.error), _attempts(outcomes))

@@ -529,6 +529,15 @@ def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> No
     ]
 
 
+def test_a_turn_does_not_begin_with_why_the_one_before_failed() -> None:
+    progress = CallProgress(lambda _provider: 3, lambda _failure, _provider: "")
+    failed = RunFinished("failed", error=RunFailure("refused", "no images"))
+    for event in (RunStarted("agent"), AttemptStarted("fake", "small"), AttemptDiscarded("no images"), failed):
+        progress.note(event)
+    progress.reads(0)
+    assert (progress.activity, progress.status) == ("thinking", "")
+
+
 # ── one tool ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

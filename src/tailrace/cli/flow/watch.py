@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
 MAX_ROWS = 24  # of the panel, however high the terminal is
 _MISSING_INPUT = re.compile(r"\bthere is no input\.(\w+)$")
+_MISSING_OUTPUT = re.compile(r"\bthere is no steps\.")
 QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs are not what anybody waits for
 
 
@@ -147,6 +148,8 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
     if missing := _MISSING_INPUT.search(progress.error.message if progress.error is not None else ""):
         sys.stderr.write(f"       {typed(f'flow run FILE --input {missing[1]}=…')} gives it\n")
     elif progress.state == "failed":
+        if _MISSING_OUTPUT.search(progress.error.message if progress.error is not None else ""):
+            sys.stderr.write(f"       {typed('flow check FILE')} says whether it can be there by then\n")
         failed = next((step for step in reversed(progress.steps.values()) if step.state == "failed"), None)
         where = f" from step {sanitized_line(failed.block_id)}" if failed is not None else ""
         sys.stderr.write(f"       {typed(f'flow retry {public_id(run)}')} goes on{where}\n")

@@ -63,6 +63,7 @@ class CallProgress:
     def reads(self, tokens: int) -> None:
         """A turn begins whose model has about so much to read; 0 where that takes no time."""
         self._reading = reading_words(tokens)
+        self._forget_call()  # of the turn before, which may have failed
 
     def note(self, event: AnyEvent) -> None:
         if isinstance(event, MessageChunk | ReasoningChunk | Commentary | ToolCallChunk | RunFinished):

@@ -151,7 +151,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: State
     kind: str
     model: str
-    answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
+    answered_by: str = ""  # the model that answered last, `<provider>/<model>`, once it has ended
     session: str
     input: str  # the text of the question; of a sequence its name
     speaker: str = ""  # who asked, where several people share the conversation: `input` begins with it, "Ben: …"
