@@ -56,10 +56,15 @@ async def test_a_change_wakes_only_who_waits_for_that_value(tmp_path: Path, monk
 
     async def counted(self: SqliteJournal, namespace: str, key: str) -> bytes | None:
         reads.append(key)
-        return await get_value(self, namespace, key)
+        try:
+            return await get_value(self, namespace, key)
+        finally:
+            has_read.set()
 
+    has_read = asyncio.Event()
     monkeypatch.setattr(SqliteJournal, "get_value", counted)
     waiting = asyncio.ensure_future(journal.next_value("n", "k", None))
+    await has_read.wait()  # a thread that reads late would find the value that comes below
     for number in range(20):
         await journal.swap_value("n", "other", str(number - 1).encode() if number else None, str(number).encode())
     assert reads == ["k"]
