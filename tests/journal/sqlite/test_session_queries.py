@@ -12,6 +12,7 @@ import pytest
 from tailrace.errors import StorageFailed
 from tailrace.journal.sqlite import session_queries
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import Run
 from tailrace.testing.conformance.journal_sessions import answered, question
 
 
@@ -42,11 +43,17 @@ async def test_a_run_is_found_although_the_look_for_it_failed(tmp_path: Path, mo
             raise StorageFailed("the disk is busy")
         return newest
 
-    found = session_queries.newest_runs
+    async def run_after(self: SqliteJournal, session: str, kind: str, after: str) -> Run | None:
+        try:
+            return await sought(self, session, kind, after)
+        finally:
+            has_looked.set()
+
+    found, sought, has_looked = session_queries.newest_runs, SqliteJournal._run_after, asyncio.Event()
     monkeypatch.setattr(session_queries, "newest_runs", newest_runs)
+    monkeypatch.setattr(SqliteJournal, "_run_after", run_after)
     waiting = asyncio.ensure_future(theirs.next_run("s", "agent", ""))
-    await asyncio.sleep(0)
-    await theirs.runs()  # it has looked once, and waits
+    await has_looked.wait()  # a thread that reads late would find the run that begins below
     begun = await ours.create(question("hello", "s"))
     seen = await asyncio.wait_for(waiting, 10.0)
     await ours.close()
