@@ -177,6 +177,16 @@ window.fetch = async (path, options) => {
 
 
 @needs_chromium
+async def test_a_tab_that_goes_to_the_background_before_its_next_frame_is_drawn(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, PACED) as (_, _, tab):
+        await tab.send("Count to a hundred.")
+        await tab.until_shown("word5 ")
+        await tab.value("requestAnimationFrame = () => 0")  # asked while it was in view, and never given
+        assert await answer(tab) == WORDS
+        await tab.until("document.title === 'Count to a hundred. · Tailrace'")
+
+
+@needs_chromium
 async def test_a_browser_that_refuses_shared_workers_gives_each_window_a_stream(devtools: str, tmp_path: Path) -> None:
     refusing = "window.SharedWorker = function () { throw new DOMException('refused', 'SecurityError'); };"
     async with page(devtools, tmp_path, PACED) as (server, browser, _):

@@ -7,10 +7,10 @@ import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
+import { atNextFrame } from "../next_frame.js";
 import { fileChips, filesOf, titleOf } from "./question_files.js";
 
 const SHOWN_RUNS = 30;
-const HIDDEN_MS = 250;
 const LINKED_RUNS = 50; // forks are looked for among the latest
 const REST_MS = 60_000; // a tab that nobody looks at, and in which nothing runs, is not told for longer
 const NOT_TAKEN_MS = 3000;
@@ -231,13 +231,12 @@ export class Conversation {
     return undefined;
   }
 
-  /** At most once per frame, whatever arrives in between. A tab in the background has no frames. */
+  /** At most once per frame, whatever arrives in between. */
   draw(view) {
     this.touched.add(view);
     if (this.drawing) return;
     this.drawing = true;
-    if (document.hidden) setTimeout(() => this.drawNow(), HIDDEN_MS);
-    else requestAnimationFrame(() => this.drawNow());
+    atNextFrame(() => this.drawNow());
   }
 
   drawNow() {

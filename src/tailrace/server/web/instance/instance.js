@@ -6,6 +6,7 @@ import { startInbox } from "../approvals/inbox.js";
 import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
+import { atNextFrame } from "../next_frame.js";
 import { notShown } from "../not_shown.js";
 import { GraphView } from "./graph_view.js";
 
@@ -96,12 +97,10 @@ class InstanceView {
   draw() {
     if (this.drawing) return;
     this.drawing = true;
-    const now = () => {
+    atNextFrame(() => {
       this.drawing = false;
       this.graph.draw();
-    };
-    if (document.hidden) setTimeout(now, 250);
-    else requestAnimationFrame(now);
+    });
   }
 
   become(state) {
