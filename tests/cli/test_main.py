@@ -228,6 +228,17 @@ def test_a_broken_config_is_named_in_one_line(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
+def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
+    """No file and no connection gets the number of one: the event loop aborts where it is to close such a one."""
+    ask = "import sys, socket; from tailrace.cli.main import main; main(['completion', 'bash'])"
+    run = f'{sys.executable} -c "{ask}; sys.exit(socket.socket().fileno() < 3)" <&- >&- 2>{tmp_path}/stderr'
+    done = subprocess.run(
+        ["sh", "-c", run], env={**os.environ, "TAILRACE_HOME": str(tmp_path)}, check=False, timeout=60
+    )
+    assert ((tmp_path / "stderr").read_text(), done.returncode) == ("", 0)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
     command = [sys.executable, "-m", "tailrace", "completion", "bash"]

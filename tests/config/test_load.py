@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cli.setup.config_file import home_directory
 from tailrace.config.load import Config, load
 from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import CallPolicy, McpServer, ModelRef, Sections, Telegram, TransportSettings, WhatsApp
@@ -250,6 +251,19 @@ def test_the_home_is_the_argument_then_the_variable_then_the_default(tmp_path: P
     assert load({"TAILRACE_HOME": "~/x", "HOME": "/home/someone"}).home == Path("/home/someone/x")
     assert load({"HOME": "/home/someone"}).home == Path("/home/someone/.tailrace")
     assert load({"HOME": "/home/someone", "TAILRACE_HOME": ""}).home == Path("/home/someone/.tailrace")
+
+
+def test_a_user_without_a_home_directory_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    told = "HOME is not set and this user has no home directory; set TAILRACE_HOME to one"
+    with pytest.raises(ConfigError, match=told):
+        load({})
+    with pytest.raises(ConfigError, match=told):
+        home_directory({})  # of `tailrace init` and `tailrace add`
+    assert load({"TAILRACE_HOME": "/nowhere"}).home == Path("/nowhere")
 
 
 def test_the_process_environment_plays_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,7 +196,10 @@ async def test_a_run_whose_execution_cannot_be_made_fails_and_no_other() -> None
 
 
 @driven
-async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first() -> None:
+async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     journal = MemoryJournal(clock=now)
     reported = Host(journal)
     dead = []
@@ -212,6 +215,8 @@ async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first(
     assert [claimed.run.id for claimed in reported.claimed] == [dead[0].id, dead[2].id]
     assert [claimed.run.kills for claimed in reported.claimed] == [1, 1]
     assert (await journal.get(dead[1].id)).owner == "another", "of another kind"
+    told = [f"going on with run {run.id}, whose process is gone or silent" for run in (dead[0], dead[2])]
+    assert [message for message in caplog.messages if message.startswith("going on")] == told
 
 
 @driven

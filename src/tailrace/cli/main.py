@@ -115,6 +115,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. `--help` and a wrong use end in `SystemExit`, as argparse does."""
+    _open_closed_streams()
     try:
         code = _run(_with_command(sys.argv[1:] if argv is None else list(argv)))
         sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter shuts down
@@ -132,6 +133,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that the caller has closed (`>&-`) leads nowhere. Left closed, its number would be given to the
+    next file or connection, which the event loop refuses to close, and which stray output would be written to."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, open(nowhere, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the process lives
 
 
 def print_error(message: str) -> None:

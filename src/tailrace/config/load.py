@@ -177,5 +177,13 @@ def _expanded(text: str, environment: Environment) -> Path:
     """Expands `~` by the given environment, not by that of the process."""
     if text == "~" or text.startswith("~/"):
         user = environment.get("HOME")
-        return (Path(user) if user else Path.home()) / text[2:]
+        return (Path(user) if user else own_home()) / text[2:]
     return Path(text)
+
+
+def own_home() -> Path:
+    """The home directory of this process's user."""
+    try:
+        return Path.home()
+    except RuntimeError as exc:  # neither HOME nor an entry in the list of users, as in a container with a bare number
+        raise ConfigError("HOME is not set and this user has no home directory; set TAILRACE_HOME to one") from exc

@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from tailrace.system.private_files import make_private_directory
+from tailrace.system.private_files import give, make_private_directory
 
 DEAD_KEPT_S = 600.0  # after the last wake-up of a process that is dead
 
@@ -80,6 +80,7 @@ class WakeupPipe:
             hidden.unlink(missing_ok=True)
             os.mkfifo(hidden, 0o600)
             opened.append(os.open(hidden, os.O_RDONLY | os.O_NONBLOCK))
+            give(opened[0], self._directory)  # a service could not wake a command that root runs on its journal
             opened.append(os.open(hidden, os.O_WRONLY | os.O_NONBLOCK))  # without a writer it is at its end
             hidden.rename(self._directory / self.name)
         except BaseException:

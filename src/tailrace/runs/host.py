@@ -465,7 +465,7 @@ async def keep_recovering(
             for host in hosts if orphans else ():
                 found = await host.recover(is_next=share.has if share is not None else None, orphans=orphans)
                 for run_id in found:
-                    host._log.info("going on with run %s, whose process is gone", run_id)
+                    host._log.info("going on with run %s, whose process is gone or silent", run_id)
         except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
             pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
             level = warning_level(exc)

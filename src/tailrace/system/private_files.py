@@ -30,7 +30,8 @@ def make_private_file(path: Path) -> None:
     flags = os.O_CREAT | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     try:
         made = os.open(path, flags | os.O_EXCL, 0o600)
-        _give(made, path.parent)
+        with contextlib.suppress(OSError):
+            give(made, path.parent)
     except FileExistsError:
         made = os.open(path, flags, 0o600)
     os.close(made)
@@ -54,24 +55,23 @@ def is_open_to_others(path: Path) -> bool:
     return os.name == "posix" and bool(mode & _OTHERS)
 
 
+def give(made: int, directory: Path) -> None:
+    """What is open as `made` becomes the directory's owner's, where this process is root's. By its descriptor: the
+    name may lead elsewhere by now, since it is in a directory of somebody else. Raises `OSError`."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return
+    owner = directory.stat()
+    if owner.st_uid != 0:
+        os.fchown(made, owner.st_uid, owner.st_gid)
+
+
 def _give_directory(path: Path) -> None:
     with contextlib.suppress(OSError):
         made = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
         try:
-            _give(made, path.parent)
+            give(made, path.parent)
         finally:
             os.close(made)
-
-
-def _give(made: int, directory: Path) -> None:
-    """What is open as `made` becomes the directory's owner's, where this process is root's. By its descriptor: the
-    name may lead elsewhere by now, since it is in a directory of somebody else."""
-    if os.name != "posix" or os.geteuid() != 0:
-        return
-    with contextlib.suppress(OSError):
-        owner = directory.stat()
-        if owner.st_uid != 0:
-            os.fchown(made, owner.st_uid, owner.st_gid)
 
 
 def _is_shared(path: Path, mode: int) -> bool:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from tailrace.config.load import own_home
 from tailrace.providers.presets import PRESETS
 from tailrace.system.private_files import make_private_directory, make_private_file
 
@@ -52,7 +53,7 @@ checkpoints:
 
 def home_directory(environ: Mapping[str, str]) -> Path:
     named = environ.get("TAILRACE_HOME", "")
-    return Path(named).expanduser() if named.strip() else Path.home() / ".tailrace"
+    return Path(named).expanduser() if named.strip() else own_home() / ".tailrace"
 
 
 def new_config(provider: str, model: str, *, base_url: str = "") -> str:
