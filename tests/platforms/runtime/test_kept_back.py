@@ -268,3 +268,20 @@ async def test_a_message_that_is_handled_twice_brings_it_once(tmp_path: Path, mo
         await here.write("And?", update_id="u2")
         await asyncio.sleep(60)
         assert here.chat.texts == (*parts, KEPT_BACK, parts[1], "Two.")
+
+
+@driven
+async def test_a_platform_that_takes_everything_at_once_costs_no_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Place] = []
+
+    async def look(_self: KeptBack, place: Place) -> tuple[Kept, ...]:
+        looked.append(place)
+        return ()
+
+    monkeypatch.setattr(KeptBack, "of", look)
+    async with town(tmp_path, reply("Hello."), streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(20)
+        assert (here.chat.texts, looked) == (("Hello.",), [])

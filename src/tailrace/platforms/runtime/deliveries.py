@@ -105,6 +105,8 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def send_kept_back(self, place: Place) -> None:
         """Somebody has written there: what was kept back is shown above what comes now. Raises `JournalError`."""
+        if not self._platform.capabilities(place).keeps_back:
+            return
         is_said = False
         for kept in await self._kept_back.of(place):
             again = await self._again(place, kept)
