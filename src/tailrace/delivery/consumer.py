@@ -275,6 +275,7 @@ class GatewayStreamConsumer:
             hints=hints,
             resumed=resumed,
         )
+        planner.state.inherit(spec.seen)
         planner.restore(ledger.facts)
         self._driver = _Driver(platform, line, planner, ledger, may_send)
 

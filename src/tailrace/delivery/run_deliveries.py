@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tailrace.delivery.kept_back import is_kept_back
+from tailrace.delivery.ledger import DeliverySpec
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Journal, Run
@@ -40,9 +43,9 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
     delivery = await delivery_of(journal, run) if run.state in ENDED else None
     if delivery is None:
         return ""
-    delivery = await _newest(journal, delivery)
-    where = _where(delivery)
-    if delivery.state in ENDED and await is_kept_back(journal, delivery.id):
+    deliveries = await _with_later(journal, delivery)
+    delivery, where = deliveries[-1], _where(deliveries[-1])
+    if delivery.state in ENDED and await is_kept_back(journal, [one.id for one in deliveries]):
         return f"not delivered to {where} yet: it is sent when they write again"
     match delivery.state:
         case "completed":
@@ -57,17 +60,19 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
             return f"not delivered to {where}: {reason}{more}"
 
 
-async def _newest(journal: Journal, delivery: Run) -> Run:
-    """The one that took this one's place, when the person for whom it was kept back had written again."""
+async def _with_later(journal: Journal, delivery: Run) -> list[Run]:
+    """And those that took its place, each when the person for whom the one before was kept back had written again."""
     later = {run.new.input.get("instead_of"): run for run in await journal.runs(kind=DELIVERY, limit=MAX_LATER)}
-    while delivery.id in later:
-        delivery = later[delivery.id]
-    return delivery
+    deliveries = [delivery]
+    while deliveries[-1].id in later:
+        deliveries.append(later[deliveries[-1].id])
+    return deliveries
 
 
 async def _is_in_doubt(journal: Journal, delivery: Run) -> bool:
     events = [entry.event for entry in await journal.facts(delivery.id)]
-    newest = {event.key: event for event in events if isinstance(event, Delivered)}
+    seen = msgspec.convert(delivery.new.input, DeliverySpec).seen
+    newest = {event.key: event for event in (*seen, *events) if isinstance(event, Delivered)}
     return any(fact.state == "unknown" and fact.final for fact in newest.values())
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from platforms.runtime.fake_gateways import DANGEROUS, Town, town
-from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE, KeptBack
+from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE, Kept, KeptBack
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
-from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender
+from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender, Window
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import StorageFailed
 from tailrace.events import RunFinished
@@ -21,13 +24,14 @@ from tailrace.testing.platforms.base import Fault, MemoryPlatform
 from tailrace.testing.provider import reply
 
 PLACE = Place("telegram", "42")
+KEEPING = Capabilities(keeps_back=True)
 
 
 def closed_window() -> MemoryPlatform:
     def refuse(_place: Place, action: AnyAction) -> Fault:
         return Refused("not before they write", until_heard=True) if isinstance(action, Send) else None
 
-    return MemoryPlatform(Capabilities(), fault=refuse)
+    return MemoryPlatform(KEEPING, fault=refuse)
 
 
 async def told(here: Town, run_id: str) -> str:
@@ -48,7 +52,7 @@ async def test_it_waits_for_the_person_over_a_restart_and_who_looks_is_told(tmp_
         await asyncio.sleep(20)
         assert list(here.chat.texts) == []
         assert await told(here, run_id) == "not delivered to telegram 42 yet: it is sent when they write again"
-    async with town(tmp_path, reply("Three."), store=store, streaming=False) as here:
+    async with town(tmp_path, reply("Three."), capabilities=KEEPING, store=store, streaming=False) as here:
         await asyncio.sleep(20)
         assert list(here.chat.texts) == []
         await here.write("And now?", update_id="u8")
@@ -63,12 +67,12 @@ async def test_it_waits_also_where_that_could_not_be_written_down_at_once(
 ) -> None:
     add, tries = KeptBack.add, 0
 
-    async def fail_once(self: KeptBack, place: Place, delivery: str) -> None:
+    async def fail_once(self: KeptBack, place: Place, delivery: str, lost: Collection[str] | None) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise StorageFailed("the disk is full")
-        await add(self, place, delivery)
+        await add(self, place, delivery, lost)
 
     monkeypatch.setattr(KeptBack, "add", fail_once)
     platform = closed_window()
@@ -90,7 +94,7 @@ async def test_an_answer_that_arrived_after_a_refused_question_is_not_sent_again
     def refuse(_place: Place, action: AnyAction) -> Fault:
         return Refused("not before they write", until_heard=True) if isinstance(action, Send) and is_closed else None
 
-    platform = MemoryPlatform(Capabilities(), fault=refuse)
+    platform = MemoryPlatform(KEEPING, fault=refuse)
     async with town(tmp_path, DANGEROUS, reply("Done."), reply("Bye."), platform=platform, streaming=False) as here:
         await here.write("Clean up.")
         await asyncio.sleep(5)
@@ -131,7 +135,7 @@ async def test_an_answer_that_ends_while_the_person_writes_is_sent_when_they_wri
 
 @driven
 async def test_an_answer_that_is_still_shown_does_not_come_twice(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done."), streaming=False) as here:
+    async with town(tmp_path, DANGEROUS, reply("Done."), capabilities=KEEPING, streaming=False) as here:
         await here.write("Clean up.")
         await asyncio.sleep(5)
         [delivery] = await here.app.journal.runs(kind="delivery")
@@ -147,7 +151,7 @@ async def test_an_answer_that_is_still_shown_does_not_come_twice(tmp_path: Path)
 
 @driven
 async def test_one_whose_conversation_was_deleted_is_left_out(tmp_path: Path) -> None:
-    async with town(tmp_path, reply("Hello."), streaming=False) as here:
+    async with town(tmp_path, reply("Hello."), capabilities=KEEPING, streaming=False) as here:
         await here.platform.receive(MessageLost("lost", PLACE, Sender("1"), kept_back="run_of_another_day"))
         await here.write("Hello.")
         await asyncio.sleep(20)
@@ -156,10 +160,128 @@ async def test_one_whose_conversation_was_deleted_is_left_out(tmp_path: Path) ->
 
 @driven
 async def test_a_value_that_cannot_be_read_holds_up_no_message(tmp_path: Path) -> None:
-    async with town(tmp_path, reply("Hello."), streaming=False) as here:
+    async with town(tmp_path, reply("Hello."), capabilities=KEEPING, streaming=False) as here:
         key = f"{account_of(here.app.config, 'telegram')} {PLACE.key}"
         await here.app.journal.swap_value(NAMESPACE, key, None, b"{")
         await here.write("Hello.")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Hello.",)
         assert await here.app.journal.list_values(f"{NAMESPACE}.unreadable") == {key: b"{"}
+
+
+LONG = " ".join(f"word{number}" for number in range(60))
+NARROW = Capabilities(keeps_back=True, limit=200)
+
+
+def lost(delivery: str, part: str) -> MessageLost:
+    return MessageLost(f"{delivery}.{part}.0.kept_back", PLACE, Sender("1"), kept_back=delivery, part=part)
+
+
+async def deliveries(here: Town) -> list[str]:
+    return sorted(run.id for run in await here.app.journal.runs(kind="delivery"))
+
+
+@driven
+async def test_parts_that_are_lost_come_again_over_restarts_and_none_twice(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/t.db"
+    async with town(tmp_path, reply(LONG), capabilities=NARROW, store=store, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(30)
+        parts = here.chat.texts
+        assert len(parts) == 3
+        [first] = await deliveries(here)
+        await here.platform.receive(lost(first, "t0.0"))
+    async with town(tmp_path, reply("Two."), capabilities=NARROW, store=store, streaming=False) as here:
+        await here.platform.receive(lost(first, "t0.2"))
+        await here.write("And?", update_id="u7")
+        await asyncio.sleep(30)
+        assert here.chat.texts == (KEPT_BACK, parts[0], parts[2], "Two.")
+        [run_id, _] = sorted(await here.runs())
+        assert await told(here, run_id) == ""
+    async with town(tmp_path, reply("Three."), capabilities=NARROW, store=store, streaming=False) as here:
+        for part in ("t0.0", "t0.2"):  # the platform tells of them again
+            await here.platform.receive(lost(first, part))
+        await here.write("And?", update_id="u8")
+        await asyncio.sleep(30)
+        assert here.chat.texts == ("Three.",), "not even the line above them"
+        await here.platform.receive(lost(first, "t0.1"))
+        assert await told(here, run_id) == "not delivered to telegram 42 yet: it is sent when they write again"
+    async with town(tmp_path, reply("Four."), capabilities=NARROW, store=store, streaming=False) as here:
+        await here.write("And?", update_id="u9")
+        await asyncio.sleep(30)
+        assert here.chat.texts == (KEPT_BACK, parts[1], "Four.")
+        assert await told(here, run_id) == ""
+
+
+@driven
+async def test_what_an_earlier_version_kept_comes_whole(tmp_path: Path) -> None:
+    async with town(tmp_path, reply(LONG), reply("Two."), capabilities=NARROW, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(30)
+        parts = here.chat.texts
+        [first] = await deliveries(here)
+        key = f"{account_of(here.app.config, 'telegram')} {PLACE.key}"
+        stored = msgspec.json.encode({"deliveries": [first]})
+        await here.app.journal.swap_value(NAMESPACE, key, None, stored)
+        await here.write("And?", update_id="u2")
+        await asyncio.sleep(30)
+        assert here.chat.texts == (*parts, KEPT_BACK, *parts, "Two.")
+
+
+@driven
+async def test_a_part_that_is_lost_while_the_others_are_sent_comes_with_the_next_but_one(tmp_path: Path) -> None:
+    narrow = replace(NARROW, windows=(Window(1, 10.0),))
+    async with town(tmp_path, reply(LONG), *map(reply, ("A.", "B.")), capabilities=narrow, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(5)
+        [part] = here.chat.texts
+        [first] = await deliveries(here)
+        await here.platform.receive(lost(first, "t0.0"))
+        await here.write("a", update_id="u2")
+        await asyncio.sleep(60)
+        assert (here.chat.texts.count(part), UNSHOWN in here.chat.texts, len(here.chat.texts)) == (1, False, 4)
+        await here.write("b", update_id="u3")
+        await asyncio.sleep(60)
+        assert here.chat.texts[4:] == (KEPT_BACK, part, "B.")
+
+
+@driven
+async def test_a_message_that_is_handled_twice_brings_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle, tries = KeptBack.settle, 0
+
+    async def fail_once(self: KeptBack, place: Place, done: Kept) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StorageFailed("the disk is full")
+        await settle(self, place, done)
+
+    monkeypatch.setattr(KeptBack, "settle", fail_once)
+    async with town(tmp_path, reply(LONG), reply("Two."), capabilities=NARROW, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(30)
+        parts = here.chat.texts
+        [first] = await deliveries(here)
+        await here.platform.receive(lost(first, "t0.1"))
+        with pytest.raises(StorageFailed):
+            await here.write("And?", update_id="u2")
+        await here.write("And?", update_id="u2")
+        await asyncio.sleep(60)
+        assert here.chat.texts == (*parts, KEPT_BACK, parts[1], "Two.")
+
+
+@driven
+async def test_a_platform_that_takes_everything_at_once_costs_no_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Place] = []
+
+    async def look(_self: KeptBack, place: Place) -> tuple[Kept, ...]:
+        looked.append(place)
+        return ()
+
+    monkeypatch.setattr(KeptBack, "of", look)
+    async with town(tmp_path, reply("Hello."), streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(20)
+        assert (here.chat.texts, looked) == (("Hello.",), [])

@@ -17,7 +17,7 @@ from tailrace.testing.provider import reply
 
 KEY = "run_1.t0.0.0"
 LOST = MessageLost("run_1.undelivered", Place("whatsapp", "15550001"), Sender("15550001"))
-KEPT_BACK = MessageLost("run_1.kept_back", LOST.place, LOST.sender, kept_back="run_1")
+KEPT_BACK = MessageLost(f"{KEY}.kept_back", LOST.place, LOST.sender, kept_back="run_1", part="t0.0")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class PassingNotes:
     def restore(self) -> None:
         """Takes up the notes that another process has sent: they are deleted, the last one once it is known whether it
         is edited instead."""
-        left = [NoteSlot(key, "") for key in self._state.chains if _is_key(key)]
+        left = [NoteSlot(key, "") for key in self._state.chains if is_passing(key)]
         self._left = left.pop() if left and self._edits else None
         self.slots = left
 
@@ -90,10 +90,11 @@ class PassingNotes:
         if self._note is not None and self._edits:
             self._note.text, self._note.kind = text, notice.kind
             return
-        number = sum(1 for key in self._state.chains if _is_key(key))
+        number = sum(1 for key in self._state.chains if is_passing(key))
         self._note = NoteSlot(f"{_PREFIX}{max(number, len(self.slots))}", text, notice.kind)
         self.slots.append(self._note)
 
 
-def _is_key(key: str) -> bool:
+def is_passing(key: str) -> bool:
+    """Whether a slot of this key is such a note."""
     return key.startswith(_PREFIX) and key[len(_PREFIX) :].isdigit()

@@ -229,6 +229,8 @@ class Planner:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final and not (isinstance(flight.action, port.Send) and not flight.action.final)
             message.sent_native = opens or (message.sent_native and message.state == "resend")
+            if self._capabilities.keeps_back:
+                flight.pin()
         self._pace.begin(now)
         return flight.action
 
@@ -490,11 +492,8 @@ class Planner:
             return port.Close(message.message_id)
         if self._capabilities.deletes:
             return port.Delete(message.message_id)
-        return (
-            port.Edit(message.message_id, NOTHING_MORE, markup=False, purpose="notice")
-            if self._capabilities.edits
-            else None
-        )
+        gone = port.Edit(message.message_id, NOTHING_MORE, markup=False, purpose="notice")
+        return gone if self._capabilities.edits else None
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         return Flight(action, self._time_for(message, now, final=True), chain, message, first=True)

@@ -323,7 +323,7 @@ class _MessageReply:
                 message.final_only = True
                 return []
             case port.Refused(reason=reason, until_heard=until_heard):
-                return self._refused(reason, until_heard=until_heard)
+                return self._refused(reason, until_heard=until_heard and self._capabilities.keeps_back)
             case _:
                 return self._refused(f"the platform answered {type(reply).__name__}")
 

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.kept_back import KEPT_BACK, KeptBack
+from tailrace.delivery.kept_back import KEPT_BACK, Kept, KeptBack, lost_since, messages_seen, sends_anything
 from tailrace.delivery.ledger import (
     DeliverySpec,
     Ledger,
@@ -44,6 +45,13 @@ HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for o
 BELOW_S = 10.0  # for what a message stands below
 LOOK_S = 0.25  # between two looks for runs that were left to the next process
 SUSPEND_S = 5.0  # for saying in each message that it was cut
+
+
+class _Again(NamedTuple):
+    """`run`: what was kept back is delivered by it, from now on. `settled`: nothing more is to be done about it."""
+
+    run: Run | None = None
+    settled: bool = True
 
 
 class Deliveries(RunHost["_Delivery"]):
@@ -78,10 +86,9 @@ class Deliveries(RunHost["_Delivery"]):
         """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
         process executes the run and shows it; this one only says that it restarts, unless another one lives that
         serves the chat."""
-        if spec.requester and not spec.instead_of and not await self._chats.was_hinted(spec.requester):
+        if spec.requester and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
-        if self._lease is not None:
-            spec = msgspec.structs.replace(spec, account=self._lease.account)
+        spec = self._of_account(spec)
         if self.may_send() and not (later and await self._has_successor()):
             run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
             if not later:
@@ -90,31 +97,64 @@ class Deliveries(RunHost["_Delivery"]):
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
 
-    async def keep_back(self, place: Place, delivery: str) -> None:
-        """The platform takes the answer once somebody has written in the place again. Raises `JournalError`."""
-        await self._kept_back.add(place, delivery)
+    async def keep_back(self, place: Place, delivery: str, lost: Collection[str] | None = ()) -> None:
+        """The platform takes what is missing of the answer once somebody has written in the place again: what the
+        delivery's ledger says was given up, and the messages `lost`, of which it told later. None: all of it. Raises
+        `JournalError`."""
+        await self._kept_back.add(place, delivery, lost)
 
     async def send_kept_back(self, place: Place) -> None:
         """Somebody has written there: what was kept back is shown above what comes now. Raises `JournalError`."""
-        done: list[str] = []
-        again: list[DeliverySpec] = []
-        for one in await self._kept_back.of(place):
-            before = await self._found(one)
-            if before is None:
-                done.append(one)
-            elif before.state in ENDED:
-                done.append(one)
-                spec = msgspec.convert(before.new.input, DeliverySpec)
-                again.append(replace(spec, place=place, chrome="none", hints=False, instead_of=one))
-            elif not await self._is_ending(before):  # the rest of it is still shown, and would come twice
-                done.append(one)
-                self.say_unshown(place, f"{one}.undelivered")
-        if again:
-            self.say(place, KEPT_BACK, f"{again[0].instead_of}.kept_back")
-        for spec in again:
-            await self.deliver(spec)
-        if done:
-            await self._kept_back.remove(place, done)
+        if not self._platform.capabilities(place).keeps_back:
+            return
+        is_said = False
+        for kept in await self._kept_back.of(place):
+            again = await self._again(place, kept)
+            if again.run is not None:
+                if not is_said:
+                    self.say(place, KEPT_BACK, f"{again.run.id}.kept_back")
+                is_said = True
+                await self._begin(again.run)
+            if again.settled:
+                await self._kept_back.settle(place, kept)
+
+    async def _again(self, place: Place, kept: Kept) -> _Again:
+        """The delivery of what is missing of this one. Each has at most one that takes its place."""
+        while (before := await self._found(kept.delivery)) is not None:
+            spec = msgspec.convert(before.new.input, DeliverySpec)
+            if before.state not in ENDED:  # the rest of it is still shown, and would come twice
+                if await self._comes_later(before, spec, kept):
+                    return _Again(settled=False)
+                self.say_unshown(place, f"{kept.delivery}.undelivered")
+                break
+            seen = messages_seen(spec.seen, await self._facts(before), kept.lost)
+            wanted = replace(spec, place=place, chrome="none", hints=False, instead_of=kept.delivery, seen=seen)
+            if not await self._sends_anything(wanted):
+                break
+            run = await self._journal.create(new_delivery(self._of_account(wanted)))
+            found = msgspec.convert(run.new.input, DeliverySpec).seen
+            if run.claims == 0 and run.state not in ENDED:
+                return _Again(run, settled=found == seen)  # else a process died that had only begun to send it again
+            kept = lost_since(kept, run.id, found)
+            if not kept.lost:
+                break
+        return _Again()
+
+    async def _sends_anything(self, spec: DeliverySpec) -> bool:
+        try:
+            entries = await self._journal.read(spec.run_id)
+        except JournalError:
+            return True  # whoever delivers it says what is wrong
+        return sends_anything(spec, self._platform.capabilities(spec.place), entries)
+
+    async def _begin(self, delivery: Run) -> None:
+        if self.may_send():
+            await self.take_over(delivery.id)
+        else:
+            await self._processes.announce_hand_over()
+
+    def _of_account(self, spec: DeliverySpec) -> DeliverySpec:
+        return spec if self._lease is None else replace(spec, account=self._lease.account)
 
     async def _found(self, delivery: str) -> Run | None:
         """None where its conversation was deleted."""
@@ -123,11 +163,17 @@ class Deliveries(RunHost["_Delivery"]):
         except RunNotFound:
             return None
 
-    async def _is_ending(self, delivery: Run) -> bool:
-        """Whether it has given up until somebody writes, and only its end is not on record: it is sent when they write
-        next."""
-        facts = [entry.event for entry in await self._journal.facts(delivery.id) if isinstance(entry.event, Delivered)]
-        return bool(facts) and facts[-1].until_heard
+    async def _comes_later(self, delivery: Run, spec: DeliverySpec, kept: Kept) -> bool:
+        """Whether what is missing is sent when they write next: the delivery has given up until somebody writes, and
+        only its end is not on record, or it sends the rest of an answer that is complete."""
+        facts = await self._facts(delivery)
+        if facts and facts[-1].until_heard:
+            return True
+        run = await self._found(spec.run_id) if kept.lost is not None else None
+        return run is not None and run.state in ENDED
+
+    async def _facts(self, delivery: Run) -> list[Delivered]:
+        return [entry.event for entry in await self._journal.facts(delivery.id) if isinstance(entry.event, Delivered)]
 
     async def _has_successor(self) -> bool:
         """Whether another process would show what this one does not."""

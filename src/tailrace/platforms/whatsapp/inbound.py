@@ -217,16 +217,17 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
 
 
 def lost(statuses: Iterable[Status]) -> Iterator[tuple[str, MessageLost]]:
-    """Parts of answers that were taken and not delivered, each with its key, which begins with the name of the answer's
-    delivery. Those of one answer are one update. A word of our own (`say.…`) is not among them: who is told of that by
-    another word, which fails too, would never end."""
+    """Parts of answers that were taken and not delivered, each with its key: the names of the answer's delivery and of
+    the part, and a number. Those of one answer are one update, unless they are sent again. A word of our own (`say.…`)
+    is not among them: who is told of that by another word, which fails too, would never end."""
     for status in statuses:
         key, who = status.biz_opaque_callback_data, status.recipient
         if status.status != "failed" or not (key and who) or key.startswith("say."):
             continue
         delivery, place = key.partition(".")[0], Place("whatsapp", who)
         if status.until_heard:
-            yield key, MessageLost(f"{delivery}.kept_back", place, Sender(who), kept_back=delivery)
+            part = key.partition(".")[2].rpartition(".")[0]
+            yield key, MessageLost(f"{key}.kept_back", place, Sender(who), kept_back=delivery, part=part)
         elif all(lets_others_through(error) for error in status.errors):
             yield key, MessageLost(f"{delivery}.undelivered", place, Sender(who))
 
