@@ -96,7 +96,14 @@ async def test_a_message_that_had_an_image_is_sent_as_one_text(
 
 
 @pytest.mark.parametrize(
-    "message", ["image input is not supported - hint: provide the mmproj", "missing data required for image input"]
+    "message",
+    [
+        "image input is not supported - hint: provide the mmproj",
+        "missing data required for image input",
+        'Failed to parse messages: Unsupported content part type: "image_url"; messages = [{"role": "user", "tool": 1}]',
+        "qwen3-8b is not a multimodal model",
+        "Model does not support images. Please use a model that does.",
+    ],
 )
 async def test_a_server_that_calls_it_a_failure_of_its_own_is_not_tried_again_with_the_image(
     tmp_path: Path, message: str

@@ -44,12 +44,13 @@ _UNREAD_MEDIA: Final = re.compile(
     r"|content\W+(?:value )?must be a string|sequence, expected a string|untagged enum \w*content",
     re.IGNORECASE,
 )
-# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp and Ollama.
+# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp, Ollama and llama-cpp-python, which puts the
+# parts of a message beside a text.
 _UNSUPPORTED_MEDIA: Final = re.compile(
     r"support.{0,20}(?:image|(?<![-\w/])vision|multi-?modal|audio|\b(?:input_)?files?\b)"
     r"|(?:image|audio|(?<![-\w/])vision(?![-\w])|\b(?:input_)?files?\b).{0,20}not support"
     r"|multi-?modal.{0,30}not support|image.{0,12} only (?:allowed|supported)|required for image input"
-    r"|unsupported content\[\]",
+    r"|not a multi-?modal model|unsupported content(?:\[\]| part type)|can only concatenate str \(not .{0,2}list",
     re.IGNORECASE,
 )
 # There a `file` or a `document` is the name of something else.
