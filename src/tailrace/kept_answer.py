@@ -48,6 +48,7 @@ class KeptAnswerFold:
 
     def __init__(self) -> None:
         self.answer: AnswerKept | None = None  # that is under way
+        self.unwanted: KeptAnswer | None = None  # that was under way when somebody stopped it
         self._begin(0)
 
     def _begin(self, attempt: int) -> None:
@@ -75,11 +76,13 @@ class KeptAnswerFold:
 
     def apply(self, event: AnyEvent, attempt: int) -> None:
         if event.__class__ is AnswerKept:  # by class: a miss of `isinstance` costs a struct much more
-            self.answer = event
+            self.answer, self.unwanted = event, None
             self._begin(attempt)
         elif self.answer is None:
             return  # nearly always
         elif isinstance(event, _ENDS) or (isinstance(event, AttemptDiscarded) and attempt == self._attempt):
+            if isinstance(event, MessageRecorded) and event.stop == "stopped":
+                self.unwanted = self.current
             self.answer = None
         elif attempt != self._attempt:
             return
@@ -102,6 +105,15 @@ def kept_in(entries: Iterable[Entry]) -> KeptAnswer | None:
     for entry in entries:
         state.apply(entry.event, entry.attempt)
     return state.current
+
+
+def unwanted_in(entries: Iterable[Entry]) -> KeptAnswer | None:
+    """The answer that nobody reads any more once the run of this log is stopped: the one under way, or the one that a
+    process had stopped which died before it could tell the provider."""
+    state = KeptAnswerFold()
+    for entry in entries:
+        state.apply(entry.event, entry.attempt)
+    return state.current or state.unwanted
 
 
 def kept_by_steps(entries: Iterable[Entry]) -> list[KeptAnswer]:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, Played, Stage
-from tailrace.agent.context import IMAGE_NOTE, without_earlier_media
+from tailrace.agent.context import IMAGE_NOTE, IMAGES, without_earlier_media
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.agent.turn import Turn
@@ -96,7 +96,14 @@ async def test_a_message_that_had_an_image_is_sent_as_one_text(
 
 
 @pytest.mark.parametrize(
-    "message", ["image input is not supported - hint: provide the mmproj", "missing data required for image input"]
+    "message",
+    [
+        "image input is not supported - hint: provide the mmproj",
+        "missing data required for image input",
+        'Failed to parse messages: Unsupported content part type: "image_url"; messages = [{"role": "tool"}]',
+        "qwen3-8b is not a multimodal model",
+        "Model does not support images. Please use a model that does.",
+    ],
 )
 async def test_a_server_that_calls_it_a_failure_of_its_own_is_not_tried_again_with_the_image(
     tmp_path: Path, message: str
@@ -211,6 +218,40 @@ async def test_a_session_goes_on_after_its_model_was_changed(tmp_path: Path) -> 
         "Are you there?",
     ]
     assert PNG in history[0].parts, "the log has it: a model that sees images is shown it again"
+
+
+async def test_a_model_that_takes_no_images_is_not_asked_with_those_of_earlier_turns_again(tmp_path: Path) -> None:
+    """Until it reads one: an image in the question itself is always sent."""
+    async with TextOnly([reply(text) for text in ("A cat.", "A pet.", "Yes.", "A dog.", "Both.")]) as server:
+        server.failure = None
+        (tmp_path / "config.yaml").write_text(CONFIG.format(url=server.url), encoding="utf-8")
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+
+            async def ask(question: Message) -> list[bool]:
+                before = len(server.images)
+                run = await app.agents.submit(TurnSpec(question), session="s")
+                await app.agents.finished(run.id)
+                return server.images[before:]
+
+            assert await ask(SEEN[0]) == [True]
+            server.failure = UNREAD
+            assert await ask(user("What is a cat?")) == [True, False]
+            assert await ask(user("Are you there?")) == [False]
+            assert await ask(Message("user", (Text("And this?"), PNG))) == [True], "it may have learnt to see"
+            server.failure = None
+            assert await ask(Message("user", (Text("And this?"), PNG))) == [True]
+            assert await ask(user("Which of the two?")) == [True]
+            last = str(server.requests[-1].json())
+    assert (last.count("iVBORw=="), IMAGE_NOTE in last) == (2, False)
+
+
+def test_what_stands_where_images_alone_were() -> None:
+    pdf = File(data="aGk=", media_type="application/pdf", name="bill.pdf")
+    drawn = Message("tool", (ToolResult("c1", (Text("drawn"), PNG, pdf)), ToolResult("c2", (PNG,))))
+    messages = [Message("user", (PNG, pdf)), drawn, user("And now?")]
+    first = Message("user", (Text(IMAGE_NOTE), pdf))
+    noted = Message("tool", (ToolResult("c1", (Text("drawn"), Text(IMAGE_NOTE), pdf)), ToolResult("c2", IMAGE_NOTE)))
+    assert without_earlier_media(messages, IMAGES) == (first, noted, user("And now?"))
 
 
 def test_what_stands_where_media_were() -> None:

@@ -72,6 +72,7 @@ async def test_a_provider_with_stream_false_is_asked_for_whole_answers(tmp_path:
     ("name", "said"),
     [
         ("nope/x", "no provider is called nope; there are anthropic, "),
+        ("opnai/x", r"no provider is called opnai; did you mean openai\?$"),
         ("smollm3", "the embedded model is smollm2-135m, not smollm3: name another provider's as <provider>/smollm3"),
         ("openai/gpt-5", "openai is a provider of its own: name the model as openai/gpt-5, without --provider"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.events import RunFailure
-from tailrace.runs.failures import is_media_refused, is_too_long, stop_words
+from tailrace.runs.failures import is_media_refused, is_too_long, stop_words, takes_no_images
 from tailrace.runs.signals import stop_failure, stop_signal
 
 # What is read and what may be answered are too much together: a shorter conversation leaves room.
@@ -167,6 +167,11 @@ def test_the_kind_says_it_where_the_message_names_the_room_for_the_answer_and_no
         (404, "No endpoints found that support image input", True),
         (500, "image input is not supported - hint: you may need to provide the mmproj", True),
         (500, "this model is missing data required for image input", True),
+        (500, 'Failed to parse messages: Unsupported content part type: "image_url"; messages = [', True),
+        (500, 'can only concatenate str (not "list") to str', True),
+        (500, "qwen3-8b is not a multimodal model", True),
+        (500, "Model does not support images. Please use a model that does.", True),
+        (500, "Internal Server Error", False),
         (400, "openai: audio: not readable", True),
         (400, "image: could not be decoded", True),
         (400, "Image-based input cannot be read by this model", True),
@@ -202,3 +207,27 @@ def test_what_vendors_say_of_a_request_with_an_image_that_the_model_does_not_tak
     status: int, message: str, refused: bool
 ) -> None:
     assert is_media_refused(RunFailure("permanent", message, status=status)) is refused
+
+
+@pytest.mark.parametrize(
+    ("message", "no_images"),
+    [
+        ("this model does not support image input (ref: 9152fe9a)", True),
+        ("Model does not support images. Please use a model that does.", True),
+        ("image input is not supported - hint: you may need to provide the mmproj", True),
+        ("qwen3-8b is not a multimodal model", True),
+        ("this model is missing data required for image input", True),
+        ("Invalid content type. image_url is only supported by certain models.", True),
+        ("local/smollm2 takes no images: it reads and writes text alone; name another model", True),
+        ("messages.4.content.1.image.source.base64: image exceeds 5 MB maximum", False),
+        ("At most 1 image(s) may be provided in one request.", False),
+        ("You uploaded an unsupported image. Please make sure your image is valid.", False),
+        ("the model does not support image types other than png", False),
+        ("does not support images in webp", False),
+        ("Multimodal function responses are not supported for this model", False),
+        ("messages[3].content must be a string", False),
+        ("image: could not be decoded", False),
+    ],
+)
+def test_an_image_that_is_not_read_is_no_model_that_reads_none(message: str, no_images: bool) -> None:
+    assert takes_no_images(RunFailure("permanent", message, status=400)) is no_images

@@ -6,6 +6,7 @@ Pure. The history is repaired before each request, never rewritten: what was rec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
 
 from tailrace.messages import (
     File,
@@ -30,6 +31,9 @@ SUMMARY_PROMPT = (
 )
 SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
 IMAGE_NOTE = "[an image was here; this model cannot see it]"
+Kinds: TypeAlias = tuple[type[Image | File], ...]
+IMAGES: Final[Kinds] = (Image,)
+MEDIA: Final[Kinds] = (Image, File)
 _LEAST_OF_RESULT = 500  # characters that stay of what a tool gave
 
 
@@ -179,20 +183,25 @@ def has_media(question: Sequence[Message]) -> bool:
     return any(isinstance(part, Image | File) for message in question for part in message.parts)
 
 
-def without_earlier_media(messages: Sequence[Message]) -> tuple[Message, ...]:
+def has_images(messages: Sequence[Message]) -> bool:
+    """Whether there is an image in them, of a user or of a tool."""
+    return any(isinstance(part, Image) or _has_inside(part, IMAGES) for each in messages for part in each.parts)
+
+
+def without_earlier_media(messages: Sequence[Message], kinds: Kinds = MEDIA) -> tuple[Message, ...]:
     """The same with a note where an image or a file was, for a model that does not take them. Those of the newest
-    question stay: its user has to be told that they were not read."""
+    question stay: its user has to be told that they were not read. `kinds`: which of the two."""
     newest = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
-    return tuple(message if at == newest else without_media(message) for at, message in enumerate(messages))
+    return tuple(message if at == newest else without_media(message, kinds) for at, message in enumerate(messages))
 
 
-def without_media(message: Message) -> Message:
+def without_media(message: Message, kinds: Kinds = MEDIA) -> Message:
     """With a note where an image or a file was, in one text with what is said beside it: some servers that take text
     alone take a message of one part alone."""
-    if not any(isinstance(part, Image | File) or _has_media_inside(part) for part in message.parts):
+    if not any(isinstance(part, kinds) or _has_inside(part, kinds) for part in message.parts):
         return message
     parts: list[Part] = []
-    for part in map(_noted, message.parts):
+    for part in (_noted(part, kinds) for part in message.parts):
         if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
             parts[-1] = Text(f"{parts[-1].text}\n{part.text}")
         else:
@@ -200,18 +209,24 @@ def without_media(message: Message) -> Message:
     return Message(message.role, tuple(parts))
 
 
-def _has_media_inside(part: Part) -> bool:
-    return isinstance(part, ToolResult) and any(isinstance(inner, Image | File) for inner in part.content)
+def _has_inside(part: Part, kinds: Kinds) -> bool:
+    return isinstance(part, ToolResult) and any(isinstance(inner, kinds) for inner in part.content)
 
 
-def _noted(part: Part) -> Part:
+def _noted(part: Part, kinds: Kinds) -> Part:
     match part:
-        case Image():
+        case Image() if isinstance(part, kinds):
             return Text(IMAGE_NOTE)
-        case File():
+        case File() if isinstance(part, kinds):
             return Text(f"[{f'the file {part.name}' if part.name else 'a file'} was here; this model cannot read it]")
         case ToolResult(content=tuple() as content):
-            said = [inner if isinstance(inner, Text) else _noted(inner) for inner in content]
-            return ToolResult(part.call_id, "\n".join(text.text for text in said if isinstance(text, Text)), part.ok)
+            said = tuple(_noted_inside(inner, kinds) for inner in content)
+            texts = [inner.text for inner in said if isinstance(inner, Text)]
+            return ToolResult(part.call_id, "\n".join(texts) if len(texts) == len(said) else said, part.ok)
         case _:
             return part
+
+
+def _noted_inside(part: Text | Image | File, kinds: Kinds) -> Text | Image | File:
+    noted = _noted(part, kinds)
+    return noted if isinstance(noted, Text) else part

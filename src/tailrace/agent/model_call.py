@@ -9,6 +9,8 @@ import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
 from tailrace.agent.context import (
+    IMAGES,
+    has_images,
     repaired,
     split_for_summary,
     summary_request,
@@ -50,8 +52,9 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.providers.recovery_log import log_without_media
+from tailrace.providers.text_only import TextOnlyModels
 from tailrace.runs.delta_log import DeltaLog
-from tailrace.runs.failures import failure_of, is_media_refused, is_too_long
+from tailrace.runs.failures import failure_of, is_media_refused, is_too_long, takes_no_images
 from tailrace.runs.record import RecordedFold
 from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import estimated_usage, message_tokens
@@ -82,6 +85,7 @@ class ModelCall:
         self._redactor = redactor
         self._can_compress = True
         self._leaves_out_media = False  # once a provider has refused what earlier turns and tools have brought
+        self._sent: Sequence[Message] = ()  # with the newest request
         self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
         self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
         self.is_stopped = False  # the turn: what is left unfinished is not read on
@@ -101,10 +105,12 @@ class ModelCall:
                 if kept is not None:
                     shown = self._record.fold.shown
                     log = self._new_log(shown)
-                result = await self._caller.complete(self._request(shown), routes, listener=log, budget_s=budget_s)
+                request = self._request(shown)
+                log.text_only = self._caller.text_only if has_images(request.messages) else None
+                result = await self._caller.complete(request, routes, listener=log, budget_s=budget_s)
         except ProviderError as exc:
-            messages = self._record.fold.messages
-            if self._leave_out_media(exc, messages, without_earlier_media(messages)):
+            sent = self._sent
+            if self._leave_out_media(exc, sent, without_earlier_media(sent)):
                 return None
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
@@ -185,11 +191,20 @@ class ModelCall:
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
     def _request(self, shown: str) -> ModelRequest:
-        turn = self._record.fold
+        turn, self._sent = self._record.fold, self._record.fold.messages
         request = _request_of(turn, self._settings, shown)
-        if not self._leaves_out_media:
+        if self._leaves_out_media:
+            self._sent = without_earlier_media(turn.messages)
+        elif self._takes_no_images():
+            self._sent = without_earlier_media(turn.messages, IMAGES)
+        else:
             return request
-        return msgspec.structs.replace(request, messages=repaired(without_earlier_media(turn.messages)))
+        return msgspec.structs.replace(request, messages=repaired(self._sent))
+
+    def _takes_no_images(self) -> bool:
+        """Whether every model that may be asked has said so: what earlier turns brought is not sent in vain again."""
+        routes = self._settings.routes
+        return self._caller.text_only.holds_all((route.provider.name, route.model) for route in routes)
 
     def _leave_out_media(self, error: ProviderError, messages: Sequence[Message], without: Sequence[Message]) -> bool:
         """Whether to ask again `without` the images and files for which these messages were refused. Once in a turn."""
@@ -262,6 +277,8 @@ class ModelCall:
 
     async def _ask_for_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
         """A summary of text alone where the model does not take the images in it."""
+        if self._takes_no_images():
+            older = [without_media(message, IMAGES) for message in older]
         described = [without_media(message) for message in older]
         if not self._leaves_out_media:
             try:
@@ -346,6 +363,7 @@ class _AnswerLog(DeltaLog):
     ) -> None:
         super().__init__(record.add_all, attempts=record.fold.attempt, shown=shown, kept=kept)
         self.filter = answer
+        self.text_only: TextOnlyModels | None = None  # is told what becomes of a request with an image
 
     def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:
         return self.filter.events_of(deltas)
@@ -353,6 +371,15 @@ class _AnswerLog(DeltaLog):
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         super().attempt_started(number, provider, model)
         self.filter.begin_attempt()
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        super().attempt_ended(attempt)
+        if self.text_only is None or attempt.interrupted:
+            return
+        if attempt.error is None:
+            self.text_only.forget((attempt.provider, attempt.model))
+        elif takes_no_images(failure_of(attempt.error)):
+            self.text_only.remember((attempt.provider, attempt.model))
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         self.filter.discard_attempt()

@@ -146,10 +146,12 @@ class TurnRunner:
         if finish is None:
             if message is not None and not self._begun:
                 self._begin(await self._question(message, fetch, stopped))
-            unwanted = self.turn.kept
+            unwanted = self.turn.unwanted
             await self._model.count_lost()
             self._record.add(*self._tools.with_durations(self.turn.last_words()))
             finish = self._end("stopped", stopped)
+        elif finish.status == "stopped":  # by a process that died before it could tell the provider
+            unwanted = self.turn.unwanted
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
         try:

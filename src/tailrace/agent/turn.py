@@ -177,6 +177,11 @@ class Turn:
         return self._kept.current
 
     @property
+    def unwanted(self) -> KeptAnswer | None:
+        """The kept answer that a stop has ended or is about to end: its provider need not go on with it."""
+        return self._kept.current or self._kept.unwanted
+
+    @property
     def call_count(self) -> int:
         """How many tool calls the model has made."""
         return len(self._calls)

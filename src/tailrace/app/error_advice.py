@@ -12,10 +12,13 @@ from typing import Final
 
 import msgspec
 
+from tailrace.agent.context import has_media as question_has_media
 from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
 from tailrace.config.sections import ProviderSettings
 from tailrace.events import RunFailure
+from tailrace.messages import Message
+from tailrace.ports import Run
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.runs.failures import is_media_refused, is_out_of_quota, is_too_long
@@ -83,14 +86,18 @@ def _is_timeout(failure: RunFailure) -> bool:
 # ── what to do next ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def error_advice(failure: RunFailure, provider: FailedProvider | None = None) -> str:
+def error_advice(failure: RunFailure, provider: FailedProvider | None = None, *, has_media: bool = False) -> str:
     """What a person can do about it, in one line without a full stop; empty where nothing is known. It names no command
-    of one surface alone."""
+    of one surface alone. `has_media`: an image or a file is in the question."""
     asked = provider or FailedProvider()
     if failure.kind == CANNOT_CONNECT or "cannot connect to" in failure.message:
         return _unreachable(failure, asked)
     if is_media_refused(failure):
         return "this model does not take the image or file: ask without it, or choose another model"
+    if failure.status == 500 and has_media:  # some servers say no more of an image that their model does not take
+        at = asked.name or "the provider"
+        maybe = f"the fault is at {at}, or its model does not take the image or file"
+        return f"{maybe}: ask without it, or choose another model"
     for statuses, advice in _BY_STATUS:
         if failure.status in statuses:
             return advice(failure, asked)
@@ -99,6 +106,24 @@ def error_advice(failure: RunFailure, provider: FailedProvider | None = None) ->
     if asked.name == LOCAL:
         return "tailrace doctor says what the embedded model needs"
     return ""
+
+
+def run_advice(config: Config, run: Run, error: RunFailure) -> str:
+    """What a person can do about the failure of a run. Its message names the provider, where that was another one than
+    the run's model names."""
+    if run.state == "stopped":
+        return ""
+    named_first = error.message.partition(": ")[0]
+    known = named_first in config.providers or named_first in PRESETS
+    name = named_first if known else run.new.model.partition("/")[0] or config.model.provider
+    return error_advice(error, failed_provider(config, name), has_media=_asks_with_media(run))
+
+
+def _asks_with_media(run: Run) -> bool:
+    try:
+        return question_has_media([msgspec.convert(run.new.input.get("message"), Message)])
+    except msgspec.ValidationError:
+        return False
 
 
 def _unreachable(failure: RunFailure, asked: FailedProvider) -> str:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, ProviderError
+from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
@@ -20,6 +21,7 @@ from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import Transport
 
 LOCAL = "local"
+_NEAR_PROVIDER = 0.75  # difflib's ratio: "opnai" is near "openai", "nope" is not
 AGENT = "tailrace"  # the agent, where a model is named or an alias stands for it
 
 
@@ -115,7 +117,13 @@ def check_known(config: Config, provider: str) -> None:
     """Raises `ConfigError` where the name stands for nothing."""
     known = _known(config)
     if provider not in known:
-        raise ConfigError(f"no such provider; there are {', '.join(sorted(known))}", key=f"providers.{provider}")
+        raise ConfigError(f"no such provider{_hint(provider, known)}", key=f"providers.{provider}")
+
+
+def _hint(provider: str, known: set[str]) -> str:
+    """The end of a message about a name that stands for nothing: the one that was probably meant, else all."""
+    _, meant = did_you_mean(provider, known, near=_NEAR_PROVIDER)
+    return f"; did you mean {meant}?" if meant is not None else f"; there are {', '.join(sorted(known))}"
 
 
 def _known(config: Config) -> set[str]:
@@ -198,7 +206,7 @@ class Models:
         if slash and provider in _known(self._config):
             return f"{provider} is a provider of its own: name the model as {provider}/{model}, without --provider"
         if slash:
-            return f"no provider is called {provider}; there are {', '.join(sorted(_known(self._config)))}"
+            return f"no provider is called {provider}{_hint(provider, _known(self._config))}"
         return f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from tailrace.providers.recovery_log import (
 )
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
+from tailrace.providers.text_only import TextOnlyModels
 from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
@@ -70,8 +71,8 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls. One per process: it remembers which routes do not stream. `middleware` wraps the listener of each
-    call, the first one innermost."""
+    """Makes calls. One per process: it remembers which routes do not stream, and keeps which models take no images.
+    `middleware` wraps the listener of each call, the first one innermost."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Caller:
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
+        self.text_only = TextOnlyModels()
         # Awaited before a call is given up whose attempts have all failed, and before an answer is given up that its
         # provider keeps, but not where the time is used up. It may hold the call until that is cancelled.
         self.before_giving_up: Callable[[ProviderError], Awaitable[None]] | None = None

@@ -44,12 +44,23 @@ _UNREAD_MEDIA: Final = re.compile(
     r"|content\W+(?:value )?must be a string|sequence, expected a string|untagged enum \w*content",
     re.IGNORECASE,
 )
-# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp and Ollama.
+# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp, Ollama and llama-cpp-python, which puts the
+# parts of a message beside a text.
 _UNSUPPORTED_MEDIA: Final = re.compile(
     r"support.{0,20}(?:image|(?<![-\w/])vision|multi-?modal|audio|\b(?:input_)?files?\b)"
     r"|(?:image|audio|(?<![-\w/])vision(?![-\w])|\b(?:input_)?files?\b).{0,20}not support"
     r"|multi-?modal.{0,30}not support|image.{0,12} only (?:allowed|supported)|required for image input"
-    r"|unsupported content\[\]",
+    r"|not a multi-?modal model|unsupported content(?:\[\]| part type)|can only concatenate str \(not .{0,2}list",
+    re.IGNORECASE,
+)
+# Of no image at all, not of one that is too large, broken or of a kind that the model does not read.
+_NO_IMAGES: Final = re.compile(
+    r"(?:not|n.t) (?:currently )?(?:support|accept|take) (?:image|vision|multi-?modal)s?(?:_url| inputs?| content)?"
+    r"(?! (?:formats?|types?|sizes?|files?|of|in|with|larger|data)\b)(?![-\w])"
+    r"|(?<![-\w/])(?:image|vision|multi-?modal)s?(?:_url| inputs?| content)? (?:is|are) not supported"
+    r"(?! (?:for this|in this|with this|as) (?:format|type|size|file))"
+    r"|not a multi-?modal model|required for image input|support image input$"
+    r"|image_url is only supported by certain models|at most 0 image|takes no images",
     re.IGNORECASE,
 )
 # There a `file` or a `document` is the name of something else.
@@ -125,6 +136,11 @@ def is_media_refused(failure: RunFailure) -> bool:
     if failure.status in (400, 415, 422) and not _OF_TOOLS.search(message):
         return bool(_UNREAD_MEDIA.search(words))
     return failure.status in (400, 404, 415, 422, 500, 501) and bool(_UNSUPPORTED_MEDIA.search(words))
+
+
+def takes_no_images(failure: RunFailure) -> bool:
+    """Whether the provider says that this model reads no image, whichever it is."""
+    return is_media_refused(failure) and bool(_NO_IMAGES.search(failure.message))
 
 
 def is_of_policy(failure: RunFailure) -> bool:

@@ -22,7 +22,7 @@ import msgspec
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
-from tailrace.kept_answer import KeptAnswer, kept_in
+from tailrace.kept_answer import KeptAnswer, unwanted_in
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
@@ -126,8 +126,8 @@ class RunHost(ABC, Generic[E]):
         """Called when such a run has ended, with what its last words say was used. Must return quickly."""
 
     def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
-        """The answers that were under way when this log ended, where their providers keep them."""
-        kept = kept_in(entries)
+        """The answers of this log that are of no use once its run is stopped, where their providers keep them."""
+        kept = unwanted_in(entries)
         return () if kept is None else (kept,)
 
     async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:

@@ -32,8 +32,12 @@ _CODES: dict[int, tuple[str, ...]] = {
     529: ("overloaded_error", "overloaded"),
 }
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes}
-# llama.cpp and Ollama call it a failure of theirs.
-_NO_SUCH_INPUT = re.compile(r"(?:image|audio) input is not supported|required for image input", re.IGNORECASE)
+# llama.cpp, Ollama and servers made of others' parts call it a failure of theirs.
+_NO_SUCH_INPUT = re.compile(
+    r"(?:image|audio) input is not supported|required for image input|unsupported content part type"
+    r"|does(?: not|n.t) support (?:images?|vision|multi-?modal)\b(?! (?:format|type|size))|not a multi-?modal model",
+    re.IGNORECASE,
+)
 _MAX_MESSAGE_CHARS = 2000
 
 

@@ -242,6 +242,31 @@ async def test_the_log_says_once_that_a_model_cannot_be_priced(
     assert len(caplog.records) == 1
 
 
+async def test_a_row_that_cannot_be_priced_does_not_lose_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = UsageLedger(MemoryJournal(), FailingCosts(load({}, tmp_path)))
+    for model in ("first", "unpriced", "last"):
+        ledger.add("ci", SpentTokens("p", model, Usage(3, 2)))
+    for _ in range(2):
+        rows = {row.model: (row.usd, row.unpriced) for row in await ledger.rows()}
+        assert rows == {"p/first": (1.0, 0), "p/unpriced": (0.0, 5), "p/last": (1.0, 0)}
+    assert caplog.messages == ["calls of p/unpriced cannot be priced: usage shows them without a price"]
+
+
+async def test_rows_without_prices_are_shown_all_the_same(
+    ledger: UsageLedger, journal: SlowJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(_costs: Costs, _spent: Iterable[SpentTokens]) -> None:
+        raise ImportError("no such module")
+
+    monkeypatch.setattr(Costs, "load", failing)
+    journal.open.set()
+    ledger.add("ci", SPENT)
+    assert [(row.input_tokens, row.unpriced) for row in await ledger.rows()] == [(3, 5)]
+    assert caplog.messages == ["the prices cannot be read: usage is shown without them"]
+
+
 async def test_what_only_the_metrics_have_missed_is_not_said_to_be_uncounted(
     ledger: UsageLedger, journal: SlowJournal, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -273,6 +273,9 @@ def test_check_names_the_file_the_line_and_the_mistake(text: str, words: str, tm
         (ask("a", prompt="After {{steps.b.output.x}}"), "step a: there is no steps.b.output.x yet: b has not ended"),
         (ask("a", model="nosuch/x"), "params.model: step a: model: no provider is called nosuch; there are "),
         (ask("a", provider="nosuch"), "params.provider: step a: providers.nosuch: no such provider; there are "),
+        (ask("a", provider="antropic"), "providers.antropic: no such provider; did you mean anthropic?\n"),
+        (ask("a", model="antropic/x"), "no provider is called antropic; did you mean anthropic?\n"),
+        (step("a", {"prompt": "x", "model": "opnai/x"}, "agent"), "no such provider; did you mean openai?\n"),
         (
             ask("a", providers=[{"model": "local/x"}]),
             "params.providers[0].model: step a: model: the embedded model is ",

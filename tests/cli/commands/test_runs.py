@@ -8,11 +8,13 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.cli.main import main
 from tailrace.events import (
     MessageChunk,
+    MessageRecorded,
     MessageStop,
     ReasoningChunk,
     RunFailure,
@@ -22,6 +24,7 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.messages import File, Image, Message, Text
 from tailrace.ports import NewRun, Run
 from tailrace.testing.conformance.journal import started, written
 
@@ -127,6 +130,32 @@ def test_show_tells_what_happened_and_when(home: Path, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert [item["kind"] for item in json.loads(out)["items"]] == ["reasoning", "text", "finish"]
     assert "secret thought" not in out
+
+
+def test_show_names_the_images_of_the_question_and_what_helps(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Message("user", (Text("What is this?"), Image(data="aGk=" * 4000, media_type="image/png")))
+    bill = File(data="aGk=", media_type="application/pdf", name="bill.pdf")
+
+    async def failed(status: int) -> None:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        new = NewRun("agent", model="openai/gpt-5", input={"message": msgspec.to_builtins(asked)})
+        _, lease = await journal.start(new, "me")
+        assert lease is not None
+        await written(journal, lease, [MessageRecorded(Message("user", (*asked.parts, bill)))])
+        await journal.seal(lease, RunFinished("failed", error=RunFailure("x", "openai: no", status=status)))
+        await journal.close()
+
+    for status, advice in (
+        (401, "the key in OPENAI_API_KEY was refused"),
+        (500, "or its model does not take the image"),
+    ):
+        asyncio.run(failed(status))
+        assert main(["show", "last"]) == 0
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        at = next(number for number, line in enumerate(lines) if line.endswith("What is this?"))
+        assert lines[at + 1 : at + 3] == ["│ image: image/png, 12 kB", "│ file: bill.pdf"]
+        assert lines[-2] == "│ openai: no"
+        assert advice in lines[-1]
 
 
 def test_show_writes_the_run_as_one_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

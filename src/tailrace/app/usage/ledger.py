@@ -106,8 +106,12 @@ class UsageLedger:
         await self.flush()
         rows = await asyncio.to_thread(rows_of, await self._counters(since, key))
         wanted = [row for row in rows if key in (None, row.key)]
-        await self._costs.load(map(mean_call, wanted))
-        return priced(wanted, self._costs.price)
+        try:
+            await self._costs.load(map(mean_call, wanted))
+        except Exception:  # what was used is shown all the same
+            log.exception("the prices cannot be read: usage is shown without them")
+            return priced(wanted, lambda _: None)
+        return priced(wanted, self._price_of_row)
 
     async def _counters(self, since: str, key: str | None) -> dict[str, float]:
         """Of one key hardly more than it has: there may be thousands of keys."""
@@ -127,11 +131,23 @@ class UsageLedger:
             await self._costs.load([spent])
             return self._costs.price(spent)
         except Exception:  # its tokens are counted without a price
-            model = (spent.provider, spent.model)
-            if model not in self._unpriceable:
-                self._unpriceable.add(model)
+            if self._is_news(model := (spent.provider, spent.model)):
                 log.exception("calls of %s/%s cannot be priced: usd_per_day does not count them", *model)
             return None
+
+    def _price_of_row(self, spent: SpentTokens) -> float | None:
+        try:
+            return self._costs.price(spent)
+        except Exception:  # the others are shown all the same
+            if self._is_news(model := (spent.provider, spent.model)):
+                log.exception("calls of %s/%s cannot be priced: usage shows them without a price", *model)
+            return None
+
+    def _is_news(self, model: tuple[str, str]) -> bool:
+        """Whether the log has not said yet that this model cannot be priced."""
+        is_news = model not in self._unpriceable
+        self._unpriceable.add(model)
+        return is_news
 
     def today(self) -> str:
         return day_of(self._clock())

@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from tailrace.agent.session import last_words
+from tailrace.app.error_advice import run_advice
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE
@@ -142,7 +143,10 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     executed = found.state == "running" and overview.state in ("running", "asking")
     running_s = max(0.0, now - found.created_at) if executed else None
     undelivered = await undelivered_words(journal, found)
-    head = TimelineHead(public_id(found), overview.state, found.owner, _origin(found), running_s, undelivered)
+    error = found.finished.error if found.finished is not None else None
+    advice = run_advice(config, found, error) if error is not None else ""
+    name = public_id(found)
+    head = TimelineHead(name, overview.state, found.owner, _origin(found), running_s, undelivered, advice)
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)

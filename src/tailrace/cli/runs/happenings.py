@@ -64,9 +64,10 @@ class Happening(NamedTuple):
 Happenings: TypeAlias = Iterator[Happening]
 
 
-def happenings_of(timeline: Timeline, *, full: bool = False) -> list[Happening]:
-    """In the order of time; those without a time stay behind the entry before them."""
-    told = [each for item in timeline.items for each in _told(item, timeline, full=full)]
+def happenings_of(timeline: Timeline, *, full: bool = False, advice: str = "") -> list[Happening]:
+    """In the order of time; those without a time stay behind the entry before them. `advice` is what helps against the
+    failure that the run has ended with."""
+    told = [each for item in timeline.items for each in _told(item, timeline, advice, full=full)]
     told.sort(key=lambda each: each.seq)
     timed: list[tuple[float, Happening]] = []
     latest = 0.0
@@ -77,10 +78,13 @@ def happenings_of(timeline: Timeline, *, full: bool = False) -> list[Happening]:
     return [each for _, each in timed]
 
 
-def _told(item: AnyItem, timeline: Timeline, *, full: bool) -> Happenings:  # noqa: C901, PLR0912 - one case per item
+def _told(  # noqa: C901, PLR0912 - one case per item
+    item: AnyItem, timeline: Timeline, advice: str, *, full: bool
+) -> Happenings:
     match item:
-        case QuestionItem(seq=seq, start=at, text=text):
-            yield Happening(seq, at, "question", text, "bold", is_text=True)
+        case QuestionItem(seq=seq, start=at, text=text, files=files):
+            details = tuple(Detail(file) for file in files)
+            yield Happening(seq, at, "question", text, "bold", is_text=True, details=details)
         case AttemptItem():
             yield from _attempt(item)
         case TextItem() | ReasoningItem():
@@ -115,7 +119,7 @@ def _told(item: AnyItem, timeline: Timeline, *, full: bool) -> Happenings:  # no
         case DeliveryItem(seq=seq, start=at, key=key, state=state):
             yield Happening(seq, at, "delivery", f"{key}: {state}", quiet=True)
         case FinishItem():
-            yield _finish(item, timeline)
+            yield _finish(item, timeline, advice)
         case _:
             assert_never(item)
 
@@ -269,10 +273,12 @@ def output_text(output: Any) -> str:
             return msgspec.json.format(msgspec.json.encode(output)).decode()
 
 
-def _finish(item: FinishItem, timeline: Timeline) -> Happening:
+def _finish(item: FinishItem, timeline: Timeline, advice: str) -> Happening:
     took = f"after {duration(timeline.duration_s)}" if timeline.duration_s is not None else ""
     spent = " · ".join(filter(None, (took, spent_words(timeline.usage, timeline.cost_usd))))
     details: tuple[Detail, ...] = ()
     if (error := item.error) is not None:
         details = (Detail(stop_words(error) if item.status == "stopped" else error.message, style="red"),)
+        if advice:
+            details = (*details, Detail(advice, style="yellow"))
     return Happening(item.seq, item.start, item.status, spent, STYLES.get(item.status, "bold"), details=details)

@@ -32,6 +32,7 @@ class TimelineHead(NamedTuple):
     origin: str = ""  # what it was forked from, in words
     running_s: float | None = None  # how long it has been executed, while it is
     undelivered: str = ""  # in which chat the answer is not shown, and why, in words
+    advice: str = ""  # what helps against the failure that it has ended with
 
 
 def timeline_lines(timeline: Timeline, head: TimelineHead, *, width: int | None, full: bool = False) -> list[Text]:
@@ -39,7 +40,7 @@ def timeline_lines(timeline: Timeline, head: TimelineHead, *, width: int | None,
     lines = [*_head_lines(timeline, head, width), Text()]
     numbered = width is None or width >= MIN_NUMBERED
     number_width = len(str(timeline.last_seq)) if numbered else 0
-    happenings = happenings_of(timeline, full=full)
+    happenings = happenings_of(timeline, full=full, advice=head.advice)
     clock_width = max((len(clock(each.at)) for each in happenings), default=0)
     indent = (number_width + 2 if numbered else 0) + clock_width + 2
     for each in happenings:

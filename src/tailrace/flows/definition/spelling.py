@@ -10,10 +10,12 @@ MAX_NAMES: Final = 100  # that a misspelt one is compared with
 MAX_NAME_CHARS: Final = 100
 
 
-def did_you_mean(name: str, known: Collection[str]) -> tuple[str, str | None]:
-    """The end of an error message, and the name that was probably meant, where there is one."""
+def did_you_mean(name: str, known: Collection[str], *, near: float = 0.6) -> tuple[str, str | None]:
+    """The end of an error message, and the name that was probably meant, where there is one. `near`: difflib's ratio
+    from which on a name is close."""
     shown, few = name[:MAX_NAME_CHARS], sorted(known)[:MAX_NAMES]
-    close = difflib.get_close_matches(shown, [other for other in few if len(other) <= MAX_NAME_CHARS], n=1)
+    comparable = [other for other in few if len(other) <= MAX_NAME_CHARS]
+    close = difflib.get_close_matches(shown, comparable, n=1, cutoff=near)
     if close:
         return f"; did you mean {close[0]}?", close[0]
     more = ", …" if len(known) > len(few) else ""

@@ -12,11 +12,9 @@ import hmac
 import logging
 import math
 import re
-import ssl
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -29,6 +27,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
+from tailrace.platforms.telegram.files import OversizedFile, RefusedFile, read_file, tls
 from tailrace.platforms.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
 from tailrace.platforms.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
 from tailrace.platforms.telegram.updates import NONSENSE, UpdateConnections, readable
@@ -116,7 +115,7 @@ class TelegramPlatform(BasePlatform):
             read_timeout=self._answer_s,
             write_timeout=self._answer_s,
             pool_timeout=self._answer_s,
-            httpx_kwargs={"verify": _tls()},
+            httpx_kwargs={"verify": tls()},
         )
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -277,10 +276,14 @@ class TelegramPlatform(BasePlatform):
             raise self.too_large(attachment, max_bytes)
         if not (file.file_path or "").startswith(("http://", "https://")):
             raise PlatformError(f"{attachment.name} is not offered for download", platform=self.name)
-        content = await self._ask(self._request.retrieve(str(file.file_path)))
-        if len(content) > max_bytes:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        deadlines = httpx.Timeout(self._answer_s, connect=CONNECT_S)
+        try:
+            return await read_file(str(file.file_path), max_bytes=max_bytes, deadlines=deadlines)
+        except OversizedFile:
+            raise self.too_large(attachment, max_bytes) from None
+        except (RefusedFile, httpx.HTTPError, httpx.InvalidURL) as exc:
+            reason = str(exc) or type(exc).__name__
+            raise PlatformError(f"{attachment.name} could not be fetched: {reason}", platform=self.name) from exc
 
     async def _file(self, ref: str) -> telegram.File:
         """Waits for as long as the server asks for; a message has a limit for its files."""
@@ -335,12 +338,6 @@ class TelegramPlatform(BasePlatform):
         reply = reply_to(error)
         reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
         return PlatformError(reason.replace("no connection", f"no connection to {self._server}", 1), platform=self.name)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """One for all connections: reading the certificates takes longer than the rest of the start."""
-    return httpx.create_ssl_context()
 
 
 def _message(action: port.Send | port.Edit) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from tailrace import events
 from tailrace.events import AnyEvent, Entry
-from tailrace.messages import Dialect, Message, Reasoning
+from tailrace.messages import Dialect, File, Image, Message, Reasoning
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.timeline.attempts import Attempts
@@ -28,7 +28,7 @@ from tailrace.runs.timeline.items import (
     StateItem,
     Timeline,
 )
-from tailrace.runs.timeline.question import question_of, speaker_of
+from tailrace.runs.timeline.question import media_words, question_of, speaker_of
 from tailrace.runs.timeline.steps import Steps
 from tailrace.runs.timeline.tool_calls import ToolCalls
 from tailrace.speaker_marks import spoken_text
@@ -162,7 +162,9 @@ class _TimelineFold:
             board = self._board
             at = 0.0 if not board.items else board.now  # the question stands when the run begins
             self._question = spoken_text(message.text, speaker_of(self._run))
-            board.add(QuestionItem(seq=board.seq, end_seq=board.seq, start=at, end=at, text=self._question))
+            files = tuple(media_words(part) for part in message.parts if isinstance(part, Image | File))
+            item = QuestionItem(seq=board.seq, end_seq=board.seq, start=at, end=at, text=self._question, files=files)
+            board.add(item)
         if message.role != "assistant":
             return
         if self._compacted or not self._attempts.said():

@@ -31,9 +31,10 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 
 class QuestionItem(Item):
-    """What the user said."""
+    """What the user said. `files` are the images and files beside it, each in a few words."""
 
     text: str
+    files: tuple[str, ...] = ()
 
 
 AttemptOutcome = Literal["running", "answered", "called_tools", "failed", "discarded", "interrupted", "stopped"]

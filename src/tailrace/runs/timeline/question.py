@@ -9,12 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.journal.fold import SEQUENCE
-from tailrace.messages import JsonObject, Message
+from tailrace.messages import File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 _NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)
+_URL_CHARS: Final = 200  # of an address; one that holds the image itself is as long as that
 _MEDIA: Final = re.compile(r"image|audio|document|file")  # types of parts, in whichever dialect
 
 
@@ -35,6 +36,15 @@ def question_of(run: Run) -> str:
     except msgspec.ValidationError:
         body = given.get("body") or given.get("request")
         return asked_of_model(body) if isinstance(body, dict) else ""
+
+
+def media_words(part: Image | File) -> str:
+    """`image: image/png, 240 kB`, `file: bill.pdf`; never what is in it."""
+    kind, name = ("file", part.name) if isinstance(part, File) else ("image", "")
+    size = len(part.data) * 3 // 4
+    shown = f"{size} bytes" if size < 10_000 else f"{size // 1000} kB"
+    described = ", ".join(filter(None, (part.media_type, shown if part.data else part.url[:_URL_CHARS])))
+    return f"{kind}: {name or described}"
 
 
 def _asked_in_call(params: Any) -> str:

@@ -15,14 +15,13 @@ from aiohttp import web
 from tailrace.agent.fork import ForkRequest
 from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
-from tailrace.app.error_advice import error_advice, failed_provider
+from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
 from tailrace.errors import RunSealed
-from tailrace.events import ApprovalSoFar, RunFailure, Snapshot
+from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
-from tailrace.providers.presets import PRESETS
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.runs.run_overview import tries_of_last_call
@@ -179,19 +178,9 @@ class Runs:
         if state.error is not None:
             facts = await self._journal.facts(run.id)
             state = msgspec.structs.replace(
-                state, tries=tries_of_last_call(facts), advice=self._advice(run, state.error)
+                state, tries=tries_of_last_call(facts), advice=run_advice(self._app.config, run, state.error)
             )
         return json_response(state)
-
-    def _advice(self, run: Run, error: RunFailure) -> str:
-        """What a person can do about the failure. Its message names the provider, where that was another one than the
-        run's model names."""
-        if run.state == "stopped":
-            return ""
-        config, named_first = self._app.config, error.message.partition(": ")[0]
-        known = named_first in config.providers or named_first in PRESETS
-        name = named_first if known else run.new.model.partition("/")[0] or config.model.provider
-        return error_advice(error, failed_provider(config, name))
 
     async def _outputs(self, run_id: str) -> tuple[ToolOutput, ...]:
         recorded = tool_outputs(await self._journal.facts(run_id))

@@ -252,7 +252,7 @@ class FakeTelegram(LoopbackFake):
             raise TelegramRefusal(400, "Bad Request: invalid file_id")
         return {"file_id": name, "file_unique_id": name, "file_size": len(self._files[name]), "file_path": name}
 
-    async def _serve_file(self, request: web.Request) -> web.Response:
+    async def _serve_file(self, request: web.Request) -> web.StreamResponse:
         known = request.match_info["token"] == self.token
         return self.file(request.match_info["path"]) if known else web.Response(status=404)
 
