@@ -19,8 +19,8 @@ PATHS: dict[Dialect, str] = {
     "anthropic": "/v1/messages",
 }
 REPLIES = (
-    "ok", "text-and-tools", "reasoning-tools", "parallel", "unicode", "length", "filter", "filter+no-streaming", "cached",
-    "no-arguments",
+    "ok", "text-and-tools", "reasoning-tools", "parallel", "unicode", "length", "filter", "filter+no-streaming",
+    "cached", "no-arguments",
 )  # fmt: skip
 
 
