@@ -9,6 +9,7 @@ from tailrace.wire.body_events import events_of
 from tailrace.wire.chat import completion_from_body
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import object_of
+from tailrace.wire.responses.completion import finish_reason_of
 
 
 def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelta]:
@@ -27,5 +28,8 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
             yield NativeDelta("anthropic", {"stop_sequence": completion.stop_sequence})
         if completion.dialect == "anthropic" and completion.refusal:
             yield NativeDelta("anthropic", {"refusal": completion.refusal})
-        yield FinishDelta(completion.finish_reason)
+        own = completion.dialect == "responses"
+        yield FinishDelta(
+            finish_reason_of(completion.body, completion.finish_reason) if own else completion.finish_reason
+        )
     yield UsageDelta(completion.usage, object_of(completion.body.get("usage")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.wire.failure import status_of
 from tailrace.wire.peer_json import without_lone_surrogates
 
 TOO_LONG = "context_length_exceeded"  # OpenAI's code for a request that is longer than the model reads
@@ -30,8 +31,13 @@ def openai_error_body(error: ErrorDelta, param: str | None = None) -> JsonObject
 
 
 def anthropic_error_body(error: ErrorDelta) -> JsonObject:
-    """A code that is one of the API's own types is kept."""
-    other = "invalid_request_error" if error.kind == "permanent" else "api_error"
-    known = error.code in _ANTHROPIC_TYPES.values()
-    kind = error.code if known else _ANTHROPIC_TYPES.get(error.status or 0, other)
+    """A code that is one of the API's own types is kept. In mid-answer there is no status but the gateway's: then
+    another API's code says what it is."""
+    if error.code in _ANTHROPIC_TYPES.values():
+        kind = error.code
+    else:
+        by_code = status_of(error.code) or 0
+        other = "invalid_request_error" if error.kind == "permanent" else "api_error"
+        coded = _ANTHROPIC_TYPES.get(529 if by_code == 503 else by_code, other)
+        kind = _ANTHROPIC_TYPES.get(error.status or 0, coded)
     return {"type": "error", "error": {"type": kind, "message": without_lone_surrogates(error.message)}}

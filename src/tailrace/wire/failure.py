@@ -46,6 +46,11 @@ def kind_of(status: int) -> Literal["retryable", "permanent"]:
     return "retryable" if status >= 500 or status in _RETRYABLE_STATUSES or status < 400 else "permanent"
 
 
+def status_of(code: str) -> int | None:
+    """The HTTP status that a provider's code or type stands for; None for one that is not known."""
+    return _STATUS_OF.get(code)
+
+
 def failure(message: str, *, code: str = "", status: int | None = None, type_: str = "") -> ErrorDelta:
     """The error as a value. Its code or type wins over the transport's status 200 (D51)."""
     by_name = _STATUS_OF.get(code) or _STATUS_OF.get(type_)

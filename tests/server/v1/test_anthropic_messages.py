@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
 
 from server.dialect_api import dialect_server
@@ -108,3 +109,15 @@ async def test_a_request_that_makes_no_sense_names_the_field(tmp_path: Path, fie
         assert not server.provider.requests
     assert status == 400
     assert param in body["error"]["message"]
+
+
+async def test_anthropic_s_sdk_knows_the_id_of_its_request(tmp_path: Path) -> None:
+    async with dialect_server(tmp_path) as server, server.anthropic() as client:
+        asked: Any = ask("up-chat/ok")
+        whole = await client.messages.create(**asked)
+        async with client.messages.stream(**asked) as stream:
+            await stream.get_final_message()
+        with pytest.raises(anthropic.NotFoundError) as refused:
+            await client.messages.create(**{**asked, "model": "nosuch/model"})
+    ids = [whole._request_id, stream.request_id, refused.value.request_id]
+    assert all(request_id and request_id.startswith("req_") for request_id in ids), ids

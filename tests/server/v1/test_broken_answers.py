@@ -40,4 +40,14 @@ async def test_a_refusal_is_not_asked_again_and_says_whose_key_it_is_about(
     ):
         body = await response.text()
     assert (response.status, response.headers.get("x-should-retry")) == (401, "false")
-    assert "refused this server's key" in body
+    assert "up-chat refused this server's key: Incorrect" in body
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("model", ["tailrace", "up-chat/ok"])
+async def test_a_failure_without_a_code_has_that_of_its_status(tmp_path: Path, model: str, store: bool) -> None:
+    """`retryable` is our own word, which no client knows."""
+    asked = {"model": model, "input": "Go.", "store": store}
+    async with dialect_server(tmp_path, ["html"] * 9) as server:
+        status, body = await server.post("/v1/responses", asked)
+    assert (status, body["error"]["code"]) == (502, "bad_gateway")

@@ -18,7 +18,10 @@ PATHS: dict[Dialect, str] = {
     "responses": "/v1/responses",
     "anthropic": "/v1/messages",
 }
-REPLIES = ("ok", "text-and-tools", "reasoning-tools", "parallel", "unicode", "length", "cached", "no-arguments")
+REPLIES = (
+    "ok", "text-and-tools", "reasoning-tools", "parallel", "unicode", "length", "filter", "filter+no-streaming",
+    "cached", "no-arguments",
+)  # fmt: skip
 
 
 class Said(msgspec.Struct, frozen=True):

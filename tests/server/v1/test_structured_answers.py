@@ -94,3 +94,21 @@ async def test_K134_text_alone_still_has_what_was_said_before_the_tools(tmp_path
     async with dialect_server(tmp_path, LOOKED, tools=[WATER_LEVEL]) as server:
         _, whole = await server.post("/v1/chat/completions", {"model": "tailrace", "messages": QUESTION})
     assert whole["choices"][0]["message"]["content"] == f"Let me look.\n\nOnce more.\n\n{ANSWER}"
+
+
+async def test_K134_an_agent_that_needs_no_tool_streams_its_json_too(tmp_path: Path) -> None:
+    script = [reply(ANSWER)] * 3
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server:
+        async with server.openai() as client:
+            asked: Any = {"model": "tailrace", "response_format": Level}
+            async with client.chat.completions.stream(messages=QUESTION, **asked) as chat:
+                completion = await chat.get_final_completion()
+            told: Any = {"model": "tailrace", "input": "How high?", "store": False}
+            async with client.responses.stream(**told, text_format=Level) as stream:
+                response = await stream.get_final_response()
+        async with server.anthropic() as client:
+            said: Any = {"model": "tailrace", "max_tokens": 999, "messages": QUESTION}
+            async with client.messages.stream(**said, output_format=Level) as messages:
+                message = await messages.get_final_message()
+    assert completion.choices[0].message.role == "assistant"
+    assert [completion.choices[0].message.parsed, response.output_parsed, message.parsed_output] == [LEVEL] * 3

@@ -221,6 +221,10 @@ def test_H94_an_error_in_the_middle_is_told_and_nothing_hides_it() -> None:
         (ErrorDelta("retryable", "no", "", 503), "api_error"),
         (ErrorDelta("retryable", "no", "stream_cut", cut=True), "api_error"),
         (ErrorDelta("retryable", "no", "rate_limit_exceeded", 429), "rate_limit_error"),
+        (ErrorDelta("retryable", "no", "rate_limit_exceeded", 502), "rate_limit_error"),  # in mid-answer
+        (ErrorDelta("retryable", "no", "server_is_overloaded", 502), "overloaded_error"),
+        (ErrorDelta("retryable", "no", "server_is_overloaded"), "overloaded_error"),
+        (ErrorDelta("retryable", "no", "server_error", 502), "api_error"),
     ],
 )
 def test_D52_errors_in_the_words_of_the_dialect(error: ErrorDelta, kind: str) -> None:

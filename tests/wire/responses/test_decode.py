@@ -415,7 +415,8 @@ def test_D56_a_failed_response_is_an_error_by_its_code(code: str, kind: str, sta
 def test_D56_an_incomplete_response_is_no_success(reason: str, stop: str) -> None:
     details = {"reason": reason}
     deltas, decoder = run(text_delta("Hel"), completed(status="incomplete", incomplete_details=details))
-    assert deltas == [TextDelta("Hel"), FinishDelta("incomplete")]
+    finish = "content_filter" if reason == "content_filter" else "incomplete"
+    assert deltas == [TextDelta("Hel"), FinishDelta(finish)]  # another dialect takes "incomplete" for a limit
     completion = completion_from_body(decoder.rebuilt_body())
     assert (completion.finish_reason, completion.stop) == ("incomplete", stop)
     assert completion.body["output"][0]["status"] == "incomplete"

@@ -29,7 +29,7 @@ STREAM_HEADERS: Final = {
     "Server": SERVER_NAME,
 }
 NO_HEADERS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
-_EXPOSED: Final = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
+_EXPOSED: Final = "X-Request-Id, Request-Id, Retry-After, X-Tailrace-Ignored"
 
 
 class ResponseHeads:
@@ -82,6 +82,8 @@ class ResponseHeads:
         values = request_values(request)
         if (request_id := values.get(REQUEST_ID)) is not None:
             fields["X-Request-Id"] = request_id
+            if "anthropic-version" in request.headers:  # where Anthropic's SDKs look for it
+                fields["Request-Id"] = request_id
         if left := values.get(LEFT):
             fields.update(left)
         if ignored := values.get(IGNORED):

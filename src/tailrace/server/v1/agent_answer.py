@@ -151,7 +151,7 @@ def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: Encoder | None, 
             continue
         if deltas and encoder is not None:
             data = encoder.encode(deltas)
-            if log_to_deltas.finished is None or begun or out:
+            if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:
                 out.append(data)
         elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
             out.append(encode_comment(" ".join(line.split())))

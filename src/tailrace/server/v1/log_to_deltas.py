@@ -265,13 +265,14 @@ class LogToDeltas:
             return None
         if (error := finished.error) is None:
             return ApiError(502, "the run failed")
+        code = "" if error.kind in ("retryable", "permanent") else error.kind  # the provider has given none
         known = failure("", code=error.kind, status=error.status or None)
         status = error.status or known.status or 502
         if finished.status == "failed" and known.kind == "permanent":
-            return refusal(status, error.message, error.kind)
+            return refusal(status, error.message.removeprefix(f"{self._provider}: "), code, self._provider)
         passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
         headers = retry_after(error.retry_after_s)
-        return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers, asked=True)
+        return ApiError(status if passed_on else 502, error.message, code=code, headers=headers, asked=True)
 
     def raise_failure(self) -> None:
         """Raises the `failure`, where there is one."""

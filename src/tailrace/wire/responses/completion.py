@@ -84,6 +84,13 @@ def reasoning_text(item: JsonObject) -> str:
     return PART_SEPARATOR.join(dict.fromkeys(text for text in texts if text))
 
 
+def finish_reason_of(body: JsonObject, status: str) -> str:
+    """What the end of a stream gives as its reason: the status, but a filter by its name. The other dialects take
+    `incomplete` for a limit."""
+    reason = object_of(body.get("incomplete_details")).get("reason") if status == "incomplete" else None
+    return "content_filter" if reason == "content_filter" else status
+
+
 def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
     if status == "incomplete":
         return _INCOMPLETE.get(text_of(object_of(body.get("incomplete_details")).get("reason")), "unknown")

@@ -26,7 +26,14 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.peer_json import encode_object, object_of, objects_of, text_of
-from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of, with_call_id, with_call_ids
+from tailrace.wire.responses.completion import (
+    PART_SEPARATOR,
+    argument_text,
+    finish_reason_of,
+    usage_of,
+    with_call_id,
+    with_call_ids,
+)
 from tailrace.wire.responses.failures import error_in, error_of
 from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
 from tailrace.wire.responses.relay import SNAPSHOTS
@@ -288,7 +295,7 @@ class GrowingAnswer:
             out.append(UsageDelta(usage_of(response["usage"])))
         if status in ("completed", "incomplete"):
             self.complete = True
-            out.append(FinishDelta(status))
+            out.append(FinishDelta(finish_reason_of(self._response, status)))
         else:
             out.append(error_in(response, status))
 
