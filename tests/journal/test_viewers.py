@@ -20,9 +20,9 @@ from journal.stores import Store
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import rows_of
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning, without_reasoning
 from tailrace.ports import (
