@@ -20,9 +20,9 @@ from journal.stores import Store
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import rows_of
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning, without_reasoning
 from tailrace.ports import (
@@ -379,12 +379,23 @@ async def test_a_page_too_long_to_hand_over_is_read_from_storage(store: Store) -
 
 
 async def test_a_token_costs_a_live_viewer_a_few_calls_and_no_task(tmp_path: Path) -> None:
-    """By counting: the calls that one commit makes for a thousand viewers, less those that it makes for none."""
+    """By counting: the calls from one commit until a thousand viewers have it, less those where there are none."""
     journal = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(journal)
+    watching: list[asyncio.Task[None]] = []
+    taken, all_have_it = 0, asyncio.Event()
+
+    def take(page: LogPage) -> bool:
+        nonlocal taken
+        taken += 1
+        if taken == len(watching):
+            all_have_it.set()
+        return bool(page.framed(sse_without_reasoning))
 
     async def calls_of_a_commit() -> int:
-        calls = 0
+        nonlocal taken
+        calls = taken = 0
+        all_have_it.clear()
 
         def count(_frame: object, what: str, _argument: object) -> None:
             nonlocal calls
@@ -393,18 +404,16 @@ async def test_a_token_costs_a_live_viewer_a_few_calls_and_no_task(tmp_path: Pat
         sys.setprofile(count)
         try:
             await written(journal, lease, [MessageChunk("x")])
+            if watching:
+                await all_have_it.wait()
         finally:
             sys.setprofile(None)
         return calls
 
     alone = await calls_of_a_commit()
-    viewers = 1000
-    watching = [
-        await live(journal.tail_pages(run.id, after=1), lambda page: bool(page.framed(sse_without_reasoning)))
-        for _ in range(viewers)
-    ]
+    watching += [await live(journal.tail_pages(run.id, after=1), take) for _ in range(1000)]
     await calls_of_a_commit()
-    assert (await calls_of_a_commit() - alone) / viewers < 8
+    assert (await calls_of_a_commit() - alone) / len(watching) < 8
     assert not any(task.done() for task in watching)
     for task in watching:
         task.cancel()

@@ -2,7 +2,8 @@
 
 Owns waking and sharing, nothing else. The journal publishes committed entries to it; it never reads storage itself.
 There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. One that has
-everything can be handed what is committed by a call, in the tick of the commit: no task is woken for it.
+everything can be handed what is committed by a call: no task is woken for it. Where they are few this is in the tick of
+the commit. Where they are many, `LiveViewers` sees to it that other runs have their share of the loop (decision 21).
 """
 
 from __future__ import annotations
@@ -10,99 +11,33 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFinished
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, LogPage
 
 WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
 PAGE_ENTRIES = 1024  # the most that a viewer far behind is given at a time
 PAGE_LINES = 256  # the same for a viewer of entries as they are stored
 PAGE_BYTES = 64 * 1024
+AT_ONCE = 100  # live viewers that are offered a batch in one tick of the loop
+PAUSE_S = 20e-6  # for each of more viewers, between two rounds: about twice what the socket of one takes
+MAX_PAUSE_S = 0.025  # nobody sees that a token comes so much later
 
 NOTHING = Batch()
 
 
-class Waiters:
-    """Tasks that wait for the next `wake`. Costs nothing while no task waits."""
-
-    __slots__ = ("__weakref__", "event")
-
-    def __init__(self) -> None:
-        self.event: asyncio.Event | None = None  # set at the next `wake`; None while no task has asked for it
-
-    def next_time(self) -> asyncio.Event:
-        """Set at the next `wake`. Get the event before reading the state: then no change in between is missed."""
-        if self.event is None:
-            self.event = asyncio.Event()
-        return self.event
-
-    def wake(self) -> None:
-        if self.event is not None:
-            self.event.set()
-            self.event = None
-
-
-class PacedWaiters(Waiters):
-    """Waiters that `wake_soon` wakes at most once in so many seconds: at once after a pause, else when the time has
-    passed. Costs nothing while nobody waits."""
-
-    __slots__ = ("_interval_s", "_not_before", "_timer")
-
-    def __init__(self, interval_s: float) -> None:
-        super().__init__()
-        self._interval_s = interval_s
-        self._not_before = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def wake_soon(self) -> None:
-        if self.event is None or self._timer is not None:
-            return
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._not_before:
-            self._fire(loop.time())
-        else:
-            self._timer = loop.call_at(self._not_before, self._fire, self._not_before)
-
-    def _fire(self, at: float) -> None:
-        self._timer = None
-        self._not_before = at + self._interval_s
-        self.wake()
-
-
-class ValueWaiters(PacedWaiters):
-    """Tasks that wait for a value to change. `changed` wakes those of one value, `wake` and `wake_soon` all of them."""
-
-    __slots__ = ("_by_value",)
-
-    def __init__(self, interval_s: float) -> None:
-        super().__init__(interval_s)
-        self._by_value: dict[tuple[str, str], asyncio.Event] = {}
-
-    def next_change(self, namespace: str, key: str) -> asyncio.Event:
-        """As `next_time`, of this value."""
-        self.next_time()
-        return self._by_value.setdefault((namespace, key), asyncio.Event())
-
-    def changed(self, namespace: str, key: str) -> None:
-        if (event := self._by_value.pop((namespace, key), None)) is not None:
-            event.set()
-
-    def wake(self) -> None:
-        super().wake()
-        waiting, self._by_value = self._by_value, {}
-        for event in waiting.values():
-            event.set()
-
-
 class LiveViewer(Protocol):
-    """A viewer that has everything and is offered what is published."""
+    """A viewer that has everything up to its cursor and is offered what is published."""
 
-    def offer(self, batch: Batch, after: int) -> None:
-        """Takes the batch, which follows upon the entry `after`, or is no longer live. What it raises is the viewer's
-        own, and it is told so by `fail`."""
+    cursor: int
+
+    def offer(self, batch: Batch) -> None:
+        """Takes the batch, which follows upon the cursor, or is no longer live. What it raises is the viewer's own, and
+        it is told so by `fail`."""
 
     def fail(self, error: Exception) -> None:
         """It has raised this error, and is no longer live."""
@@ -111,12 +46,117 @@ class LiveViewer(Protocol):
         """Something else than a batch has come: a failure, the end, entries that storage alone has."""
 
 
+class LiveViewers:
+    """The live viewers of one run, and when they are offered what is published.
+
+    Up to `AT_ONCE` have it in the tick of the commit. More have it in rounds: so many of them in each tick, so that
+    other runs are served in between, and then a pause. What is published meanwhile is held for the next round, and each
+    viewer has it in one piece. How long the pause is, is a matter of how many they are and not of how long they took:
+    on any machine the same is offered in the same pieces.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_held_entries", "_next", "_not_before", "_viewers")
+
+    def __init__(self) -> None:
+        self._viewers: dict[LiveViewer, None] = {}  # in the order in which they came
+        self._held: list[Batch] = []  # each follows upon the one before
+        self._held_entries = self._held_bytes = 0
+        self._next: asyncio.Handle | None = None  # the next tick of a round, or the next round
+        self._not_before = 0.0  # the next round
+
+    def add(self, viewer: LiveViewer) -> None:
+        """It has all that is published so far, also what is held for the others."""
+        self._viewers[viewer] = None
+
+    def remove(self, viewer: LiveViewer) -> None:
+        self._viewers.pop(viewer, None)
+
+    def look_again(self) -> None:
+        """Every viewer looks at the tail, which has what is held too."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._drop_held()
+        for viewer in (*self._viewers,):
+            viewer.look_again()
+
+    def offer(self, batch: Batch) -> None:
+        """The batch follows upon the one before, unless `look_again` was called in between."""
+        if self._next is None:
+            if len(self._viewers) <= AT_ONCE:
+                _offer((*self._viewers,), batch)
+                return
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._not_before:
+                self._offer_part(batch, (*self._viewers,), 0)
+                return
+            self._next = loop.call_at(self._not_before, self._begin_round)
+        self._held.append(batch)
+        self._held_entries += len(batch)
+        self._held_bytes += batch.stored_bytes
+        if not _is_page(self._held_entries, self._held_bytes):
+            self.look_again()  # too long to hand over: they read it page by page
+
+    def _begin_round(self) -> None:
+        self._next, batch = None, _joined(self._held)
+        self._drop_held()
+        self._offer_part(batch, (*self._viewers,), 0)
+
+    def _offer_part(self, batch: Batch, viewers: tuple[LiveViewer, ...], start: int) -> None:
+        end = start + AT_ONCE
+        self._next, loop = None, asyncio.get_running_loop()
+        _offer(viewers[start:end], batch)
+        if end < len(viewers):
+            self._next = loop.call_soon(self._offer_part, batch, viewers, end)
+            return
+        self._not_before = loop.time() + min(MAX_PAUSE_S, len(viewers) * PAUSE_S)
+        if self._held:
+            self._next = loop.call_at(self._not_before, self._begin_round)
+
+    def _drop_held(self) -> None:
+        self._held, self._held_entries, self._held_bytes = [], 0, 0
+
+
+def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
+    """One that came while the batch was held has its beginning, or all of it."""
+    after, last = batch[0].seq - 1, batch[-1].seq
+    rests: dict[int, Batch] = {}
+    for viewer in viewers:
+        offered, cursor = batch, viewer.cursor
+        if cursor != after:
+            if cursor >= last:
+                continue
+            if cursor < after:
+                viewer.look_again()
+                continue
+            offered = rests.get(cursor) or rests.setdefault(cursor, _cut((batch,), batch[cursor - after :]))
+        try:
+            viewer.offer(offered)
+        except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
+            viewer.fail(exc)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    return batches[0] if len(batches) == 1 else _cut(batches, [entry for batch in batches for entry in batch])
+
+
+def _cut(batches: Sequence[Batch], entries: Sequence[Entry]) -> Batch:
+    """The entries at the end of these batches. What is encoded there is not encoded again."""
+    cut = Batch(entries)
+    cut.sources = tuple(batches)
+    return cut
+
+
+def _is_page(entries: int, stored_bytes: int) -> bool:
+    return entries == 1 or (entries <= PAGE_LINES and stored_bytes <= PAGE_BYTES)
+
+
 class Tail(Waiters):
     """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 
     __slots__ = (
-        *("_batches", "_kept", "_live", "_shared", "_window"),
-        *("closed", "ended", "failure", "last_seq", "unreadable"),
+        *("_batches", "_kept", "_shared", "_window"),
+        *("closed", "ended", "failure", "last_seq", "live", "unreadable"),
     )
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
@@ -130,20 +170,12 @@ class Tail(Waiters):
         self._batches: list[Batch] = []
         self._kept = 0
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
-        self._live: dict[LiveViewer, None] = {}  # in the order in which they came
-
-    def add_live(self, viewer: LiveViewer) -> None:
-        """Offers the viewer what is published from now on, until it refuses or `remove_live` is called."""
-        self._live[viewer] = None
-
-    def remove_live(self, viewer: LiveViewer) -> None:
-        self._live.pop(viewer, None)
+        self.live = LiveViewers()
 
     def wake(self) -> None:
         """Every viewer looks at the state again."""
         super().wake()
-        for viewer in (*self._live,):
-            viewer.look_again()
+        self.live.look_again()
 
     def publish(self, batch: Batch) -> None:
         """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
@@ -153,6 +185,7 @@ class Tail(Waiters):
                 return
             if batch[0].seq > self.last_seq:
                 self.forget()
+                self.live.look_again()
             else:
                 batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
         last = batch[-1]
@@ -163,12 +196,7 @@ class Tail(Waiters):
         self._kept += len(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
-        after = batch[0].seq - 1
-        for viewer in (*self._live,):
-            try:
-                viewer.offer(batch, after)
-            except Exception as exc:  # noqa: BLE001 - the viewer's own, raised where it waits
-                viewer.fail(exc)
+        self.live.offer(batch)
         if self.ended:
             self.wake()
         elif self.event is not None:
@@ -177,6 +205,7 @@ class Tail(Waiters):
     def replace_all(self, batch: Batch) -> None:
         """Keeps these entries alone: the ones before them were compacted."""
         self.forget()
+        self.live.look_again()
         self.last_seq = batch[0].seq - 1
         self.publish(batch)
 
@@ -239,9 +268,7 @@ class Tail(Waiters):
         while len(entries) < PAGE_ENTRIES and end < len(self._batches):
             entries += self._batches[end]
             end += 1
-        joined = Batch(entries)
-        joined.sources = tuple(self._batches[start:end])
-        return joined
+        return _cut(self._batches[start:end], entries)
 
 
 class Source(Protocol):
@@ -312,15 +339,15 @@ class Viewer(ABC, Generic[P]):
         if tail is None or self.cursor != tail.last_seq or tail.ended or tail.closed or tail.failure or tail.unreadable:
             return
         self._take, self._left, self._over = take, leave, asyncio.get_running_loop().create_future()
-        tail.add_live(self)
+        tail.live.add(self)
         try:
             await self._over
         finally:
-            tail.remove_live(self)
+            tail.live.remove(self)
             self._take = self._over = None
 
     @abstractmethod
-    def offer(self, batch: Batch, after: int) -> None:
+    def offer(self, batch: Batch) -> None:
         """Called by the tail."""
 
     def fail(self, error: Exception) -> None:
@@ -370,9 +397,9 @@ class EntryViewer(Viewer[Batch]):
     def _given(self, batch: Batch) -> Batch:
         return batch
 
-    def offer(self, batch: Batch, after: int) -> None:
+    def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or self.cursor != after or last.event.__class__ in self._left or not take(batch):
+        if take is None or last.event.__class__ in self._left or not take(batch):
             self.look_again()
         else:
             self.cursor = last.seq
@@ -387,15 +414,15 @@ class PageViewer(Viewer[LogPage]):
     __slots__ = ()
 
     def _given(self, batch: Batch) -> LogPage | None:
-        fits = len(batch) == 1 or (len(batch) <= PAGE_LINES and batch.stored_bytes <= PAGE_BYTES)
-        return batch.page if fits else None
+        return batch.page if len(batch) == 1 or _is_page(len(batch), batch.stored_bytes) else None
 
-    def offer(self, batch: Batch, after: int) -> None:
+    def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or self.cursor != after or last.event.__class__ in self._left:
+        if take is None or last.event.__class__ in self._left:
             self.look_again()
             return
-        page = batch.page if len(batch) == 1 else self._given(batch)  # a token needs no look at its size
+        # neither a token nor what was held is longer than a page
+        page = batch.page if len(batch) == 1 or batch.sources else self._given(batch)
         if page is not None and take(page):
             self.cursor = last.seq
         else:

@@ -19,7 +19,7 @@ import msgspec
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
-from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
+from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, next_page_end
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
@@ -28,6 +28,7 @@ from tailrace.journal.stored.commit_times import timed_stretches
 from tailrace.journal.stored.ended_runs import EndedRuns
 from tailrace.journal.stored.memory_run import NO_CLAIMS, MemoryRun
 from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,

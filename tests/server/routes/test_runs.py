@@ -12,6 +12,7 @@ import pytest
 
 from server.http_server import running_server, sse
 from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal import live_tail
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, NewRun, ToolContext, ToolOutcome
 from tailrace.server.http.sse_stream import StreamTiming
@@ -191,6 +192,17 @@ async def test_F68_a_viewer_that_leaves_does_not_stop_the_run(tmp_path: Path) ->
             await anext(sse(response))
         events = await server.events(f"/runs/{run}/stream")
     assert events[-1]["status"] == "completed"
+
+
+async def test_many_viewers_are_sent_the_same_as_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tail, "AT_ONCE", 3)  # ten are many: rounds of four ticks, ten milliseconds apart
+    monkeypatch.setattr(live_tail, "PAUSE_S", 0.001)
+    async with running_server(tmp_path, Scenario(reply=reply(TEXT), pace_s=0.002)) as server:
+        run = await server.start()
+        watched = await asyncio.gather(*(server.events(f"/runs/{run}/stream") for _ in range(10)))
+        alone = await server.events(f"/runs/{run}/stream")
+    assert text_of(alone) == TEXT
+    assert watched == [alone] * 10
 
 
 async def test_stop_is_quick_also_while_the_provider_is_silent(tmp_path: Path) -> None:

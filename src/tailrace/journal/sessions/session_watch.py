@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from weakref import WeakValueDictionary
 
-from tailrace.journal.live_tail import Waiters
+from tailrace.journal.waiters import Waiters
 
 
 class WatchedSession(Waiters):

@@ -19,9 +19,10 @@ import msgspec
 from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import NOTHING, Tail, Waiters
+from tailrace.journal.live_tail import NOTHING, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.rows import EVENTS, BoundRow, bound_rows, without_outputs
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease
 
 MIN_INTERVAL_S = 0.002  # between two groups of entries that nobody waits for; the first after a pause goes at once

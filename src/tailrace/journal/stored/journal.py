@@ -18,14 +18,15 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail, ValueWaiters
-from tailrace.journal.page_cache import PageCache
+from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.kept_writes import KeptWrites
+from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
+from tailrace.journal.waiters import ValueWaiters
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal, WriteEvents
 
 logger = logging.getLogger("tailrace.journal")

@@ -12,9 +12,10 @@ import msgspec
 
 from tailrace.events import AnyEvent, Entry
 from tailrace.journal.fold import Fold, fold, is_fact, is_progress
-from tailrace.journal.live_tail import PAGE_LINES, Tail, Waiters
+from tailrace.journal.live_tail import PAGE_LINES, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.commit_times import TickTimes
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import ENDED, Batch, NewRun, Run, RunFilter, Signal
 
 NO_CLAIMS: Final[frozenset[int]] = frozenset()  # one for all: an empty frozenset is 216 bytes

@@ -1,0 +1,77 @@
+"""Tasks that wait for a change in this process, and how they are woken: all at once, at most so often, or by value."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Waiters:
+    """Tasks that wait for the next `wake`. Costs nothing while no task waits."""
+
+    __slots__ = ("__weakref__", "event")
+
+    def __init__(self) -> None:
+        self.event: asyncio.Event | None = None  # set at the next `wake`; None while no task has asked for it
+
+    def next_time(self) -> asyncio.Event:
+        """Set at the next `wake`. Get the event before reading the state: then no change in between is missed."""
+        if self.event is None:
+            self.event = asyncio.Event()
+        return self.event
+
+    def wake(self) -> None:
+        if self.event is not None:
+            self.event.set()
+            self.event = None
+
+
+class PacedWaiters(Waiters):
+    """Waiters that `wake_soon` wakes at most once in so many seconds: at once after a pause, else when the time has
+    passed. Costs nothing while nobody waits."""
+
+    __slots__ = ("_interval_s", "_not_before", "_timer")
+
+    def __init__(self, interval_s: float) -> None:
+        super().__init__()
+        self._interval_s = interval_s
+        self._not_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake_soon(self) -> None:
+        if self.event is None or self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._not_before:
+            self._fire(loop.time())
+        else:
+            self._timer = loop.call_at(self._not_before, self._fire, self._not_before)
+
+    def _fire(self, at: float) -> None:
+        self._timer = None
+        self._not_before = at + self._interval_s
+        self.wake()
+
+
+class ValueWaiters(PacedWaiters):
+    """Tasks that wait for a value to change. `changed` wakes those of one value, `wake` and `wake_soon` all of them."""
+
+    __slots__ = ("_by_value",)
+
+    def __init__(self, interval_s: float) -> None:
+        super().__init__(interval_s)
+        self._by_value: dict[tuple[str, str], asyncio.Event] = {}
+
+    def next_change(self, namespace: str, key: str) -> asyncio.Event:
+        """As `next_time`, of this value."""
+        self.next_time()
+        return self._by_value.setdefault((namespace, key), asyncio.Event())
+
+    def changed(self, namespace: str, key: str) -> None:
+        if (event := self._by_value.pop((namespace, key), None)) is not None:
+            event.set()
+
+    def wake(self) -> None:
+        super().wake()
+        waiting, self._by_value = self._by_value, {}
+        for event in waiting.values():
+            event.set()
