@@ -223,8 +223,7 @@ class MemoryJournal:
             then(error)
 
         run = known.changed(state=finished.status, owner="", finished=finished)
-        times = [*known.times.pairs, (entry.seq, self._clock())]
-        ended = EndedRun(run, [*known.shown, entry], times)
+        ended = EndedRun(run, [*known.shown, entry], known.times.with_end(entry.seq, self._clock()))
         when_kept = None if waited_for else partial(self._end, known, finished)
         self._ended_runs.add(ended, recorded, at_once=waited_for or known.looked_at, when_kept=when_kept)
         return entry
