@@ -168,7 +168,11 @@ class Fold:
             if chunks:
                 self._message().add_all(chunks, self.attempt)
                 chunks = []
-            self.apply(entry)
+            if (take := _OF_EVERY_CALL.get(event.__class__)) is None:
+                self.apply(entry)
+            else:  # as `apply` has it
+                self.seq, self.attempt = entry.seq, entry.attempt
+                take(self, event)
         if chunks:
             self._message().add_all(chunks, self.attempt)
 
@@ -258,7 +262,7 @@ class Fold:
 
     def _spend(self, recorded: events.UsageRecorded) -> None:
         usage, who = recorded.usage, (recorded.provider, recorded.model)
-        self._usage += usage
+        self._usage = usage if self._usage is _NO_USAGE else self._usage + usage
         self._spent[who] = self._spent[who] + usage if who in self._spent else usage
 
     def _stop(self, stop: events.MessageStop) -> None:

@@ -157,6 +157,12 @@ class MemoryJournal:
     # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
+        return self._append_under(lease, attempt, events)
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        return partial(self._append_under, lease)
+
+    def _append_under(self, lease: Lease, attempt: int, events: Sequence[AnyEvent]) -> int:
         known = self._runs.get(lease.run_id)
         if known is None or known.log.epoch != lease.epoch:
             known = self._held(lease)
@@ -166,12 +172,6 @@ class MemoryJournal:
         if not known.log.queued:
             self._queue(known)
         return seq
-
-    def writer(self, lease: Lease) -> WriteEvents:
-        return partial(self._append_under, lease)
-
-    def _append_under(self, lease: Lease, attempt: int, events: Sequence[AnyEvent]) -> int:
-        return self.append(lease, events, attempt=attempt)
 
     async def commit(self, lease: Lease) -> None:
         if self._held(lease).log.queued:
