@@ -18,8 +18,8 @@ def _snake(name: str) -> str:
 
 
 @dataclass_transform(frozen_default=True)  # what mypy must know of the subclasses
-class Event(msgspec.Struct, frozen=True, tag=_snake):
-    """Base of everything that can stand in a run's log."""
+class Event(msgspec.Struct, frozen=True, tag=_snake, gc=False):
+    """Base of everything that can stand in a run's log. Data alone, so in no cycle."""
 
 
 class AttemptStarted(Event, omit_defaults=True):

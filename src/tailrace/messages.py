@@ -17,10 +17,11 @@ JsonObject: TypeAlias = dict[str, Any]  # opaque JSON: kept and passed on; only 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))  # what mypy must know of the subclasses
 class Value(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the untagged values."""
+    """Base of the untagged values. Those that hold data alone are in no cycle: the garbage collector need not know
+    them (`gc=False`)."""
 
 
-class Usage(Value):
+class Usage(Value, gc=False):
     """Tokens as the provider counted them. In Anthropic's dialect `input_tokens` excludes the cached ones. Of an answer
     that broke off before its provider had counted them, or that it never counts, they are an estimate, and
     `estimated_tokens` says of how many of the input's and the output's tokens together that is so."""
@@ -43,7 +44,7 @@ class Usage(Value):
         )
 
 
-class SpentTokens(Value):
+class SpentTokens(Value, gc=False):
     """Tokens that were used at one model of one provider."""
 
     provider: str
@@ -54,14 +55,14 @@ class SpentTokens(Value):
 # ── parts of a message ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Text(Value, tag="text"):
+class Text(Value, tag="text", gc=False):
     text: str
 
 
 READABLE_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})  # what models take
 
 
-class Image(Value, tag="image"):
+class Image(Value, tag="image", gc=False):
     """Either `data` (base64, with `media_type`) or `url`."""
 
     url: str = ""
@@ -70,7 +71,7 @@ class Image(Value, tag="image"):
     detail: str = ""  # chat and responses: "low", "high", "auto"
 
 
-class File(Value, tag="file"):
+class File(Value, tag="file", gc=False):
     """A document. Either `data` (base64, with `media_type`) or `url`."""
 
     data: str = ""
@@ -79,7 +80,7 @@ class File(Value, tag="file"):
     url: str = ""
 
 
-class Reasoning(Value, tag="reasoning"):
+class Reasoning(Value, tag="reasoning", gc=False):
     """What the model thought. `native` is the provider's own item, sent back unchanged to the model that made it."""
 
     text: str = ""
@@ -88,11 +89,11 @@ class Reasoning(Value, tag="reasoning"):
     maker: str = ""  # of `native`: "<provider>/<model>"; empty: unknown, every provider of the dialect gets it back
 
 
-class Refusal(Value, tag="refusal"):
+class Refusal(Value, tag="refusal", gc=False):
     text: str
 
 
-class ToolCall(Value, tag="tool_call"):
+class ToolCall(Value, tag="tool_call", gc=False):
     """`arguments` is JSON text exactly as the model wrote it (`{}` where it wrote nothing)."""
 
     id: str
@@ -108,7 +109,7 @@ class ToolCall(Value, tag="tool_call"):
         return value if isinstance(value, dict) else None
 
 
-class ToolResult(Value, tag="tool_result"):
+class ToolResult(Value, tag="tool_result", gc=False):
     call_id: str
     content: str | tuple[Text | Image | File, ...] = ""
     ok: bool = True
@@ -121,7 +122,7 @@ class ToolResult(Value, tag="tool_result"):
         return said if self.ok or said.lower().startswith("error") else f"Error: {said}"
 
 
-class FileChange(Value):
+class FileChange(Value, gc=False):
     """What a tool did to a file, for the user. `diff` has the changed lines and two around them, each with "+", "-" or
     a blank before it and "…" between two places; it is cut where it is long, and empty where it would be longer still.
     `line` is the number of its first line."""
@@ -134,7 +135,7 @@ class FileChange(Value):
     created: bool = False
 
 
-class ToolFile(Value):
+class ToolFile(Value, gc=False):
     """A file or an image that a tool gave beside its text, for the user. In JSON `data` is base64."""
 
     name: str
@@ -142,7 +143,7 @@ class ToolFile(Value):
     data: bytes
 
 
-class Native(Value, tag="native"):
+class Native(Value, tag="native", gc=False):
     """A block that only one dialect knows (server tools, compaction, …): sent back to its maker, dropped elsewhere."""
 
     dialect: Dialect
@@ -153,7 +154,7 @@ class Native(Value, tag="native"):
 Part: TypeAlias = Text | Image | File | Reasoning | Refusal | ToolCall | ToolResult | Native
 
 
-class Message(Value):
+class Message(Value, gc=False):
     role: Role
     parts: tuple[Part, ...] = ()
 
@@ -182,7 +183,7 @@ def assistant(text: str) -> Message:
 # ── the request ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ToolSpec(Value):
+class ToolSpec(Value, gc=False):
     """A tool as it is offered to a model; `parameters` is a JSON schema."""
 
     name: str
@@ -191,7 +192,7 @@ class ToolSpec(Value):
     strict: bool | None = None
 
 
-class WebSearch(Value):
+class WebSearch(Value, gc=False):
     """A search of the web that the provider makes itself. `word`: how the client asked for it."""
 
     word: str
@@ -202,13 +203,13 @@ class WebSearch(Value):
     max_uses: int | None = None
 
 
-class NamedTool(Value):
+class NamedTool(Value, gc=False):
     """`tool_choice`: exactly this tool."""
 
     name: str
 
 
-class ModelRequest(Value):
+class ModelRequest(Value, gc=False):
     """One model call, before a dialect encodes it."""
 
     model: str
@@ -394,7 +395,7 @@ ENDED_BY_PROVIDER: dict[str, str] = {
 }
 
 
-class Completion(Value):
+class Completion(Value, gc=False):
     """The one answer of one call. The same value whether it was streamed or not.
 
     `body` is the provider's own non-streaming response body, rebuilt where the answer was streamed. Everything

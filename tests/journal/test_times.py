@@ -92,6 +92,20 @@ async def test_a_run_in_memory_is_recorded_with_its_times(store: Store) -> None:
     await journal.close()
 
 
+async def test_the_end_that_follows_at_once_is_recorded_with_what_precedes_it(store: Store) -> None:
+    clock = WallClock()
+    storage = await store.open(clock=clock)
+    journal = MemoryFirst(storage, clock=clock)
+    run, lease = await started(journal, NewRun("call", durability="memory"))
+    await written(journal, lease, [MessageChunk("x")])
+    live = await journal.times(run.id)
+    clock.now += 1 / 32
+    await journal.seal(lease, RunFinished("completed", "x", at=clock.now))
+    assert (live, await storage.times(run.id)) == ([(1, clock.now - 1 / 32)], live), "a short run is one row"
+    assert [entry.seq for entry in await storage.read(run.id)] == [1, 2, 3]
+    await journal.close()
+
+
 def test_a_clock_that_is_set_back_is_told_too() -> None:
     times = TickTimes()
     for seq, at in ((1, 100.0), (2, 40.0), (3, 40.01), (4, 40.6)):

@@ -2,7 +2,7 @@
 
 Pure: owns what each event means for the state, and nothing about where entries come from. Live runs, replays,
 snapshots and the check at sealing all go through `Fold.apply`; it takes one entry at a time and each costs the
-same, however long the log has become.
+same, however long the log has become. The end of a plain answer is checked by a short way that says the same.
 """
 
 from __future__ import annotations
@@ -168,7 +168,11 @@ class Fold:
             if chunks:
                 self._message().add_all(chunks, self.attempt)
                 chunks = []
-            self.apply(entry)
+            if (take := _OF_EVERY_CALL.get(event.__class__)) is None:
+                self.apply(entry)
+            else:  # as `apply` has it
+                self.seq, self.attempt = entry.seq, entry.attempt
+                take(self, event)
         if chunks:
             self._message().add_all(chunks, self.attempt)
 
@@ -258,7 +262,7 @@ class Fold:
 
     def _spend(self, recorded: events.UsageRecorded) -> None:
         usage, who = recorded.usage, (recorded.provider, recorded.model)
-        self._usage += usage
+        self._usage = usage if self._usage is _NO_USAGE else self._usage + usage
         self._spent[who] = self._spent[who] + usage if who in self._spent else usage
 
     def _stop(self, stop: events.MessageStop) -> None:
@@ -308,6 +312,29 @@ _OF_EVERY_CALL: Final[Mapping[type[AnyEvent], Callable[[Fold, Any], None]]] = {
     events.MessageRecorded: Fold._forget_calls,
     events.MessageStop: Fold._stop,
 }
+
+
+def output_and_spent(entries: Iterable[Entry]) -> tuple[str, tuple[SpentTokens, ...]] | None:
+    """What `Fold` has as `output` and `spent` after a whole log that is one plain answer, as most of a raw model are:
+    without a fold. None for any other log, which has to be folded."""
+    chunks: list[str] = []
+    spent: tuple[SpentTokens, ...] = ()
+    for entry in entries:
+        event = entry.event
+        if event.__class__ is events.MessageChunk:
+            chunks.append(event.text)
+        elif event.__class__ is events.UsageRecorded and not spent:
+            spent = (SpentTokens(event.provider, event.model, event.usage),)
+        elif not (
+            event.__class__ in _OF_A_PLAIN_ANSWER
+            or (event.__class__ is events.RunStarted and event.kind != SEQUENCE)
+            or (event.__class__ is events.MessageStop and event.final)
+        ):
+            return None
+    return "".join(chunks), spent
+
+
+_OF_A_PLAIN_ANSWER: Final[frozenset[type[AnyEvent]]] = frozenset({events.AttemptStarted, events.MessageRecorded})
 
 
 def fold(entries: Iterable[Entry]) -> Fold:

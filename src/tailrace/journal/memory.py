@@ -158,6 +158,12 @@ class MemoryJournal:
     # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
+        return self._append_under(lease, attempt, events)
+
+    def writer(self, lease: Lease) -> WriteEvents:
+        return partial(self._append_under, lease)
+
+    def _append_under(self, lease: Lease, attempt: int, events: Sequence[AnyEvent]) -> int:
         known = self._runs.get(lease.run_id)
         if known is None or known.log.epoch != lease.epoch:
             known = self._held(lease)
@@ -167,12 +173,6 @@ class MemoryJournal:
         if not known.log.queued:
             self._queue(known)
         return seq
-
-    def writer(self, lease: Lease) -> WriteEvents:
-        return partial(self._append_under, lease)
-
-    def _append_under(self, lease: Lease, attempt: int, events: Sequence[AnyEvent]) -> int:
-        return self.append(lease, events, attempt=attempt)
 
     async def commit(self, lease: Lease) -> None:
         if self._held(lease).log.queued:
@@ -224,8 +224,7 @@ class MemoryJournal:
             then(error)
 
         run = known.changed(state=finished.status, owner="", finished=finished)
-        times = [*known.times.pairs, (entry.seq, self._clock())]
-        ended = EndedRun(run, [*known.shown, entry], times)
+        ended = EndedRun(run, [*known.shown, entry], known.times.with_end(entry.seq, self._clock()))
         when_kept = None if waited_for else partial(self._end, known, finished)
         self._ended_runs.add(ended, recorded, at_once=waited_for or known.looked_at, when_kept=when_kept)
         return entry

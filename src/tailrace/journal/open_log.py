@@ -11,7 +11,7 @@ import msgspec
 
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
-from tailrace.journal.fold import Fold
+from tailrace.journal.fold import Fold, output_and_spent
 from tailrace.system.random_hex import random_hex
 
 
@@ -34,12 +34,13 @@ class OpenLog:
 
     __slots__ = ("_fold", "_unfolded", "epoch", "pending", "queued", "refusal", "run_id", "seq")
 
-    def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
+    def __init__(self, run_id: str, epoch: int, fold: Fold | None = None) -> None:
+        """`fold` has what was written before; None for a run that begins."""
         self.run_id = run_id
         self.epoch = epoch
         self._fold = fold
         self._unfolded: list[Entry] = []  # those that `_fold` lacks: a token is not folded by itself
-        self.seq = fold.seq
+        self.seq = fold.seq if fold is not None else 0
         self.queued = False  # the next group commit takes what is pending
         self.refusal: JournalError | None = None  # why nothing more can be appended
         self.pending: list[Entry] = []  # of the next commit
@@ -65,30 +66,35 @@ class OpenLog:
     @property
     def fold(self) -> Fold:
         """Includes entries that are pending or in flight, which viewers do not see yet; not the end."""
-        if self._unfolded:
-            self._fold_all()
-        return self._fold
+        return self._fold_all() if self._unfolded or self._fold is None else self._fold
 
-    def _fold_all(self) -> None:
+    def _fold_all(self) -> Fold:
+        if self._fold is None:
+            self._fold = Fold()  # nobody asks for that of most short runs
         self._fold.apply_all(self._unfolded)
         self._unfolded.clear()
+        return self._fold
 
     def finish(self, finished: RunFinished) -> Entry:
         """The last entry, with what was spent. Raises `OutputMismatch` where `finished.output` is not what the entries
         say."""
         if self.refusal is not None:
             raise self.refusal
-        fold = self.fold
-        output = fold.output
+        plain = output_and_spent(self._unfolded) if self._fold is None and self._unfolded else None
+        if plain is not None:
+            (output, spent), attempt = plain, self._unfolded[-1].attempt
+        else:
+            fold = self.fold
+            output, spent, attempt = fold.output, fold.spent, fold.attempt
         if output != finished.output:
             at = _first_difference(finished.output, output)
             raise OutputMismatch(
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
                 f"log shows ({len(output)} characters); they differ from character {at} on"
             )
-        if spent := fold.spent:
+        if spent:
             finished = msgspec.structs.replace(finished, spent=spent)
-        entry = Entry(self.seq + 1, finished, fold.attempt)
+        entry = Entry(self.seq + 1, finished, attempt)
         self.seq = entry.seq
         self.pending.append(entry)
         self.refusal = RunSealed(f"run {self.run_id} has ended")

@@ -141,7 +141,7 @@ RunState = Literal["pending", "running", "parked"] | RunStatus
 ENDED: frozenset[RunState] = frozenset({"completed", "incomplete", "failed", "stopped"})
 
 
-class NewRun(msgspec.Struct, frozen=True):
+class NewRun(msgspec.Struct, frozen=True, gc=False):
     """What a run is created from. With a known `idempotency_key` the run that has it is returned instead."""
 
     kind: str  # "agent", "call", "sequence"
@@ -153,7 +153,7 @@ class NewRun(msgspec.Struct, frozen=True):
     deadline_at: float | None = None  # wall clock, seconds since the epoch
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """A run as the journal knows it now."""
 
     id: str
@@ -204,7 +204,7 @@ class SessionPage(NamedTuple):
 CRASH_LOOP = "crash_loop"  # the kind of a failure: a run is parked because its owners died
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to write to one run. A newer claim has a higher epoch and fences this one off."""
 
     run_id: str

@@ -21,8 +21,7 @@ def random_hex(digits: int) -> str:
     try:
         piece = _pieces.pop()  # atomic: no two threads get the same one
     except IndexError:
-        text = os.urandom(_DIGITS // 2 * _BLOCK).hex()
-        piece, *rest = [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
+        piece, *rest = os.urandom(_DIGITS // 2 * _BLOCK).hex(" ", _DIGITS // 2).split()
         _pieces.extend(rest)
     return piece[:digits]
 

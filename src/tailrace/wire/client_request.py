@@ -46,7 +46,7 @@ class ThreadsUnsupported(InvalidRequest):
         self.details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
-class ClientRequest(Value):
+class ClientRequest(Value, gc=False):
     """One request. `request` is its neutral form; `body` is what the client wrote, for a provider of the client's
     dialect, which may know more fields than we do."""
 

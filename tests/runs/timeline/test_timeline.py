@@ -146,6 +146,15 @@ def test_an_answer_has_an_attempt_a_text_and_its_speed() -> None:
     assert shown.times[:3] == ((1, 0.0), (2, 0.0), (3, 0.5))
 
 
+def test_a_run_whose_commits_share_a_time_ends_when_its_last_event_says() -> None:
+    log: list[AnyEvent] = [RunStarted("call", at=BEGAN), MessageChunk("Because")]
+    log.append(RunFinished("completed", "Because", at=BEGAN + 0.08))
+    entries = [Entry(seq, event) for seq, event in enumerate(log, 1)]
+    shown = timeline_of(run_of(entries, kind="call"), entries, [(1, BEGAN)])
+    assert only(shown, FinishItem) == [FinishItem(seq=3, end_seq=3, start=0.08, end=0.08, status="completed")]
+    assert shown.duration_s == 0.08
+
+
 def test_a_cut_goes_on_elsewhere_and_says_why() -> None:
     shown = timeline(
         ASKED,

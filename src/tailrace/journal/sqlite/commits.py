@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -80,7 +81,7 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
             continue
         size = 1 << (len(some) - 1).bit_length()
         some += [_NO_ROW] * (size - len(some))
-        inserted += connection.execute(_insert_sql(size), [value for row in some for value in row]).rowcount
+        inserted += connection.execute(_insert_sql(size), [*chain.from_iterable(some)]).rowcount
     return inserted
 
 

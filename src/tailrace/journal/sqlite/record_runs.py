@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from tailrace.errors import JournalError
@@ -61,8 +62,8 @@ def record_runs(connection: sqlite3.Connection, runs: Sequence[EncodedRun]) -> N
 def _insert(connection: sqlite3.Connection, table: tuple[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
     start = 0
     for size in _sizes(len(rows)):
-        values = [value for row in rows[start : start + size] for value in row]
-        connection.execute(_insert_sql(*table, size), values)
+        values = chain.from_iterable(rows[start : start + size])
+        connection.execute(_insert_sql(*table, size), [*values])
         start += size
 
 

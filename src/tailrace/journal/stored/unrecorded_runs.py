@@ -26,7 +26,7 @@ ENTRY_BYTES: Final = 300  # of memory, beside the entry's JSON
 RUN_BYTES: Final = 4096  # the same for a run
 
 
-class EndedRun(msgspec.Struct, frozen=True):
+class EndedRun(msgspec.Struct, frozen=True, gc=False):
     """All of a run that has ended."""
 
     run: Run

@@ -286,7 +286,9 @@ class _TimelineFold:
     def _finish(self, event: events.RunFinished) -> None:
         board = self._board
         self._finished = event
-        board.now = board.now if board.now is not None else board.since_start(event.at)
+        ended = board.since_start(event.at)  # exact: the commit may have the time of what preceded it
+        if ended is not None:
+            board.now = max(board.now or 0.0, ended)
         self._attempts.end_all(_OPEN_ENDINGS[event.status], event.error)
         self._tools.end_all(completed=event.status == "completed")
         self._steps.end_all()

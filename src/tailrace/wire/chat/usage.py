@@ -5,11 +5,14 @@ from __future__ import annotations
 from tailrace.messages import Dialect, JsonObject, Usage
 from tailrace.wire.peer_json import count_of, object_of
 
+_NOTHING_USED = Usage()
 _TOTALS_ALONE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})  # no detail has to be looked for
 
 
 def usage_of(value: object) -> Usage:
     """The `usage` object as a value; whatever is absent, null or not a count is 0."""
+    if value is None:
+        return _NOTHING_USED
     raw = object_of(value)
     if raw.keys() <= _TOTALS_ALONE:
         return Usage(count_of(raw.get("prompt_tokens")), count_of(raw.get("completion_tokens")))
