@@ -16,6 +16,7 @@ import pytest
 from bench.counts.cases import CHAT, CHAT_PATH, Count, Counted, count_all, counted_server, tokens
 from bench.counts.compare import Ceiling, all_growth, ceilings_to_paste, growth, stored_profile
 
+AGAIN = 2  # a busy machine has more timers fire: what has grown has grown in each count
 SUSPENDS = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 CEILINGS = {
     "request": Ceiling(860.0, slack=86.0),  # calls per request of one token
@@ -44,7 +45,14 @@ CEILINGS = {
 @pytest.fixture(scope="module")
 def counts() -> Iterator[list[Count]]:
     with counted_server() as server:
-        yield count_all(server)
+        counted = count_all(server)
+        for _ in range(AGAIN):
+            if not all_growth(counted, CEILINGS, {}):
+                break
+            counted = [
+                min(pair, key=lambda count: count.value) for pair in zip(counted, count_all(server), strict=True)
+            ]
+        yield counted
 
 
 def test_nothing_costs_more_than_it_did(counts: list[Count]) -> None:
