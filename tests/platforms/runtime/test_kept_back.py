@@ -214,6 +214,20 @@ async def test_parts_that_are_lost_come_again_over_restarts_and_none_twice(tmp_p
 
 
 @driven
+async def test_answers_come_in_the_order_in_which_they_were_given(tmp_path: Path) -> None:
+    async with town(tmp_path, *map(reply, ("One.", "Two.", "Three.")), capabilities=KEEPING, streaming=False) as here:
+        for number, text in enumerate(("a", "b")):
+            await here.write(text, update_id=f"u{number}")
+            await asyncio.sleep(20)
+        first, second = await deliveries(here)
+        await here.platform.receive(lost(second, "t0.0"))  # the platform tells of the later one first
+        await here.platform.receive(lost(first, "t0.0"))
+        await here.write("c", update_id="u7")
+        await asyncio.sleep(30)
+        assert here.chat.texts[2:] == (KEPT_BACK, "One.", "Two.", "Three.")
+
+
+@driven
 async def test_what_an_earlier_version_kept_comes_whole(tmp_path: Path) -> None:
     async with town(tmp_path, reply(LONG), reply("Two."), capabilities=NARROW, streaming=False) as here:
         await here.write("Hello.")
