@@ -20,6 +20,8 @@ class TcpProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._countdown = -1
         self._moment: Moment = "request"
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     @property
     def fired(self) -> bool:
@@ -29,6 +31,13 @@ class TcpProxy:
     def lose_at(self, step: int, moment: Moment) -> None:
         """The connection that carries the `step`-th request from now on is lost at it, counted from 0."""
         self._countdown, self._moment = step, moment
+
+    def hold(self) -> None:
+        """Passes on no request until `go_on`: the server hangs."""
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        self._flows.set()
 
     async def accept(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -56,6 +65,7 @@ class TcpProxy:
         answered = asyncio.ensure_future(self._copy(there, writer))
         try:
             while data := await reader.read(1 << 16):
+                await self._flows.wait()
                 lost = self._countdown == 0
                 self._countdown -= 1 if self._countdown >= 0 else 0
                 if lost and self._moment == "response":

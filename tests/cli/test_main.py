@@ -239,6 +239,17 @@ def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
     assert ((tmp_path / "stderr").read_text(), done.returncode) == ("", 0)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
+def test_programs_that_a_command_starts_have_the_standard_streams_too(tmp_path: Path) -> None:
+    ask = "import subprocess; from tailrace.cli.main import main; main(['completion', 'bash'])"
+    child = "subprocess.run(['sh', '-c', 'test -e /dev/fd/0 -a -e /dev/fd/1'], check=True)"
+    run = f'{sys.executable} -c "{ask}; {child}" <&- >&- 2>{tmp_path}/stderr'
+    done = subprocess.run(
+        ["sh", "-c", run], env={**os.environ, "TAILRACE_HOME": str(tmp_path)}, check=False, timeout=60
+    )
+    assert ((tmp_path / "stderr").read_text(), done.returncode) == ("", 0)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
     command = [sys.executable, "-m", "tailrace", "completion", "bash"]

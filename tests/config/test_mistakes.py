@@ -210,6 +210,13 @@ def test_a_directory_in_its_place(tmp_path: Path) -> None:
         load({}, tmp_path)
 
 
+def test_a_home_that_cannot_be_looked_into_is_named_and_not_a_file_in_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.touch()
+    with pytest.raises(ConfigError, match=r"/home: cannot be read: Not a directory$"):
+        load({"TAILRACE_HOME": str(home)})
+
+
 def test_a_file_past_the_cap_is_not_parsed(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than"):

@@ -6,6 +6,7 @@ environment, so no command that a tool starts sees them. The form is that of sys
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,8 @@ def read_env_file(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as exc:
-        raise ConfigError(f"cannot be read: {exc.strerror}", file=str(file)) from exc
+        place = file if os.path.lexists(file) else file.parent  # of a directory that is closed to us nothing is known
+        raise ConfigError(f"cannot be read: {exc.strerror}", file=str(place)) from exc
     if len(data) > MAX_BYTES:
         raise ConfigError(f"larger than {MAX_BYTES} bytes", file=str(file))
     try:

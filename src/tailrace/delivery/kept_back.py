@@ -96,8 +96,9 @@ class KeptDeliveries(Value):
 
     @classmethod
     def of(cls, kept: Iterable[Kept]) -> KeptDeliveries | None:
-        """None where nothing is kept."""
-        some = list(kept)[-MAX_KEPT:]
+        """None where nothing is kept. Their names sort by when they began, and a platform tells of lost messages in any
+        order."""
+        some = sorted(kept, key=lambda one: one.delivery)[-MAX_KEPT:]
         lost = {one.delivery: tuple(sorted(one.lost)) for one in some if one.lost is not None}
         return cls(tuple(one.delivery for one in some), lost) if some else None
 

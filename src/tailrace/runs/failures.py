@@ -53,12 +53,15 @@ _UNSUPPORTED_MEDIA: Final = re.compile(
     r"|not a multi-?modal model|unsupported content(?:\[\]| part type)|can only concatenate str \(not .{0,2}list",
     re.IGNORECASE,
 )
-# Of no image at all, not of one that is too large, broken or of a kind that the model does not read.
+# Of no image at all: what follows says nothing of one that is too large, of another kind (`image/gif`), given by its
+# address, or in a place where none may be. Of what is not understood here the next request tells.
+_NOTHING_MORE: Final = (
+    r"(?=\W*$|\s*[.,;:!?\"'()\[\]{}`]|\s+[-–—]\s|\s+by\b|\s+(?:for|with|on|in) (?:this|the|that|your) model\b)"
+)
+_IMAGES: Final = r"(?:image|vision|multi-?modal)s?(?:_url)?(?: inputs?| content)?(?: parts?)?"
 _NO_IMAGES: Final = re.compile(
-    r"(?:not|n.t) (?:currently )?(?:support|accept|take) (?:image|vision|multi-?modal)s?(?:_url| inputs?| content)?"
-    r"(?! (?:formats?|types?|sizes?|files?|of|in|with|larger|data)\b)(?![-\w])"
-    r"|(?<![-\w/])(?:image|vision|multi-?modal)s?(?:_url| inputs?| content)? (?:is|are) not supported"
-    r"(?! (?:for this|in this|with this|as) (?:format|type|size|file))"
+    rf"(?:not|n.t) (?:currently )?(?:support|accept|take) {_IMAGES}{_NOTHING_MORE}"
+    rf"|(?<![-\w/]){_IMAGES} (?:is|are) not supported{_NOTHING_MORE}"
     r"|not a multi-?modal model|required for image input|support image input$"
     r"|image_url is only supported by certain models|at most 0 image|takes no images",
     re.IGNORECASE,

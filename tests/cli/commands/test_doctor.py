@@ -366,6 +366,28 @@ async def test_doctor_says_what_keeps_the_store_from_being_written(
     assert "are left to write" in finding.what
 
 
+async def test_doctor_advises_no_backup_where_something_else_is_in_the_stores_place(
+    patient: Patient, server: FaultyProvider
+) -> None:
+    patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
+    database = patient.home / "tailrace.db"
+    database.mkdir(mode=0o700)
+    [directory] = await patient.broken()
+    database.rmdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    database.chmod(0o600)
+    [foreign] = await patient.broken()
+    assert (directory.what, directory.advice) == (
+        f"store SQLite {database}: it is a directory",
+        "set store.url to a file",
+    )
+    assert (foreign.what, foreign.advice) == (
+        f"store: {database} is another program's database; set store.url to a file of its own",
+        "",
+    )
+
+
 async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyProvider) -> None:
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
     database = patient.home / "tailrace.db"

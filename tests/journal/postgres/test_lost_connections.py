@@ -209,6 +209,29 @@ async def test_the_log_says_the_same_where_nothing_is_written(
     assert re.search(r"is back after \d+\.\d s$", ended)
 
 
+async def test_the_log_says_the_same_of_a_database_that_hangs(
+    journal: PostgresJournal, proxy: TcpProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As soon as a client was told so: a write in flight may have been done, and is waited for."""
+    _, lease = await started(journal)
+    async with asyncio.timeout(10):
+        proxy.hold()
+        journal.append(lease, [MessageChunk("a")])
+        committing = asyncio.ensure_future(journal.commit(lease))
+        while journal._commits._attempt_began is None:  # noqa: ASYNC110 - the journal tells nobody
+            await asyncio.sleep(0)
+        PATIENCE_S.set(0.05)
+        for _ in range(2):
+            with pytest.raises(StorageFailed, match="no answer in time") as caught:
+                await journal.start(NewRun("call"), "me")
+            assert caught.value.announced
+        proxy.go_on()
+        await committing
+    begun, ended = [record.message for record in caplog.records if "PostgreSQL" in record.message]
+    assert "cannot be reached: no answer in time; trying again" in begun
+    assert re.search(r"is back after \d+\.\d s$", ended)
+
+
 async def test_I102_a_run_that_could_not_be_given_back_is_when_the_database_is_back(
     journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

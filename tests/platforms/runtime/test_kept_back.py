@@ -16,8 +16,8 @@ from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender, Window
 from tailrace.delivery.run_deliveries import undelivered_words
-from tailrace.errors import StorageFailed
-from tailrace.events import RunFinished
+from tailrace.errors import CorruptLog, StorageFailed
+from tailrace.events import Entry, RunFinished
 from tailrace.platforms.runtime.registry import account_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
@@ -169,6 +169,29 @@ async def test_a_value_that_cannot_be_read_holds_up_no_message(tmp_path: Path) -
         assert await here.app.journal.list_values(f"{NAMESPACE}.unreadable") == {key: b"{"}
 
 
+@driven
+async def test_a_delivery_that_cannot_be_read_holds_up_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, *map(reply, ("One.", "Two.", "Three.")), capabilities=KEEPING, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(20)
+        [first] = await deliveries(here)
+        facts = here.app.journal.facts
+
+        async def damaged(run_id: str) -> list[Entry]:
+            if run_id == first:
+                raise CorruptLog(f"run {run_id}: entry 2 cannot be read")
+            return await facts(run_id)
+
+        monkeypatch.setattr(here.app.journal, "facts", damaged)
+        await here.platform.receive(lost(first, "t0.0"))
+        for number in (2, 3):
+            await here.write("And?", update_id=f"u{number}")
+            await asyncio.sleep(30)
+        assert here.chat.texts == ("One.", UNSHOWN, "Two.", "Three."), "and it is said once"
+
+
 LONG = " ".join(f"word{number}" for number in range(60))
 NARROW = Capabilities(keeps_back=True, limit=200)
 
@@ -211,6 +234,20 @@ async def test_parts_that_are_lost_come_again_over_restarts_and_none_twice(tmp_p
         await asyncio.sleep(30)
         assert here.chat.texts == (KEPT_BACK, parts[1], "Four.")
         assert await told(here, run_id) == ""
+
+
+@driven
+async def test_answers_come_in_the_order_in_which_they_were_given(tmp_path: Path) -> None:
+    async with town(tmp_path, *map(reply, ("One.", "Two.", "Three.")), capabilities=KEEPING, streaming=False) as here:
+        for number, text in enumerate(("a", "b")):
+            await here.write(text, update_id=f"u{number}")
+            await asyncio.sleep(20)
+        first, second = await deliveries(here)
+        await here.platform.receive(lost(second, "t0.0"))  # the platform tells of the later one first
+        await here.platform.receive(lost(first, "t0.0"))
+        await here.write("c", update_id="u7")
+        await asyncio.sleep(30)
+        assert here.chat.texts[2:] == (KEPT_BACK, "One.", "Two.", "Three.")
 
 
 @driven

@@ -17,6 +17,7 @@ from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     LlmDelta,
+    MessageRecorded,
     RunFailure,
     RunFinished,
     RunStarted,
@@ -25,6 +26,7 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
 )
+from tailrace.messages import File, Image, Message, Text, assistant
 from tailrace.runs.timeline import timeline_of
 from tailrace.runs.timeline.export_html import export_html
 from tailrace.testing.provider import Break, Offset, Scenario, reply
@@ -161,6 +163,31 @@ async def test_a_live_run_grows_until_it_ends(devtools: str, tmp_path: Path) -> 
         await tab.until('document.querySelector(".mark span")?.textContent === "forked here"')
         whole = '[...document.querySelectorAll(".lane-scroll")].every((lane) => lane.scrollWidth <= lane.clientWidth)'
         assert await tab.value(whole), "a label at the end is not cut off"
+        assert tab.complaints == []
+
+
+@pytest.mark.parametrize("asked", ["What is it?", ""])
+async def test_the_images_and_files_of_a_question_are_named(devtools: str, tmp_path: Path, asked: str) -> None:
+    log, file = SampleLog(), tmp_path / "run.html"
+    beside = (Image(data="QUJD" * 25, media_type="image/png"), File("QUJD", name="bill.pdf"))
+    parts = (*((Text(asked),) if asked else ()), *beside)
+    log.add(RunStarted("agent", at=BEGAN), MessageRecorded(Message("user", parts)))
+    log.ask("near", "small-2")
+    log.say("A bill.")
+    log.add(MessageRecorded(assistant("A bill."), "end"), RunFinished("completed", "A bill.", at=BEGAN + 9))
+    file.write_text(export_html(log.timeline(), log.entries), encoding="utf-8")
+    named = ["image: image/png, 75 bytes", "file: bill.pdf"]
+    async with browsing(devtools) as browser:
+        tab = await browser.tab("about:blank")
+        await tab.go(file.as_uri())
+        await tab.until_shown("A bill.")
+        chips = await tab.value('[...document.querySelectorAll(".question .chip")].map((chip) => chip.textContent)')
+        assert chips == named
+        assert await tab.value(f'{ITEMS}[0].querySelector(".item-title").textContent') == " · ".join(
+            filter(None, (asked, *named))
+        )
+        await tab.value(f"{ITEMS}[0].querySelector('summary').click()")
+        await tab.until(f'{ITEMS}[0].querySelector("dd")?.textContent === {json.dumps(", ".join(named))}')
         assert tab.complaints == []
 
 

@@ -300,15 +300,12 @@ async def _store(config: Config) -> Finding:
     """Which store there is, its format, and whether it can be read and written."""
     from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
-    from tailrace.journal.sqlite.integrity import unwritable
-    from tailrace.journal.stored.storage_format import OlderFormat
+    from tailrace.journal.stored.storage_format import ForeignStore, OlderFormat
 
     file = config.database
     shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
-    if file is not None and (place := unwritable(file)) is not None:
-        return Finding("broken", f"store {shown}: {place} cannot be written to", OWNER)
-    if file is not None and not file.exists():
-        return Finding("ok", f"store {shown}: not there yet; the first run makes it")
+    if file is not None and (finding := _unopened(file, shown)) is not None:
+        return finding
     try:
         if file is not None and (damage := await asyncio.to_thread(_damage, file)):
             return Finding("broken", f"store {shown}: {damage}", RESTORE)
@@ -325,6 +322,8 @@ async def _store(config: Config) -> Finding:
         )
     except OlderFormat as exc:
         return Finding("note", f"store: {exc}", f"{typed('backup FILE')} makes a copy that the older one can use")
+    except ForeignStore as exc:
+        return Finding("broken", f"store: {exc}")
     except (TailraceError, OSError, sqlite3.Error) as exc:
         if file is None:  # the message names the server itself
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
@@ -338,6 +337,17 @@ async def _store(config: Config) -> Finding:
     if parked:
         return Finding("note", f"{shown}: {len(parked)} runs are set aside", f"{typed('runs --unfinished')} lists them")
     return Finding("ok", f"{shown}: can be read and written")
+
+
+def _unopened(file: Path, shown: str) -> Finding | None:
+    """Why the file is not even opened, where it is not."""
+    from tailrace.journal.sqlite.integrity import unwritable
+
+    if (place := unwritable(file)) is not None:
+        return Finding("broken", f"store {shown}: {place} cannot be written to", OWNER)
+    if file.is_dir():
+        return Finding("broken", f"store {shown}: it is a directory", "set store.url to a file")
+    return None if file.exists() else Finding("ok", f"store {shown}: not there yet; the first run makes it")
 
 
 def _damage(file: Path) -> str:

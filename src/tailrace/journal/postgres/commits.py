@@ -22,7 +22,6 @@ from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceErr
 from tailrace.journal.postgres.address import (
     Address,
     Connection,
-    away,
     connect,
     is_conflict,
     is_lost,
@@ -184,7 +183,7 @@ class Commits(GroupCommit[Write]):
         else:
             possible = attempt_began is None and not self._in_doubt and self._outage.since is not None
         if possible:
-            call.withdraw(self.away or away(self._address, TimeoutError()))
+            call.withdraw(self.away or self._outage.note_unread(TimeoutError()))
         else:
             self._loop.call_later(LOOK_AGAIN_S, self._withdraw, call, patience_s)
 

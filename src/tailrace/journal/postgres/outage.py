@@ -30,14 +30,12 @@ class Outage:
 
     def end(self) -> bool:
         """Something was written. Returns whether the database was away before."""
-        if self.since is None:
-            return False
-        self.since = None
+        was_away, self.since = self.since is not None, None
         self.note_read()
-        return True
+        return was_away
 
     def note_unread(self, why: Exception) -> StorageFailed:
-        """A reader has given up. Returns what it raises."""
+        """A reader has given up, or who waits behind a write that gets no answer. Returns what it raises."""
         self._tell(why)
         return away(self._address, why, announced=True)
 

@@ -14,9 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tailrace.errors import JournalError
 from tailrace.journal.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import NothingStored, check_version, log_upgrade, log_upgrading
+from tailrace.journal.stored.storage_format import (
+    ForeignStore,
+    NothingStored,
+    check_version,
+    log_upgrade,
+    log_upgrading,
+)
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
@@ -167,7 +172,7 @@ async def _version(connection: Connection, address: Address) -> int:
     return 0
 
 
-def _not_ours(address: Address) -> JournalError:
-    return JournalError(
+def _not_ours(address: Address) -> ForeignStore:
+    return ForeignStore(
         f"the schema {address.schema} at {address.shown} is another program's; add ?schema=NAME to store.url"
     )

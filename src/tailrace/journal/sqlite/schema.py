@@ -26,9 +26,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tailrace.errors import JournalError
 from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
-from tailrace.journal.stored.storage_format import check_version, log_upgrade, log_upgrading
+from tailrace.journal.stored.storage_format import ForeignStore, check_version, log_upgrade, log_upgrading
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -222,14 +221,15 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def check_identity(connection: sqlite3.Connection, path: Path, *, known: int | None, upgrade: bool = True) -> None:
-    """Raises `JournalError` for another program's file, and for a format newer than `known`. None: any format."""
+    """Raises `ForeignStore` for another program's file, and `JournalError` for a format newer than `known`. None: any
+    format."""
     connection.execute("BEGIN")  # one state of the file: another process may be making the tables right now
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     connection.execute("ROLLBACK")
     if tables and application != APPLICATION_ID:
-        raise JournalError(f"{path} is another program's database; set store.url to a file of its own")
+        raise ForeignStore(f"{path} is another program's database; set store.url to a file of its own")
     if known is not None:
         check_version(str(path), version, known, upgrade=upgrade)
 

@@ -13,6 +13,10 @@ class OlderFormat(JournalError):
     """The store is of an older version, and who opened it only wants to look."""
 
 
+class ForeignStore(JournalError):
+    """The database is another program's. The message says what to set."""
+
+
 class NothingStored(JournalError):
     """There is no journal in the database yet, and who opened it only wants to look."""
 

@@ -24,7 +24,7 @@ from tailrace.delivery.ledger import (
 from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
-from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
+from tailrace.errors import CorruptLog, CursorAhead, JournalError, RunNotFound, TailraceError
 from tailrace.events import ApprovalAsked, Delivered, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY
 from tailrace.journal.storage_wait import warning_level
@@ -109,7 +109,12 @@ class Deliveries(RunHost["_Delivery"]):
             return
         is_said = False
         for kept in await self._kept_back.of(place):
-            again = await self._again(place, kept)
+            try:
+                again = await self._again(place, kept)
+            except CorruptLog as exc:  # the person has written something, and that is answered all the same
+                log.error("%s: an answer that was kept back is left out: %s", self._platform.name, exc)  # noqa: TRY400
+                self.say_unshown(place, f"{kept.delivery}.undelivered")
+                again = _Again()
             if again.run is not None:
                 if not is_said:
                     self.say(place, KEPT_BACK, f"{again.run.id}.kept_back")

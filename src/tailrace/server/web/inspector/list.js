@@ -104,6 +104,8 @@ function facts(item) {
 function rowsOf(item) {
   const place = ["Events", item.end_seq > item.seq ? `${item.seq} to ${item.end_seq}` : item.seq];
   switch (item.kind) {
+    case "question":
+      return [["Files", item.files?.join(", ")], place];
     case "attempt":
       return [
         ["Provider", item.provider],

@@ -36,12 +36,20 @@ export class Replay {
   }
 
   restart() {
-    const { kind, question } = this.timeline;
+    const { kind, question, items } = this.timeline;
     const { text, files } = filesOf(question);
+    const beside = items.find((item) => item.kind === "question")?.files ?? []; // images and files that are no text
     this.view = kind === "sequence" ? new StepsView() : new RunView(text, { now: () => this.at });
-    if (files.length) this.view.node.querySelector(".question")?.append(fileChips(files));
+    if (files.length || beside.length) this.showFiles([...files, ...beside]);
     this.applied = 0;
     this.panel.replaceChildren(this.view.node);
+  }
+
+  /** Below what was asked, or alone: an image may be all of it. */
+  showFiles(files) {
+    const asked = this.view.node.querySelector(".question") ?? make("div", "question");
+    asked.append(fileChips(files));
+    if (!asked.parentNode) this.view.node.prepend(asked);
   }
 
   /** Shows this moment. Going on costs what is new; going back begins anew. */

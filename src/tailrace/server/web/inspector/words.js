@@ -104,7 +104,7 @@ export const callWords = ({ call = 1, try_number: tried = 1 }) => (tried > 1 ? `
 export function titleOf(item) {
   switch (item.kind) {
     case "question":
-      return withoutFiles(item.text);
+      return [withoutFiles(item.text), ...(item.files ?? [])].filter(Boolean).join(" · ");
     case "attempt":
       return `${item.block_id ? `${item.block_id}, ` : ""}${callWords(item)}: ${whom(item.provider, item.model)}`;
     case "text":
