@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.setup.config_file import home_directory
-from tailrace.config.load import Config, load
+from tailrace.config.load import Config, home_directory, load
 from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import CallPolicy, McpServer, ModelRef, Sections, Telegram, TransportSettings, WhatsApp
 from tailrace.errors import ConfigError
@@ -261,8 +260,9 @@ def test_a_user_without_a_home_directory_is_told_to_name_one(monkeypatch: pytest
     told = "HOME is not set and this user has no home directory; set TAILRACE_HOME to one"
     with pytest.raises(ConfigError, match=told):
         load({})
-    with pytest.raises(ConfigError, match=told):
-        home_directory({})  # of `tailrace init` and `tailrace add`
+    for named in ("~/.tailrace", " "):
+        with pytest.raises(ConfigError, match=told):
+            home_directory({"TAILRACE_HOME": named})  # of `tailrace init` and `tailrace add`
     assert load({"TAILRACE_HOME": "/nowhere"}).home == Path("/nowhere")
 
 

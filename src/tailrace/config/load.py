@@ -139,7 +139,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     mistake."""
     environment = Environment(env)
     if home is None:
-        home = _expanded(environment.get("TAILRACE_HOME") or "~/.tailrace", environment)
+        home = home_directory(env)
     if kept := read_env_file(home / ENV_FILE):
         environment = Environment(env, kept)
     sections = _load_file(home / "config.yaml")
@@ -177,11 +177,17 @@ def _expanded(text: str, environment: Environment) -> Path:
     """Expands `~` by the given environment, not by that of the process."""
     if text == "~" or text.startswith("~/"):
         user = environment.get("HOME")
-        return (Path(user) if user else own_home()) / text[2:]
+        return (Path(user) if user else _own_home()) / text[2:]
     return Path(text)
 
 
-def own_home() -> Path:
+def home_directory(env: Mapping[str, str]) -> Path:
+    """`$TAILRACE_HOME`, else `~/.tailrace`. Raises `ConfigError` where nobody says where that is."""
+    named = env.get("TAILRACE_HOME", "")
+    return _expanded(named if named.strip() else "~/.tailrace", Environment(env))
+
+
+def _own_home() -> Path:
     """The home directory of this process's user."""
     try:
         return Path.home()

@@ -23,12 +23,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
-from tailrace.cli.setup.config_file import copied_aside, home_directory, write_config
+from tailrace.cli.setup.config_file import copied_aside, write_config
 from tailrace.cli.setup.platform_questions import PLATFORMS, STREAM_THERE, OddAnswer, is_whole_by_default
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
-from tailrace.config.load import Config, load
+from tailrace.config.load import Config, home_directory, load
 from tailrace.delivery.port import Flood, MessageReceived, Place, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
 from tailrace.system.own_program import typed

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
-from tailrace.config.load import own_home
 from tailrace.providers.presets import PRESETS
 from tailrace.system.private_files import make_private_directory, make_private_file
 
@@ -49,11 +47,6 @@ checkpoints:
 # platforms:                                   # tailrace add telegram
 #   telegram: {{enabled: true, token_env: TELEGRAM_BOT_TOKEN, allow: [12345]}}
 """
-
-
-def home_directory(environ: Mapping[str, str]) -> Path:
-    named = environ.get("TAILRACE_HOME", "")
-    return Path(named).expanduser() if named.strip() else own_home() / ".tailrace"
 
 
 def new_config(provider: str, model: str, *, base_url: str = "") -> str:

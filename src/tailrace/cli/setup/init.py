@@ -22,8 +22,8 @@ from tailrace.cli.setup.candidates import (
     is_set,
     try_model,
 )
-from tailrace.cli.setup.config_file import copied_aside, home_directory, new_config, write_config
-from tailrace.config.load import load
+from tailrace.cli.setup.config_file import copied_aside, new_config, write_config
+from tailrace.config.load import home_directory, load
 from tailrace.errors import TailraceError
 from tailrace.providers.presets import PRESETS
 from tailrace.system.own_program import typed
