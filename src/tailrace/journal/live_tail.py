@@ -137,7 +137,13 @@ def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    return batches[0] if len(batches) == 1 else _cut(batches, [entry for batch in batches for entry in batch])
+    """What their commits have encoded it has too: there are viewers that are handed nothing else."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = _cut(batches, [entry for batch in batches for entry in batch])
+    if all(batch.stored for batch in batches):
+        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # Redis ends none
+    return joined
 
 
 def _cut(batches: Sequence[Batch], entries: Sequence[Entry]) -> Batch:
