@@ -271,6 +271,19 @@ def test_a_viewer_that_comes_while_something_is_held_has_nothing_twice(watched: 
     watched.end_well()
 
 
+def test_nothing_is_held_for_viewers_that_have_all_left(watched: Watched) -> None:
+    watched.watch(MANY)
+    watched.say("x")
+    watched.loop.run_ready()
+    watched.say("held")
+    for task in watched.tasks:
+        task.cancel()
+    watched.loop.run_ready()
+    watched.watch(1)
+    watched.say("for one")  # the clock stands still: as if the loop of the others were closed
+    assert watched.seen[-1] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("texts", [["x"] * (PAGE_LINES + 1), ["x" * (PAGE_BYTES // 2)] * 3], ids=["entries", "bytes"])
 def test_more_than_a_page_is_not_held(watched: Watched, texts: list[str]) -> None:
     watched.watch(MANY)

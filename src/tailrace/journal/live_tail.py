@@ -70,13 +70,12 @@ class LiveViewers:
 
     def remove(self, viewer: LiveViewer) -> None:
         self._viewers.pop(viewer, None)
+        if self._next is not None and not self._viewers:
+            self._end_rounds()  # the next who comes may be on another loop
 
     def look_again(self) -> None:
         """Every viewer looks at the tail, which has what is held too."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        self._drop_held()
+        self._end_rounds()
         for viewer in (*self._viewers,):
             viewer.look_again()
 
@@ -112,6 +111,12 @@ class LiveViewers:
         self._not_before = loop.time() + min(MAX_PAUSE_S, len(viewers) * PAUSE_S)
         if self._held:
             self._next = loop.call_at(self._not_before, self._begin_round)
+
+    def _end_rounds(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._drop_held()
 
     def _drop_held(self) -> None:
         self._held, self._held_entries, self._held_bytes = [], 0, 0
