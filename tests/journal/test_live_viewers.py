@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tailrace.errors import JournalError
-from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.events import Entry, MessageChunk, RunFinished, to_json
 from tailrace.journal.live_tail import (
     AT_ONCE,
     MAX_PAUSE_S,
@@ -85,6 +85,8 @@ class Watched:
         self.storage = Storage(self.tail, self.log)
         self.seen: list[list[int]] = []
         self.pages: list[LogPage] = []
+        self.batches: list[Batch] = []
+        self.encode: Callable[[Batch], bytes] = lambda _batch: b""  # as its commits encode what they write
         self.refuses: Callable[[int], bool] = lambda _viewer: False
         self.decoding: set[int] = set()  # the viewers that are given decoded entries
         self.tasks: list[asyncio.Task[None]] = []
@@ -99,7 +101,9 @@ class Watched:
     def _publish(self, entries: list[Entry]) -> None:
         """In a tick of its own: what it asks the loop for comes after it."""
         self.log += entries
-        self.loop.call_soon(self.tail.publish, Batch(entries))
+        batch = Batch(entries)
+        batch.stored = self.encode(batch)
+        self.loop.call_soon(self.tail.publish, batch)
         self.loop.run_tick()
 
     def watch(self, viewers: int) -> None:
@@ -117,6 +121,8 @@ class Watched:
                 return False
             if isinstance(page, LogPage):
                 self.pages.append(page)
+            else:
+                self.batches.append(page)
             seen.extend(line.seq for line in page)
             return True
 
@@ -190,6 +196,25 @@ def test_what_comes_in_the_pause_after_a_round_goes_out_in_one_piece(watched: Wa
     watched.end_well()
 
 
+@pytest.mark.parametrize("last_line_end", [b"\n", b"", None], ids=["rows", "messages", "not encoded"])
+def test_what_commits_have_encoded_is_encoded_in_one_piece_too(watched: Watched, last_line_end: bytes | None) -> None:
+    watched.decoding = set(range(MANY))
+    if last_line_end is not None:
+        watched.encode = lambda batch: b"\n".join(to_json(entry.event) for entry in batch) + last_line_end
+    watched.watch(MANY)
+    watched.say("x")
+    watched.loop.run_ready()
+    watched.batches.clear()
+    watched.say("y")
+    watched.say("z", "z")
+    watched.after(MANY * PAUSE_S)
+    assert len(watched.batches) == MANY
+    piece = watched.batches[0]
+    assert piece.lines == [to_json(entry.event) for entry in watched.log[2:]]
+    assert piece.stored.splitlines() == (piece.lines if last_line_end is not None else [])
+    watched.end_well()
+
+
 def test_what_comes_within_a_round_is_in_the_next(watched: Watched) -> None:
     watched.watch(MANY)
     watched.say("x")
@@ -244,6 +269,19 @@ def test_a_viewer_that_comes_while_something_is_held_has_nothing_twice(watched: 
     assert watched.pages[-1] is watched.pages[-2]
     assert watched.pages[-1].framed(sse_without_reasoning) in watched.pages[0].framed(sse_without_reasoning)
     watched.end_well()
+
+
+def test_nothing_is_held_for_viewers_that_have_all_left(watched: Watched) -> None:
+    watched.watch(MANY)
+    watched.say("x")
+    watched.loop.run_ready()
+    watched.say("held")
+    for task in watched.tasks:
+        task.cancel()
+    watched.loop.run_ready()
+    watched.watch(1)
+    watched.say("for one")  # the clock stands still: as if the loop of the others were closed
+    assert watched.seen[-1] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("texts", [["x"] * (PAGE_LINES + 1), ["x" * (PAGE_BYTES // 2)] * 3], ids=["entries", "bytes"])

@@ -70,13 +70,12 @@ class LiveViewers:
 
     def remove(self, viewer: LiveViewer) -> None:
         self._viewers.pop(viewer, None)
+        if self._next is not None and not self._viewers:
+            self._end_rounds()  # the next who comes may be on another loop
 
     def look_again(self) -> None:
         """Every viewer looks at the tail, which has what is held too."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        self._drop_held()
+        self._end_rounds()
         for viewer in (*self._viewers,):
             viewer.look_again()
 
@@ -113,6 +112,12 @@ class LiveViewers:
         if self._held:
             self._next = loop.call_at(self._not_before, self._begin_round)
 
+    def _end_rounds(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._drop_held()
+
     def _drop_held(self) -> None:
         self._held, self._held_entries, self._held_bytes = [], 0, 0
 
@@ -137,7 +142,13 @@ def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    return batches[0] if len(batches) == 1 else _cut(batches, [entry for batch in batches for entry in batch])
+    """What their commits have encoded it has too: there are viewers that are handed nothing else."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = _cut(batches, [entry for batch in batches for entry in batch])
+    if all(batch.stored for batch in batches):
+        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # Redis ends none
+    return joined
 
 
 def _cut(batches: Sequence[Batch], entries: Sequence[Entry]) -> Batch:
