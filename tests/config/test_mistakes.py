@@ -73,6 +73,10 @@ def mistake(text: str) -> ConfigError:
             "model: openai/gpt-5",
             "config.yaml:1: model: expected keys and values: {provider: openai, name: gpt-5}; found 'openai/gpt-5'",
         ),
+        (
+            "model: {fallbacks: [a/b]}",
+            "config.yaml:1: model.fallbacks[0]: expected keys and values: {provider: a, name: b}; found 'a/b'",
+        ),
         ("model: gpt-5", "config.yaml:1: model: expected keys and values; found 'gpt-5'"),
         ("- a", "config.yaml:1: expected keys and values; found a list"),
         (

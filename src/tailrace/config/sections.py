@@ -137,6 +137,10 @@ class ModelRef(Section):
     provider: str
     name: str
 
+    @classmethod
+    def instead_of(cls, text: str) -> str:
+        return _model_keys(text)
+
 
 class ModelChoice(Section):
     """The default model, and its fallbacks in order."""
@@ -153,10 +157,14 @@ class ModelChoice(Section):
 
     @classmethod
     def instead_of(cls, text: str) -> str:
-        """For `<provider>/<model>`, as the command line takes it."""
-        provider, slash, name = text.partition("/")
-        plain = slash and f"{provider}{name}".isascii() and not set(text) & set(" ,{}[]#&*!|>'\"%@`")
-        return f"{{provider: {provider}, name: {name}}}" if plain and provider and name else ""
+        return _model_keys(text)
+
+
+def _model_keys(text: str) -> str:
+    """What is meant by `<provider>/<model>`, as the command line takes it; empty for any other text."""
+    provider, slash, name = text.partition("/")
+    plain = slash and f"{provider}{name}".isascii() and not set(text) & set(" ,{}[]#&*!|>'\"%@`")
+    return f"{{provider: {provider}, name: {name}}}" if plain and provider and name else ""
 
 
 class DefaultSeconds(float):

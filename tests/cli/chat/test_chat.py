@@ -113,6 +113,18 @@ async def test_a_dash_takes_stdin_along_with_the_question(cli: Cli) -> None:
     assert alone == "+ one"
 
 
+async def test_a_file_that_is_named_and_does_not_come_along_is_said(cli: Cli) -> None:
+    cli.server.extend(reply(ANSWER), reply(ANSWER))
+    (cli.home / "a.png").write_bytes(b"x")
+    code, out, err = await cli.run(
+        f"What is in @{cli.home}/a.png? And @nobody?", "-", stdin=f"@{cli.home}/a.png".encode()
+    )
+    assert (code, out) == (0, f"{ANSWER}\n")
+    told, _footer = err.splitlines()  # the last line is the model's
+    assert told.startswith(f"sent as text: @{cli.home}/a.png; files come along in a conversation, ")
+    assert "sent as text" not in (await cli.run("-q", "Ask ada@example.com, @nobody."))[2]
+
+
 def test_a_stdin_that_is_closed_has_nothing_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert not stdin_is_unread()

@@ -110,6 +110,7 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert "OPENAI_API_KEY is not set" in first.what
     assert first.advice == "export it before you start tailrace"
     assert "no such provider" in second.what
+    assert second.advice == "mend its name below model, or add it to providers"
     patient.setenv("OPENAI_API_KEY", "sk-1")
     assert len(await patient.broken()) == 1
 

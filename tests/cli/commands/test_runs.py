@@ -134,6 +134,7 @@ def test_show_tells_what_happened_and_when(home: Path, capsys: pytest.CaptureFix
 
 def test_show_names_the_images_of_the_question_and_what_helps(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = Message("user", (Text("What is this?"), Image(data="aGk=" * 4000, media_type="image/png")))
+    photo = Image(url="data:image/jpeg;base64," + "aGk=" * 4000)  # as the page and OpenAI's clients send it
     bill = File(data="aGk=", media_type="application/pdf", name="bill.pdf")
 
     async def failed(status: int) -> None:
@@ -141,7 +142,7 @@ def test_show_names_the_images_of_the_question_and_what_helps(home: Path, capsys
         new = NewRun("agent", model="openai/gpt-5", input={"message": msgspec.to_builtins(asked)})
         _, lease = await journal.start(new, "me")
         assert lease is not None
-        await written(journal, lease, [MessageRecorded(Message("user", (*asked.parts, bill)))])
+        await written(journal, lease, [MessageRecorded(Message("user", (*asked.parts, photo, bill)))])
         await journal.seal(lease, RunFinished("failed", error=RunFailure("x", "openai: no", status=status)))
         await journal.close()
 
@@ -153,7 +154,8 @@ def test_show_names_the_images_of_the_question_and_what_helps(home: Path, capsys
         assert main(["show", "last"]) == 0
         lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
         at = next(number for number, line in enumerate(lines) if line.endswith("What is this?"))
-        assert lines[at + 1 : at + 3] == ["│ image: image/png, 12 kB", "│ file: bill.pdf"]
+        images = ["│ image: image/png, 12 kB", "│ image: image/jpeg, 12 kB"]
+        assert lines[at + 1 : at + 4] == [*images, "│ file: bill.pdf"]
         assert lines[-2] == "│ openai: no"
         assert advice in lines[-1]
 

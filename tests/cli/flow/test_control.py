@@ -152,7 +152,26 @@ def test_a_loop_that_its_limit_has_ended_is_told(
 def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (waits,) = instances(home, WAITS)
     assert main(["flow", "show", "last"]) == 0
-    assert capsys.readouterr().err.endswith(f"\nit waits for {typed(f'flow signal {public_id(waits)} go')}\n")
+    assert f"\nit waits for {typed(f'flow signal {public_id(waits)} go')}\n" in capsys.readouterr().err
+
+
+def test_an_instance_that_waits_without_a_process_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def die() -> None:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        await journal.claim(waits.id, "host:1:dead", lease_s=-1.0)
+        await journal.close()
+
+    (waits,) = instances(home, WAITS)
+    told = f"no process executes it now: {typed(f'flow resume {public_id(waits)}')} goes on with it\n"
+    assert main(["flow", "show", "last"]) == 0
+    assert capsys.readouterr().err.endswith(f" go\n{told}")
+    asyncio.run(die())
+    assert main(["flow", "show", "last"]) == 0
+    shown = capsys.readouterr().err
+    assert "executed by" not in shown
+    assert shown.endswith(f" go\n{told}")
+    assert main(["flow", "signal", "last", "go"]) == 0
+    assert capsys.readouterr().err == f"{public_id(waits)}: signalled go\n{told}"
 
 
 def test_a_signal_that_no_step_waits_for_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,11 @@ def composed(typed: str, shown: str, directory: Path, outputs: Sequence[CommandO
     return Question(Message("user", (Text(text), *images)), visible if visible != text else "", tuple(notes))
 
 
+def files_named(text: str, directory: Path) -> list[str]:
+    """The words with "@" that name a file or a directory, as a conversation would take it along."""
+    return [f"@{name.rstrip(_TRAILING)}" for name in _names_in(text) if _path(name, directory) is not None]
+
+
 def _names_in(text: str) -> list[str]:
     return list(dict.fromkeys(found[1] or found[2] for found in _NAMED.finditer(text)))
 

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
             print_error("one question at a time: either -q or the words alone")
             return USAGE
         question = " ".join(words)
+    typed_question = question or ""
     if question is None and (with_stdin or not sys.stdin.isatty()):
         question = _stdin()
     elif question is not None and question.strip() and with_stdin:
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         reasoning=config.agent.show_reasoning,
     )
     if question is not None:
-        work = _ask(config, options, question.strip(), as_json=args.json)
+        work = _ask(config, options, question.strip(), typed_question, as_json=args.json)
     else:
         work = _converse(config, options)
     try:
@@ -106,11 +108,13 @@ def _refused(problem: ConfigError) -> int:
     return FAILED
 
 
-async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
+async def _ask(config: Config, options: Options, question: str, typed_question: str, *, as_json: bool) -> int:
+    """`typed_question` is the part of it that does not come from stdin."""
     from tailrace.app import open_app
     from tailrace.app.models import named
     from tailrace.cli.chat.conversation import Conversation, is_new_session, turn_of
     from tailrace.cli.chat.oneshot import OneShot, print_status
+    from tailrace.cli.chat.question import files_named
     from tailrace.cli.chat.tty_approval import TerminalAsker
     from tailrace.cli.screen.call_progress import reading_words
     from tailrace.cli.screen.sanitize import sanitized_line
@@ -121,6 +125,9 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
         conversation = Conversation(app, options)
         if options.session and sys.stderr.isatty() and await is_new_session(app.journal, options.session):
             print_status(f"there is no session {sanitized_line(options.session, 80)} yet: this question begins it")
+        if files := files_named(typed_question, Path.cwd()):
+            names = sanitized_line(", ".join(files), 200)
+            print_status(f"sent as text: {names}; files come along in a conversation, {typed('chat')}")
         if sys.stderr.isatty() and (words := reading_words(conversation.to_read(conversation.turn(question)))):
             print_status(f"{words} …")
         asker = TerminalAsker.open()

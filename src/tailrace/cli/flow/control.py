@@ -112,10 +112,14 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         outputs = {entry.event.block_id: entry.event.output for entry in facts if isinstance(entry.event, StepFinished)}
         _print_json({**_described(run, state), "input": run.new.input.get("input", {}), "outputs": outputs})
         return DONE
-    orphaned = run.state == "running" and any(other.id == run.id for other in await journal.orphans())
+    left = await _is_left(journal, run)
+    orphaned = run.state == "running" and left
     shown = overview_of(run, await journal.facts(run.id), now=time.time(), orphaned=orphaned).state
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    print_note(f"{public_id(run)}  {question_of(run)}{_dry(run)}: {shown}, begun {began}" + _owner(run, shown))
+    print_note(
+        f"{public_id(run)}  {question_of(run)}{_dry(run)}: {shown}, begun {began}"
+        + ("" if left else _owner(run, shown))
+    )
     if origin := run.new.input.get("retry_of"):
         print_note(f"retries {origin}")
     if given := run.new.input.get("input"):
@@ -125,7 +129,18 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         sys.stdout.write(outputs_of.text(entry, coloured=sys.stdout.isatty()))
     sys.stdout.flush()
     await print_summary(journal, run, config, orphaned=shown == "orphaned")
+    if left and shown == "waiting":
+        print_note(_goes_on(run))
     return DONE
+
+
+async def _is_left(journal: Journal, run: Run) -> bool:
+    """Whether no living process executes it, so that what it waits for changes nothing until one does."""
+    return any(other.id == run.id for other in await journal.orphans())
+
+
+def _goes_on(run: Run) -> str:
+    return f"no process executes it now: {typed(f'flow resume {public_id(run)}')} goes on with it"
 
 
 def _dry(run: Run) -> str:
@@ -183,6 +198,8 @@ async def _signal(journal: Journal, args: Namespace, config: Config) -> int:
         raise TailraceError(mistake)
     await _send(journal, run, Signal(args.name, payload, _user()))
     print_note(f"{public_id(run)}: signalled {args.name}")
+    if await _is_left(journal, run):
+        print_note(_goes_on(run))
     return DONE
 
 

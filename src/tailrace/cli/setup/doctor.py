@@ -140,7 +140,7 @@ def _refs(config: Config) -> list[ModelRef]:
 
 
 def _models(config: Config) -> Iterator[Finding]:
-    from tailrace.app.models import LOCAL, endpoint_of
+    from tailrace.app.models import LOCAL, endpoint_of, is_known
 
     for ref in _refs(config):
         name = f"model {ref.provider}/{ref.name}"
@@ -150,7 +150,8 @@ def _models(config: Config) -> Iterator[Finding]:
         try:
             endpoint_of(config, ref.provider)
         except ConfigError as exc:
-            yield Finding("broken", f"{name}: {exc}", _key_advice(exc))
+            misspelt = "" if is_known(config, ref.provider) else "mend its name below model, or add it to providers"
+            yield Finding("broken", f"{name}: {exc}", misspelt or _key_advice(exc))
         else:
             yield Finding("ok", name)
 

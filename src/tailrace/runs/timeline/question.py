@@ -15,7 +15,7 @@ from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 _NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)
-_URL_CHARS: Final = 200  # of an address; one that holds the image itself is as long as that
+_URL_CHARS: Final = 200  # of an address
 _MEDIA: Final = re.compile(r"image|audio|document|file")  # types of parts, in whichever dialect
 
 
@@ -41,9 +41,13 @@ def question_of(run: Run) -> str:
 def media_words(part: Image | File) -> str:
     """`image: image/png, 240 kB`, `file: bill.pdf`; never what is in it."""
     kind, name = ("file", part.name) if isinstance(part, File) else ("image", "")
-    size = len(part.data) * 3 // 4
+    media_type, data = part.media_type, part.data
+    if part.url.startswith("data:"):  # an address that holds the image itself, as the page and most clients send it
+        head, _, data = part.url.removeprefix("data:").partition(",")
+        media_type = media_type or head.partition(";")[0]
+    size = len(data) * 3 // 4
     shown = f"{size} bytes" if size < 10_000 else f"{size // 1000} kB"
-    described = ", ".join(filter(None, (part.media_type, shown if part.data else part.url[:_URL_CHARS])))
+    described = ", ".join(filter(None, (media_type, shown if data else part.url[:_URL_CHARS])))
     return f"{kind}: {name or described}"
 
 
