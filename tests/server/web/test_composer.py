@@ -342,8 +342,8 @@ async def test_an_edited_question_keeps_its_files_and_no_name_has_what_is_in_the
     assert edited == sent
     assert [" ".join(seen[at].split()) for at in (0, 1, -1)] == [
         "What is this?",
-        "What is this?",
-        "What is this? notes.txt",
+        "What is this? · image: image/png, 72 bytes",
+        "What is this? notes.txt image: image/png, 72 bytes",
     ]
     assert link == "Forked here: What is this?", "without what is in the files"
 
