@@ -183,6 +183,33 @@ FOUND = {
             Kill(at=0.122, steps=14, back_s=1.5),
         ),
     ),
+    # The world ended before a process that hung came back, for whose death a run was set aside.
+    "a run that is set aside for a process that hangs": World(
+        noise=609346583,
+        nodes=2,
+        lease_s=6.0,
+        writes_on_loop=True,
+        approval_s=5.0,
+        streaming=False,
+        resend="look_up",
+        mode="stream",
+        happenings=(
+            Ask(
+                at=0.215,
+                surface="chat",
+                session=1,
+                said=(
+                    Said(words=0, tool="launch", tool_s=0.1, decision="deny"),
+                    Said(words=12, tool="launch"),
+                    Said(words=40),
+                ),
+            ),
+            Ask(at=0.48, surface="chat", session=2, queue=True, said=(Said(words=12),)),
+            Hang(at=4.224, node=1, for_s=10.0),
+            Kill(at=1.518, steps=27, back_s=4.0),
+            Kill(at=3.019, node=1, steps=110, back_s=0.5),
+        ),
+    ),
 }
 
 

@@ -149,7 +149,8 @@ class Simulation:
             return False
         if any(update.update_id not in self.chat.acknowledged for update in self.chat.updates):
             return False
-        return not self.store.has_unfinished()
+        hung = any(process.hung and not process.dead for node in self.nodes for process in node.processes)
+        return not self.store.has_unfinished(may_be_unparked=hung)
 
     async def _until_settled(self) -> None:
         quiet = 0

@@ -174,8 +174,11 @@ class SimulatedStore:
     def log(self, run_id: str) -> list[Entry]:
         return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
 
-    def has_unfinished(self) -> bool:
-        """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery."""
+    def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
+        """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or
+        (`may_be_unparked`) for a process that hangs: it was taken for dead, and the run goes on when it comes back."""
+        if may_be_unparked:
+            return self.connection.execute("SELECT 1 FROM heads WHERE ended_at IS NULL LIMIT 1").fetchone() is not None
         query = "SELECT 1 FROM heads WHERE ended_at IS NULL AND state {} 'parked' LIMIT 1"
         if self.connection.execute(query.format("!=")).fetchone() is None:
             return False
