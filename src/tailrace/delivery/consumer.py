@@ -275,6 +275,8 @@ class GatewayStreamConsumer:
             hints=hints,
             resumed=resumed,
         )
+        if spec.begins_with:
+            planner.outline.begin_with(spec.begins_with)
         planner.state.inherit(spec.seen)
         planner.restore(ledger.facts)
         self._driver = _Driver(platform, line, planner, ledger, may_send)

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.delivery.ledger import DeliverySpec
+from tailrace.delivery.planning.outline import KEPT_BACK_KEY
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.passing_notes import is_passing
 from tailrace.delivery.planning.planner import MOVED_KEY, UNSHOWN_KEY, Done, Planner
@@ -60,7 +61,7 @@ def messages_seen(
 
 
 def _is_note(slot_key: str) -> bool:
-    return slot_key in (MOVED_KEY, UNSHOWN_KEY) or is_passing(slot_key)
+    return slot_key in (KEPT_BACK_KEY, MOVED_KEY, UNSHOWN_KEY) or is_passing(slot_key)
 
 
 def _unsent(fact: Delivered) -> Delivered:

@@ -33,6 +33,7 @@ class DeliverySpec(Value):
     hints: bool = False  # the user has not been told of `/verbose`
     account: str = ""  # the account of ours on that platform; empty: any
     instead_of: str = ""  # the delivery of the same run that was kept back until the person wrote again
+    begins_with: str = ""  # what stands above the answer, and is sent with it
     seen: tuple[Delivered, ...] = ()  # the messages of that one, as far as they are known: those in the chat stay out
 
 

@@ -1,4 +1,4 @@
-"""What `tailrace flow run` and `resume` show of an instance that waits for a signal."""
+"""What `tailrace flow run` and `resume` show of an instance that waits for a signal, or whose process died."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from flows.stages import step
 from tailrace.cli.flow.watch import PanelView, PlainLines
-from tailrace.events import AnyEvent, Entry, RunStarted, StateChanged, StepFinished, StepStarted
+from tailrace.events import AnyEvent, Entry, RunFailure, RunStarted, StateChanged, StepFailed, StepFinished, StepStarted
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import Batch, NewRun, Run
@@ -72,6 +72,57 @@ def test_a_sleep_has_no_line_of_a_wait(capsys: pytest.CaptureFixture[str]) -> No
     sleeping: list[AnyEvent] = [*WAITING[:4], StepStarted("z", 1, 101), StateChanged("waiting")]
     PlainLines(RUN).show(*told(sleeping))
     assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· z"]
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_step_that_several_processes_began_has_one_beginning(deaths: int, capsys: pytest.CaptureFixture[str]) -> None:
+    again: list[AnyEvent] = [StateChanged("running"), StepStarted("w", 1, 104), StateChanged("waiting")]
+    view = PlainLines(RUN)
+    view.show(*told([*WAITING, *again * deaths]))
+    assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· w", WORDS]
+    view = PlainLines(RUN)
+    view.show(*told([*WAITING, *again * deaths, StepFinished("w", {"payload": {}})]))
+    ended = f"✓ w 3.0 s (begun {deaths + 1} times)"
+    assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· w", ended]
+
+
+@pytest.mark.parametrize("view_class", [PlainLines, PanelView])
+def test_a_wait_that_another_process_goes_on_with_is_told_once(
+    view_class: type[PlainLines], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `flow resume` meets it: what the log has, then what this process adds."""
+    again: list[AnyEvent] = [*WAITING, StepStarted("w", 1, 101), StateChanged("waiting")]
+    batch, progress = told(again)
+    view = view_class(RUN)
+    view.show(Batch(batch[: len(WAITING)]), told(WAITING)[1])
+    view.show(Batch(batch[len(WAITING) :]), progress)
+    assert re.sub(r"\s+", " ", capsys.readouterr().err).count(WORDS) == 1
+
+
+def test_another_try_and_the_end_of_a_pause_have_a_beginning_each(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = RunFailure("model", "gone")
+    events: list[AnyEvent] = [
+        *WAITING[:3],
+        StepFailed("a", failed, 1, 105.0),
+        StepStarted("a", 2, 105),
+        StepStarted("a", 2, 105),
+        StateChanged("paused"),
+        StepStarted("a", 2, 106),
+    ]
+    PlainLines(RUN).show(*told(events))
+    lines = ["· a", "✗ a failed, trying again: gone", "· a (try 2)", "… paused", "· a (try 2)"]
+    assert capsys.readouterr().err.splitlines()[1:] == lines
+
+
+def test_after_a_pause_the_wait_is_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    paused: list[AnyEvent] = [*WAITING, StateChanged("paused")]
+    for view in (PlainLines(RUN), PanelView(RUN)):
+        shown = 0
+        for events in (WAITING, paused, [*paused, StepStarted("w", 1, 103), StateChanged("waiting")]):
+            batch, progress = told(events)
+            view.show(Batch(batch[shown:]), progress)
+            shown = len(batch)
+        assert re.sub(r"\s+", " ", capsys.readouterr().err).count(WORDS) == 2
 
 
 def test_in_the_background_of_a_shell_nothing_is_drawn(

@@ -11,16 +11,29 @@ import pytest
 from msgspec.structs import replace
 
 from platforms.runtime.fake_gateways import DANGEROUS, Town, town
+from platforms.runtime.test_two_gateways import ADA, pair
 from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE, Kept, KeptBack
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
-from tailrace.delivery.port import AnyAction, Capabilities, MessageLost, Place, Refused, Send, Sender, Window
+from tailrace.delivery.port import (
+    AnyAction,
+    Capabilities,
+    MessageLost,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sender,
+    Window,
+)
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, RunFinished
+from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.registry import account_of
+from tailrace.ports import Run
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, MemoryPlatform
+from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 from tailrace.testing.provider import reply
 
 PLACE = Place("telegram", "42")
@@ -305,6 +318,80 @@ async def test_a_message_that_is_handled_twice_brings_it_once(tmp_path: Path, mo
         await here.write("And?", update_id="u2")
         await asyncio.sleep(60)
         assert here.chat.texts == (*parts, KEPT_BACK, parts[1], "Two.")
+
+
+@driven
+@pytest.mark.parametrize("kept", [("One.",), ("One.", "Two.", "Three.")])
+async def test_two_processes_that_hear_the_person_at_once_say_the_line_above_it_once(
+    kept: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, here, both = Deliveries._begin, set[Deliveries](), asyncio.Event()
+
+    async def begin_together(self: Deliveries, delivery: Run) -> None:
+        here.add(self)
+        if len(here) == 2:
+            both.set()
+        await both.wait()
+        await begin(self, delivery)
+
+    monkeypatch.setattr(Deliveries, "_begin", begin_together)
+    answers = map(reply, (*kept, "A.", "B."))
+    async with pair(tmp_path, *answers, capabilities=KEEPING) as (app, holding, other, hook):
+        for number, _ in enumerate(kept):
+            await holding.receive(MessageReceived(f"u{number}", PLACE, ADA, "Hello."))
+            await asyncio.sleep(30)
+        chat = holding.chat("42")
+        for delivery in sorted(run.id for run in await app.journal.runs(kind="delivery")):
+            await holding.receive(lost(delivery, "t0.0"))
+        await asyncio.gather(
+            hook(MessageReceived("u8", PLACE, ADA, "And?")), holding.receive(MessageReceived("u9", PLACE, ADA, "And?"))
+        )
+        await asyncio.sleep(120)
+        assert len(here) == 2, "neither has claimed a delivery before the other has found it"
+        assert chat.texts[: len(kept) * 2 + 1] == (*kept, KEPT_BACK, *kept)
+        assert not {KEPT_BACK, *kept} & set(chat.texts[len(kept) * 2 + 1 :])
+        assert other.performed == [], "it does not hold the lease"
+
+
+@driven
+async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(tmp_path: Path) -> None:
+    store, narrow = f"sqlite:///{tmp_path}/t.db", replace(NARROW, windows=(Window(1, 60.0),))
+    async with town(tmp_path, reply(LONG), capabilities=narrow, store=store, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(200)
+        parts = here.chat.texts
+        [first] = await deliveries(here)
+        await here.platform.receive(lost(first, "t0.0"))
+        await here.platform.receive(lost(first, "t0.2"))
+    script = reply("Two.")
+    async with town(tmp_path, script, capabilities=narrow, store=store, streaming=False, drain_s=0.1) as here:
+        await here.write("And?", update_id="u7")
+        await asyncio.sleep(15)
+    assert here.chat.texts == (KEPT_BACK,), "it ended before the rest"
+    async with town(tmp_path, capabilities=narrow, store=store, streaming=False) as here:
+        await asyncio.sleep(400)
+        assert here.chat.texts == (parts[0], parts[2], "Two.")
+
+
+@driven
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_line_above_it_whose_send_got_no_reply_is_not_said_again_and_holds_nothing_up(
+    done: bool, tmp_path: Path
+) -> None:
+    def fault(_place: Place, action: AnyAction) -> Fault:
+        return LostReply(done) if isinstance(action, Send) and action.text == KEPT_BACK else None
+
+    platform = MemoryPlatform(replace(NARROW, resend="never"), fault=fault)
+    async with town(tmp_path, reply(LONG), reply("Two."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(30)
+        parts = here.chat.texts
+        [first] = await deliveries(here)
+        await here.platform.receive(lost(first, "t0.1"))
+        await here.write("And?", update_id="u7")
+        await asyncio.sleep(60)
+        assert here.chat.texts[3:] == (*[KEPT_BACK] * done, parts[1], "Two.")
+        assert [getattr(action, "text", "") for _, action in platform.performed].count(KEPT_BACK) == 1
 
 
 @driven

@@ -48,8 +48,8 @@ class Hooked(MemoryPlatform):
 
     hook_path = "/hook"
 
-    def __init__(self) -> None:
-        super().__init__(FAST)
+    def __init__(self, capabilities: Capabilities) -> None:
+        super().__init__(capabilities)
         self.calls: list[Update] = []
         self.inbox: Inbox | None = None
 
@@ -69,12 +69,14 @@ Hook = Callable[[Update], Awaitable[None]]
 
 
 @asynccontextmanager
-async def pair(home: Path, *script: Reply) -> AsyncGenerator[tuple[App, Hooked, Hooked, Hook], None]:
+async def pair(
+    home: Path, *script: Reply, capabilities: Capabilities = FAST
+) -> AsyncGenerator[tuple[App, Hooked, Hooked, Hook], None]:
     """The application, the platform of the process that holds the lease, that of the other one, and its webhook."""
     async with FaultyProvider(script=script) as provider:
         (home / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
         config = load({}, home)
-        holding, other = Hooked(), Hooked()
+        holding, other = Hooked(capabilities), Hooked(capabilities)
         async with (
             open_app(config, directory=home) as first,
             Gateway(first, [holding]),
@@ -171,7 +173,7 @@ async def test_L171_a_question_to_a_process_that_ends_is_answered_by_the_other_o
     async with FaultyProvider(script=[reply("Hello, Ada.")]) as provider:
         (tmp_path / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
         config = load({}, tmp_path)
-        leaving, staying = Hooked(), Hooked()
+        leaving, staying = Hooked(FAST), Hooked(FAST)
         async with (
             open_app(config, directory=tmp_path) as other,
             open_app(config, directory=tmp_path) as ending,

@@ -120,6 +120,30 @@ async def test_only_the_parts_that_were_not_delivered_come_again_each_once(tmp_p
 
 
 @driven
+async def test_the_line_above_it_comes_again_with_a_part_and_never_alone(tmp_path: Path) -> None:
+    async with served(tmp_path, *map(reply, ("It was Ada.", "A.", "B.", "C."))) as (whatsapp, _):
+        ada = whatsapp.person("15550001")
+        await whatsapp.write(ada, "who was it?")
+        await whatsapp.until(lambda: ada.texts)
+        await asyncio.sleep(20)
+        await lose(whatsapp, ada, keys_of(whatsapp)[0])
+        await whatsapp.write(ada, "a")
+        await asyncio.sleep(30)
+        _, line, part, _ = keys_of(whatsapp)
+        for key in (line, part):
+            await lose(whatsapp, ada, key)
+        ada.bubbles.clear()
+        await whatsapp.write(ada, "b")
+        await asyncio.sleep(30)
+        assert ada.texts == [KEPT_BACK, "It was Ada.", "B."]
+        await lose(whatsapp, ada, keys_of(whatsapp)[4])
+        ada.bubbles.clear()
+        await whatsapp.write(ada, "c")
+        await asyncio.sleep(30)
+        assert ada.texts == ["C."]
+
+
+@driven
 async def test_a_line_about_a_tool_is_not_sent_again_and_neither_is_the_answer(tmp_path: Path) -> None:
     echo = reply(call("terminal", {"command": "echo one"}))
     async with served(tmp_path, echo, reply("Done."), reply("Bye.")) as (whatsapp, _):

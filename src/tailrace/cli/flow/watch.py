@@ -206,18 +206,30 @@ class Waits:
     def __init__(self, run: Run) -> None:
         self._id = public_id(run)
         self._signals = awaited_signals(parsed(run.new.input["definition"]))
+        self._told: dict[str, str] = {}  # the steps of the line before, as in `_open`
 
     def words(self, entry: Entry, progress: InstanceProgress) -> str:
-        """One line where the instance begins to wait here; empty for any other entry."""
-        if entry.event != StateChanged("waiting"):
+        """One line where the instance begins to wait here, and still does; empty for any other entry. Another process
+        that goes on with the same wait has no line of its own."""
+        if entry.event == StateChanged("paused"):
+            self._told = {}
+        if entry.event != StateChanged("waiting") or progress.state != "waiting":
+            return ""
+        before, self._told = self._told, self._open(progress)
+        if self._told == before:
             return ""
         return f"… waiting for {told}" if (told := self.now(progress)) else ""  # a sleep has its own line
 
     def now(self, progress: InstanceProgress) -> str:
         """Empty where no step waits for a signal whose name is known."""
-        waiting = [step.block_id.rpartition(".")[2] for step in progress.steps.values() if step.state == "running"]
-        names = sorted({self._signals[block] for block in waiting if block in self._signals})
+        names = sorted(set(self._open(progress).values()))
         return " or ".join(typed(f"flow signal {self._id} {quote(name)}") for name in names)
+
+    def _open(self, progress: InstanceProgress) -> dict[str, str]:
+        """The steps that wait, each with the name of its signal."""
+        running = [step.block_id for step in progress.steps.values() if step.state == "running"]
+        signals = ((block_id, self._signals.get(block_id.rpartition(".")[2])) for block_id in running)
+        return {block_id: signal for block_id, signal in signals if signal is not None}
 
 
 class PlainLines:
@@ -226,12 +238,13 @@ class PlainLines:
     def __init__(self, run: Run) -> None:
         self._outputs = Outputs(run)
         self._waits = Waits(run)
+        self._steps = StepLines()
         self._note(f"{public_id(run)} {question_of(run)}")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
         """Also for a panel whose process is in the background."""
         for entry in batch:
-            if line := _told(entry, progress) or self._waits.words(entry, progress):
+            for line in filter(None, [self._steps.line(entry, progress), self._waits.words(entry, progress)]):
                 self._note(line)
             if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
                 sys.stdout.write(text)
@@ -248,24 +261,41 @@ class PlainLines:
         sys.stderr.flush()
 
 
-def _told(entry: Entry, progress: InstanceProgress) -> str:
-    """One line on what the entry says; empty where it says nothing that people follow."""
-    event = entry.event
-    if isinstance(event, StepStarted):
+class StepLines:
+    """A line for what happens to a step. A try that goes on in another process, because the one before has died, is the
+    same try: its beginning is told once, and its end says how often it was begun."""
+
+    def __init__(self) -> None:
+        self._begun: set[tuple[str, int]] = set()  # the tries whose beginning was told, by step and number
+
+    def line(self, entry: Entry, progress: InstanceProgress) -> str:
+        """Empty where the entry says nothing that people follow."""
+        event = entry.event
+        if isinstance(event, StepStarted):
+            return self._start(event)
+        if isinstance(event, StepFailed):
+            how = "failed" if event.retry_at is None else "failed, trying again"
+            return f"✗ {event.block_id} {how}: {failure_words(event.error)}"
+        if isinstance(event, StepFinished):
+            step = progress.steps[event.block_id]
+            spent = step.duration_s(time.time())
+            took = f" {spent:.1f} s" if spent is not None else ""
+            return f"✓ {event.block_id}{took}" + (f" (begun {step.begun} times)" if step.begun > 1 else "")
+        if isinstance(event, StepCancelled):
+            return f"– {event.block_id} cancelled"
+        if isinstance(event, AttemptDiscarded) and event.block_id:
+            return f"↺ {event.block_id}: taken back ({sanitized_line(event.reason)})"
+        if isinstance(event, StateChanged) and event.state == "paused":
+            self._begun.clear()  # the beginning after it says that the pause is over
+            return "… paused"
+        return ""
+
+    def _start(self, event: StepStarted) -> str:
+        this = event.block_id, event.number
+        if this in self._begun:
+            return ""
+        self._begun.add(this)
         return f"· {event.block_id}" + (f" (try {event.number})" if event.number > 1 else "")
-    if isinstance(event, StepFailed):
-        how = "failed" if event.retry_at is None else "failed, trying again"
-        return f"✗ {event.block_id} {how}: {failure_words(event.error)}"
-    if isinstance(event, StepFinished):
-        spent = progress.steps[event.block_id].duration_s(time.time())
-        return f"✓ {event.block_id}" + (f" {spent:.1f} s" if spent is not None else "")
-    if isinstance(event, StepCancelled):
-        return f"– {event.block_id} cancelled"
-    if isinstance(event, AttemptDiscarded) and event.block_id:
-        return f"↺ {event.block_id}: taken back ({sanitized_line(event.reason)})"
-    if isinstance(event, StateChanged) and event.state == "paused":
-        return "… paused"
-    return ""
 
 
 class PanelView(PlainLines):
@@ -288,8 +318,7 @@ class PanelView(PlainLines):
             sys.stdout.write(above)
             sys.stdout.flush()
             above = ""
-        waits = next(filter(None, (self._waits.words(entry, progress) for entry in reversed(batch))), "")
-        if waits and progress.state == "waiting":  # no lines of steps stand around it to say that it is over
+        for waits in filter(None, [self._waits.words(entry, progress) for entry in batch]):
             above += f"{sanitized_line(waits, 500)}\n"  # last: it is what the reader has to do
         if above or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
             self._draw(progress, above)

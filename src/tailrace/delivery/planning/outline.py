@@ -21,6 +21,7 @@ from tailrace.runs.signals import NEWER_MESSAGE
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
+KEPT_BACK_KEY = "kept"
 # What changes nothing in a chat: the last stop too, since the run's end follows it.
 _NotShown: TypeAlias = (
     events.RunStarted
@@ -137,6 +138,10 @@ class Outline:
         self._output = ""  # of the tool whose end comes next
         self._files: list[FileSlot] = []  # of a tool whose end is not recorded yet
         self._approvals: dict[str, ApprovalSlot] = {}
+
+    def begin_with(self, text: str) -> None:
+        """What stands above an answer that was kept back. Call it before any entry is applied."""
+        self.slots.append(NoteSlot(KEPT_BACK_KEY, text))
 
     @property
     def open_approval(self) -> events.ApprovalAsked | None:

@@ -49,12 +49,14 @@ ProgressState = Literal["running", "retrying", "finished", "failed", "cancelled"
 
 
 class StepProgress:
-    """One step. `tries` is 0 for one whose output came from the instance that this one retries."""
+    """One step. `tries` is 0 for one whose output came from the instance that this one retries. `begun`: how often the
+    last of them was, the first time and after interruptions."""
 
     def __init__(self, block_id: str) -> None:
         self.block_id = block_id
         self.state: ProgressState = "running"
         self.tries = 0
+        self.begun = 0
         self.output: Any = None
         self.error: RunFailure | None = None
         self.retry_at: float | None = None
@@ -90,7 +92,9 @@ class StepProgress:
         return self._since is not None
 
     def start(self, number: int, at: float | None) -> None:
-        self.state, self.tries, self.retry_at = "running", max(number, 1), None
+        number = max(number, 1)
+        self.begun = self.begun + 1 if number == self.tries else 1
+        self.state, self.tries, self.retry_at = "running", number, None
         self._since = at
         self._timed = self._timed or at is not None
 

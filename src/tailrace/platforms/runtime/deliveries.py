@@ -48,10 +48,12 @@ SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
 class _Again(NamedTuple):
-    """`run`: what was kept back is delivered by it, from now on. `settled`: nothing more is to be done about it."""
+    """`run`: what was kept back is delivered by it, from now on. `settled`: nothing more is to be done about it.
+    `comes`: it is being delivered, by this process or another."""
 
     run: Run | None = None
     settled: bool = True
+    comes: bool = False
 
 
 class Deliveries(RunHost["_Delivery"]):
@@ -104,27 +106,30 @@ class Deliveries(RunHost["_Delivery"]):
         await self._kept_back.add(place, delivery, lost)
 
     async def send_kept_back(self, place: Place) -> None:
-        """Somebody has written there: what was kept back is shown above what comes now. Raises `JournalError`."""
+        """Somebody has written there: what was kept back is shown above what comes now. Another process may do the same
+        at this moment. So the line above it is a part of the first delivery, and none is begun, or settled, before all
+        are on record: who finds some of them settled finds the others with what they begin with. Raises
+        `JournalError`."""
         if not self._platform.capabilities(place).keeps_back:
             return
-        is_said = False
+        line, found = KEPT_BACK, list[tuple[Kept, _Again]]()
         for kept in await self._kept_back.of(place):
             try:
-                again = await self._again(place, kept)
+                again = await self._again(place, kept, line)
             except CorruptLog as exc:  # the person has written something, and that is answered all the same
                 log.error("%s: an answer that was kept back is left out: %s", self._platform.name, exc)  # noqa: TRY400
                 self.say_unshown(place, f"{kept.delivery}.undelivered")
                 again = _Again()
+            line = "" if again.comes else line
+            found.append((kept, again))
+        for kept, again in found:
             if again.run is not None:
-                if not is_said:
-                    self.say(place, KEPT_BACK, f"{again.run.id}.kept_back")
-                is_said = True
                 await self._begin(again.run)
             if again.settled:
                 await self._kept_back.settle(place, kept)
 
-    async def _again(self, place: Place, kept: Kept) -> _Again:
-        """The delivery of what is missing of this one. Each has at most one that takes its place."""
+    async def _again(self, place: Place, kept: Kept, line: str) -> _Again:
+        """The delivery of what is missing of this one, below the `line`. Each has at most one that takes its place."""
         while (before := await self._found(kept.delivery)) is not None:
             spec = msgspec.convert(before.new.input, DeliverySpec)
             if before.state not in ENDED:  # the rest of it is still shown, and would come twice
@@ -133,16 +138,19 @@ class Deliveries(RunHost["_Delivery"]):
                 self.say_unshown(place, f"{kept.delivery}.undelivered")
                 break
             seen = messages_seen(spec.seen, await self._facts(before), kept.lost)
-            wanted = replace(spec, place=place, chrome="none", hints=False, instead_of=kept.delivery, seen=seen)
+            wanted = replace(
+                spec, place=place, chrome="none", hints=False, instead_of=kept.delivery, begins_with=line, seen=seen
+            )
             if not await self._sends_anything(wanted):
                 break
             run = await self._journal.create(new_delivery(self._of_account(wanted)))
             found = msgspec.convert(run.new.input, DeliverySpec).seen
             if run.claims == 0 and run.state not in ENDED:
-                return _Again(run, settled=found == seen)  # else a process died that had only begun to send it again
+                # else a process died that had only begun to send it again
+                return _Again(run, settled=found == seen, comes=True)
             kept = lost_since(kept, run.id, found)
             if not kept.lost:
-                break
+                return _Again(comes=run.state not in ENDED)
         return _Again()
 
     async def _sends_anything(self, spec: DeliverySpec) -> bool:
