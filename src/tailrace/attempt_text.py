@@ -41,6 +41,11 @@ class AttemptText:
         self.add(texts[0], attempt)
         self._runs[-1][1].extend(texts[1:])
 
+    def extend(self, other: AttemptText) -> None:
+        """As `add` of each piece of the other."""
+        for attempt, text in other.pieces():
+            self.add(text, attempt)
+
     def withdraw(self, attempt: int) -> bool:
         """Removes what this attempt wrote. False where it wrote nothing."""
         kept = [piece for piece in self.pieces() if piece[0] != attempt]

@@ -229,6 +229,18 @@ def test_the_search_gives_up_where_nothing_fits() -> None:
     assert most(lambda _: False, 100, tries=16) == 0
 
 
+@pytest.mark.parametrize(("fitting", "found"), [(500, 500), (523, 500), (900, 810)])
+def test_a_further_round_finds_more_and_never_less(fitting: int, found: int) -> None:
+    tried: list[int] = []
+
+    def fits(number: int) -> bool:
+        tried.append(number)
+        return number <= fitting
+
+    assert found <= most(fits, 550, tries=16, known=500) <= fitting
+    assert min(tried) > 500
+
+
 FIGURES = [
     Figures("aiohttp", "prototype: aiohttp", requests=1000, request_cpu_ms=1.0, flat=100e3, paced=10e3, first_ms=1.0),
     Figures("own", "prototype: own client", requests=2000, request_cpu_ms=0.5, flat=200e3, paced=20e3, first_ms=0.5),

@@ -141,7 +141,7 @@ class ModelCall:
         before = shown.removesuffix(kept.text) if kept is not None else shown
         first_call = self._record.fold.call_count
         answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before, first_call=first_call)
-        log = _AnswerLog(self._record, answer, shown, kept)
+        log = _AnswerLog(self._record, answer, kept)
         log.is_wanted = self._is_wanted
         return log
 
@@ -356,17 +356,27 @@ class _SummaryListener(CallListener):
 
 
 class _AnswerLog(DeltaLog):
-    """Writes an answer into the turn's log while it grows."""
+    """Writes an answer into the turn's log while it grows. The turn's fold has its text."""
 
-    def __init__(
-        self, record: RecordedFold[Turn], answer: AnswerFilter, shown: str, kept: KeptAnswer | None = None
-    ) -> None:
-        super().__init__(record.add_all, attempts=record.fold.attempt, shown=shown, kept=kept)
+    keeps_text = False
+
+    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter, kept: KeptAnswer | None = None) -> None:
+        super().__init__(record.add_all, attempts=record.fold.attempt, kept=kept)
+        self._turn = record.fold
         self.filter = answer
         self.text_only: TextOnlyModels | None = None  # is told what becomes of a request with an image
 
-    def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:
-        return self.filter.events_of(deltas)
+    @property
+    def text(self) -> str:
+        return self._turn.shown
+
+    @property
+    def has_text(self) -> bool:
+        return self._turn.has_shown
+
+    def deltas(self, deltas: list[AnyDelta]) -> None:
+        self.streamed = True
+        self._add(self.filter.events_of(deltas))  # nothing is buffered
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         super().attempt_started(number, provider, model)

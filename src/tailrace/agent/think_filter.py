@@ -69,7 +69,13 @@ class ThinkFilter:
             return None
         if "<" in text or "`" in text or ("~" in text and not _is_in_line(text)):
             return None
-        self._pass_line(text)
+        # as `_pass_line`, without a call of it for each token
+        if "\n" in text:
+            self._pass_line(text)
+        else:
+            line = self._line + text
+            self._line = line if len(line) <= _MAX_LINE_CHARS else "…"
+            self._last = text[-1:] or self._last
         return text
 
     def feed(self, text: str) -> Filtered:

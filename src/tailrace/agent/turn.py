@@ -147,7 +147,7 @@ class Turn:
         self._calls: list[_ToolCallState] = []  # every call of the turn; its place here is its index
         self._unfinished = 0  # calls before this place have their results in `_messages`
         self._shown = AttemptText()  # of the message not yet recorded, as viewers saw it
-        self._bubble = AttemptText()  # everything shown since the last tool boundary
+        self._said = AttemptText()  # the recorded messages since the last tool boundary
         self._kept = KeptAnswerFold()
         self._answers = 0
         self._stop = ""  # how the last answer ended
@@ -170,6 +170,11 @@ class Turn:
     def shown(self) -> str:
         """What viewers have seen of the message that is not yet recorded."""
         return self._shown.text
+
+    @property
+    def has_shown(self) -> bool:
+        """Whether they have seen a chunk of it, be it an empty one."""
+        return bool(self._shown)
 
     @property
     def kept(self) -> KeptAnswer | None:
@@ -195,7 +200,7 @@ class Turn:
     @property
     def output(self) -> str:
         """What a non-streaming call would return if the turn ended now: the text since the last tool boundary."""
-        return self._bubble.text
+        return self._said.text + self._shown.text
 
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
@@ -270,7 +275,6 @@ class Turn:
             self._kept.apply(event, attempt)
         if event.__class__ is MessageChunk:  # nearly every event: ahead of the match for speed alone
             self._shown.add(event.text, attempt)
-            self._bubble.add(event.text, attempt)
         else:
             self._apply(event, attempt)
 
@@ -278,19 +282,18 @@ class Turn:
         match event:
             case MessageChunk(text):
                 self._shown.add(text, attempt)
-                self._bubble.add(text, attempt)
             case AttemptStarted():
                 self.attempt = max(self.attempt, attempt)
             case AttemptDiscarded():
                 self._shown.withdraw(attempt)
-                self._bubble.withdraw(attempt)
+                self._said.withdraw(attempt)
             case MessageRecorded(message, stop):
                 self._record(message, stop)
             case MessageStop(final):
-                self._shown = AttemptText()
+                self._end_message()
                 self._final_stop |= final
                 if not final:
-                    self._bubble = AttemptText()
+                    self._said = AttemptText()
             case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._apply_tool(event)
             case HistoryCompressed(messages):
@@ -308,12 +311,16 @@ class Turn:
         self._messages += self._result_messages()
         self._unfinished = len(self._calls)
         self._messages.append(message)
-        self._shown = AttemptText()
+        self._end_message()
         if message.role == "assistant":
             self._answers += 1
             self._stop = stop
             for call in message.tool_calls:
                 self._calls.append(_ToolCallState(len(self._calls), call))
+
+    def _end_message(self) -> None:
+        self._said.extend(self._shown)
+        self._shown = AttemptText()
 
     def _apply_tool(
         self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
@@ -357,7 +364,7 @@ class Turn:
             self._finished = True
             return
         self._answers = 0
-        if self._bubble or self._calls:
+        if self._said or self._shown or self._calls:
             self.attempt = max(self.attempt, attempt)
         for call in self._calls[self._unfinished :]:
             call.started = True

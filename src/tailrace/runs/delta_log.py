@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -43,6 +44,7 @@ class DeltaLog(CallListener):
     `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
     on under its attempt's number, and what the log has of it is not written twice."""
 
+    keeps_text: ClassVar[bool] = True  # a subclass that says no finds its text elsewhere: `text` and `has_text` are its own
     __slots__ = (
         "_arguments_to_skip",
         "_asked",
@@ -107,6 +109,11 @@ class DeltaLog(CallListener):
         """The text that is on record, without withdrawn attempts."""
         return self._shown.text
 
+    @property
+    def has_text(self) -> bool:
+        """Whether a chunk of text is on record, be it an empty one."""
+        return bool(self._shown)
+
     def add(self, *events: AnyEvent) -> None:
         """Writes facts of the attempt under way."""
         self._add(events)
@@ -116,11 +123,12 @@ class DeltaLog(CallListener):
             events = [kept for event in events if (kept := self._beyond_record(event)) is not None]
         if self._unwritten:
             events, self._unwritten = [*self._unwritten, *events], []
-        for event in events:
-            if event.__class__ is MessageChunk:
-                self._shown.add(event.text, self._attempt)
-            elif event.__class__ is LlmDelta:
-                self._shown.add(event.delta, self._attempt)
+        if self.keeps_text:
+            for event in events:
+                if event.__class__ is MessageChunk:
+                    self._shown.add(event.text, self._attempt)
+                elif event.__class__ is LlmDelta:
+                    self._shown.add(event.delta, self._attempt)
         if events:
             self._write(self._attempt or 1, events)
 
@@ -181,14 +189,14 @@ class DeltaLog(CallListener):
         if self._resumes:
             self._resumes = False
             self._before_call = self._attempt - number
-            self.streamed = bool(self._shown)
+            self.streamed = self.has_text
             return
         self.kept = None
         self._text_to_skip = self._reasoning_to_skip = 0
         self._arguments_to_skip = {}
         self._attempt += 1
         self._before_call = self._attempt - number
-        self.streamed = bool(self._shown)
+        self.streamed = self.has_text
         started = self.started(provider, model)
         if self._failure:
             started = msgspec.structs.replace(started, previous_failure=self._failure)
