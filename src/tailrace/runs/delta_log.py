@@ -44,7 +44,7 @@ class DeltaLog(CallListener):
     `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
     on under its attempt's number, and what the log has of it is not written twice."""
 
-    keeps_text: ClassVar[bool] = True  # a subclass that says no finds its text elsewhere: `text` and `has_text` are its own
+    keeps_text: ClassVar[bool] = True  # a subclass that says no has its own `text` and `has_text`
     __slots__ = (
         "_arguments_to_skip",
         "_asked",
