@@ -11,6 +11,8 @@ import pytest
 from tailrace import Agent
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app import open_app
+from tailrace.config.load import load
+from tailrace.errors import ConfigError
 from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider, reply
 from test_api import STALLED, config_for, opened
@@ -61,3 +63,14 @@ async def test_questions_that_are_asked_at_once_keep_their_order(
     async with opened(tmp_path, reply("First."), reply("Second."), busy="queue") as (agent, _):
         results = await asyncio.gather(agent.run("One?"), agent.run("Two?"))
     assert [result.text for result in results] == ["First.", "Second."]
+
+
+async def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("\nagent:\n  redact: ['(']\n", encoding="utf-8")
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="not a regular expression") as caught:
+        await Agent(directory=tmp_path).__aenter__()
+    assert (caught.value.file, caught.value.line) == (str(file), 3)
+    with pytest.raises(ConfigError, match=r"^agent\.redact: not a regular"):  # a program may have made that config
+        await Agent(config=load({}, tmp_path), directory=tmp_path).__aenter__()

@@ -44,3 +44,11 @@ def test_a_model_that_cannot_be_asked_is_said_at_the_start(tmp_path: Path) -> No
     why = "providers.anthropic.key_env: ANTHROPIC_API_KEY is not set in the environment"
     assert problem == f"model anthropic/claude-sonnet-4-5 cannot be asked: {why}"
     assert list(model_problems(load({}, tmp_path / "empty"))) == []
+
+
+def test_a_provider_that_is_not_there_is_said_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("model:\n  provider: antropic\n  name: x\n", encoding="utf-8")
+    [problem] = model_problems(load({}, tmp_path))
+    why = f"{file}:2: providers.antropic: no such provider; did you mean anthropic?"
+    assert problem == f"model antropic/x cannot be asked: {why}"

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from editors.acp_editor import LONGEST_S, write_config
 
 JUNK = [b"hello", b"[]", b"42", b"{}", b"\xff\xfe", b"x" * 10_000_000, b'{"id":[1],"result":1}', b'{"id":9,"error":3}']
@@ -74,6 +76,20 @@ def test_a_config_that_cannot_be_loaded_is_told_in_the_editor(tmp_path: Path) ->
     assert told[1]["result"]["protocolVersion"] == 1
     assert "modle: unknown key" in told[2]["error"]["message"]
     assert b"modle" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "told"),
+    [
+        ("model:\n  provider: antropic\n  name: x\n", 2, "providers.antropic: no such provider"),
+        ("\n\nagent: {tools: [terminl]}\n", 3, "agent.tools: there is no tool"),
+    ],
+)
+def test_a_mistake_in_the_config_is_told_with_its_line(tmp_path: Path, config: str, line: int, told: str) -> None:
+    (tmp_path / "config.yaml").write_text(config, encoding="utf-8")
+    new = {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}}
+    said = {one["id"]: one for one in messages(run_acp(tmp_path, lines_of(INITIALIZE, new)))}
+    assert said[2]["error"]["message"].startswith(f"{tmp_path}/config.yaml:{line}: {told}")
 
 
 def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:

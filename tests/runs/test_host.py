@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import CorruptLog, JournalError, RunNotFound, RunParked, StorageFailed, TailraceError
+from tailrace.errors import (
+    ConfigError,
+    CorruptLog,
+    ForkRefused,
+    JournalError,
+    RunNotFound,
+    RunParked,
+    StorageFailed,
+    TailraceError,
+)
 from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Batch, Lease, NewRun, Run, Signal
@@ -94,6 +103,8 @@ async def test_a_run_is_executed_to_its_end_reported_and_forgotten() -> None:
     ("error", "failure"),
     [
         (TailraceError("no model"), RunFailure("error", "no model")),
+        (ConfigError("is missing", key="k"), RunFailure("error", "k: is missing", "not_configured")),
+        (ForkRefused("no such entry"), RunFailure("error", "no such entry", "not_forkable")),
         (ZeroDivisionError("by 0"), RunFailure("internal", "ZeroDivisionError: by 0")),
     ],
 )
@@ -129,7 +140,7 @@ async def test_a_run_whose_lease_is_void_after_a_refusal_is_claimed_anew_and_sea
     ended = await journal.get(run.id)
     assert (ended.state, ended.claims) == ("failed", 2)
     assert ended.finished is not None
-    assert ended.finished.error == RunFailure("error", "disk full")
+    assert ended.finished.error == RunFailure("error", "disk full", "journal_unavailable")
 
 
 @driven

@@ -67,6 +67,7 @@ from tailrace.acp.turn_end import failure_text, prompt_response
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import endpoint_of, named
+from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 
@@ -219,7 +220,8 @@ class AcpAgent:
         try:
             app.models.routes(named(app.config, model))
         except ConfigError as exc:
-            raise RequestError(AUTH_REQUIRED if exc.key.endswith(".key_env") else INTERNAL_ERROR, str(exc)) from exc
+            placed = with_place(exc, app.config)
+            raise RequestError(AUTH_REQUIRED if exc.key.endswith(".key_env") else INTERNAL_ERROR, str(placed)) from exc
         return app
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────

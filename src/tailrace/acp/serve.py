@@ -16,8 +16,9 @@ from tailrace.acp.agent import AcpAgent
 from tailrace.acp.editor import Editor
 from tailrace.acp.transport import Channel, EditorTransport
 from tailrace.app import open_app
+from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.system.json_rpc.stdio import Pipes, StdioChannel
 
 OPEN_AFTER_END_S: Final = 30.0  # for the app to open where the input has ended already and its requests wait
@@ -84,6 +85,6 @@ async def _open(stack: AsyncExitStack, agent: AcpAgent, config: Config | Tailrac
     try:
         app = await stack.enter_async_context(open_app(config))
     except TailraceError as exc:
-        agent.failed(exc)
+        agent.failed(with_place(exc, config) if isinstance(exc, ConfigError) else exc)
     else:
         agent.opened(app)

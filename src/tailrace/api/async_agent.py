@@ -22,8 +22,9 @@ from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
+from tailrace.config.error_place import with_place
 from tailrace.config.load import Config, load
-from tailrace.errors import RunParked, RunSealed, RunUnsuccessful, TailraceError
+from tailrace.errors import ConfigError, RunParked, RunSealed, RunUnsuccessful, TailraceError
 from tailrace.events import (
     AnyEvent,
     ApprovalAsked,
@@ -163,7 +164,12 @@ class Agent:
         config = self._config or load(os.environ)
         self._beginning = asyncio.Lock()  # of this loop
         opening = open_app(config, directory=self._directory, tools=self._tools)
-        self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
+        try:
+            self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
+        except ConfigError as exc:
+            if self._config is not None:  # no file says what is in it
+                raise
+            raise with_place(exc, config) from exc
         return self
 
     async def __aexit__(

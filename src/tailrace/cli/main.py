@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tailrace import __version__
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.app.telemetry.logging_setup import Level
@@ -190,11 +190,23 @@ def _run(argv: list[str]) -> int:
     from tailrace.config.load import load
 
     config = load(os.environ)
-    if command.starts_programs:
-        _hide_secrets(config)
-    if args.log_level:
-        _log_to_stderr(config, args.log_level)
-    return int(module.run(args, config))
+    try:
+        if command.starts_programs:
+            _hide_secrets(config)
+        if args.log_level:
+            _log_to_stderr(config, args.log_level)
+        return int(module.run(args, config))
+    except ConfigError as exc:
+        raise with_origin(exc, args, config) from exc
+
+
+def with_origin(problem: ConfigError, args: argparse.Namespace, config: Config) -> ConfigError:
+    """The same error with the file and the line of its key. What an option has set instead stands in no file."""
+    from tailrace.config.error_place import with_place
+
+    section, _, name = problem.key.partition(".")
+    is_of_option = section == "server" and getattr(args, name, None) is not None
+    return problem if is_of_option else with_place(problem, config)
 
 
 def _hide_secrets(config: Config) -> None:

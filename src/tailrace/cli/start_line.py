@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
-from tailrace.config.load import Config
+from tailrace.config.error_place import with_place
+from tailrace.config.load import CONFIG_FILE, Config
 from tailrace.config.sections import without_credentials
 from tailrace.errors import ConfigError
 
 
 def start_line(config: Config, platforms: Iterable[str]) -> str:
     """The config, the store, the bus, the models in the order in which they are asked, and the platforms."""
-    file = config.home / "config.yaml"
+    file = config.home / CONFIG_FILE
     parts = [
         f"config {file if file.exists() else f'none at {file}'}",
         *([f"variables also from {config.home / ENV_FILE}"] if (config.home / ENV_FILE).exists() else []),
@@ -41,6 +42,20 @@ def require_writable_store(config: Config) -> None:
 
 def model_problems(config: Config) -> Iterator[str]:
     """Why a configured model cannot be asked, such as a key that is not set: else the first user is told."""
+    for model, problem in _unaskable_models(config):
+        yield f"model {model} cannot be asked: {with_place(problem, config)}"
+
+
+def fault_of_config(config: Config, told: Iterable[str]) -> Iterator[str]:
+    """What was told of a step that names no model may be the fault of the configured one: the line that says so, which
+    is in another file than the step."""
+    for model, problem in _unaskable_models(config):
+        placed = with_place(problem, config)
+        if placed.line and any(text.endswith(str(problem)) for text in told):
+            yield f"the config names the model {model}: {placed.file}:{placed.line}"
+
+
+def _unaskable_models(config: Config) -> Iterator[tuple[str, ConfigError]]:
     from tailrace.app.models import LOCAL, endpoint_of
 
     for provider, name in _models(config):
@@ -48,7 +63,7 @@ def model_problems(config: Config) -> Iterator[str]:
             if provider != LOCAL:
                 endpoint_of(config, provider)
         except ConfigError as exc:
-            yield f"model {provider}/{name} cannot be asked: {exc}"
+            yield f"{provider}/{name}", exc
 
 
 def _models(config: Config) -> list[tuple[str, str]]:

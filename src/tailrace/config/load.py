@@ -18,6 +18,7 @@ from tailrace.config.sections import CallPolicy, Sections
 from tailrace.config.store_place import store_place
 from tailrace.errors import ConfigError
 
+CONFIG_FILE: Final = "config.yaml"  # below the home directory
 MAX_FILE_BYTES: Final = 1 << 20
 STORE_PASSWORD: Final = "PGPASSWORD"  # noqa: S105 - the variable, as every program of PostgreSQL reads it
 # First match wins; the second of each is an alias.
@@ -142,7 +143,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
         home = home_directory(env)
     if kept := read_env_file(home / ENV_FILE):
         environment = Environment(env, kept)
-    sections = _load_file(home / "config.yaml")
+    sections = _load_file(home / CONFIG_FILE)
     return Config(
         **{name: getattr(sections, name) for name in Sections.__struct_fields__},
         home=home.absolute(),

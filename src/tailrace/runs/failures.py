@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tailrace.errors import ProviderError, Retryable, TailraceError, TimedOut
+from tailrace.errors import ConfigError, ForkRefused, JournalError, ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
 from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
 
@@ -153,9 +153,17 @@ def is_of_policy(failure: RunFailure) -> bool:
 
 def unexpected_failure(error: Exception) -> RunFailure:
     """An error that ended a run from outside its own rules."""
-    if isinstance(error, TailraceError):
-        return RunFailure("error", str(error))
-    return RunFailure("internal", f"{type(error).__name__}: {error}")
+    match error:
+        case ConfigError():
+            return RunFailure("error", str(error), "not_configured")
+        case ForkRefused():
+            return RunFailure("error", str(error), "not_forkable")
+        case JournalError():
+            return RunFailure("error", str(error), "journal_unavailable")
+        case TailraceError():
+            return RunFailure("error", str(error))
+        case _:
+            return RunFailure("internal", f"{type(error).__name__}: {error}")
 
 
 def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:

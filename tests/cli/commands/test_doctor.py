@@ -109,6 +109,7 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     first, second = await patient.broken()
     assert "OPENAI_API_KEY is not set" in first.what
     assert first.advice == "export it before you start tailrace"
+    assert "config.yaml:" in second.what
     assert "no such provider" in second.what
     assert second.advice == "mend its name below model, or add it to providers"
     patient.setenv("OPENAI_API_KEY", "sk-1")
@@ -116,6 +117,7 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
 
 
 async def test_doctor_names_a_missing_key_once(patient: Patient) -> None:
+    file = patient.home / "config.yaml"
     key = {"key_env": "OPENAI_API_KEY"}
     patient.write(
         model={"provider": "openai", "name": "x"},
@@ -123,7 +125,7 @@ async def test_doctor_names_a_missing_key_once(patient: Patient) -> None:
     )
     found = [each.what async for each in findings(offline=True) if "OPENAI_API_KEY" in each.what]
     assert found == [
-        "model openai/x: providers.openai.key_env: OPENAI_API_KEY is not set in the environment",
+        f"model openai/x: {file}:1: providers.openai.key_env: OPENAI_API_KEY is not set in the environment",
         "providers.spare: OPENAI_API_KEY is not set",
     ]
 
@@ -238,7 +240,7 @@ async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, 
     [finding] = await patient.broken()
     assert finding.what == "bus.url: Redis carries entries between machines: store.url must be postgresql://…"
     done = tailrace(patient.home, "chat", "-q", "Hello?")
-    assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
+    assert (done.returncode, done.stderr) == (1, f"error: {patient.home}/config.yaml:1: {finding.what}\n")
 
 
 async def test_doctor_and_chat_say_what_is_wrong_with_postgresql_in_one_line(

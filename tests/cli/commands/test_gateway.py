@@ -81,7 +81,10 @@ def test_a_platform_that_cannot_start_is_not_called_disabled(tmp_path: Path) -> 
     done = gateway(tmp_path)
     assert done.returncode == 1
     assert "platforms.homeassistant.url: is missing" in done.stderr
-    assert done.stderr.endswith("error: platforms: no platform could be started; tailrace doctor says what to do\n")
+    told = (
+        f"error: {tmp_path}/config.yaml:1: platforms: no platform could be started; tailrace doctor says what to do\n"
+    )
+    assert done.stderr.endswith(told)
 
 
 async def test_the_gateway_alone_goes_on_with_a_background_response(tmp_path: Path) -> None:

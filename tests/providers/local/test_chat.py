@@ -53,7 +53,9 @@ def test_a_model_path_is_read_from_the_config(home: Path) -> None:
     (home / "config.yaml").write_text("providers: {local: {model_path: models/none.gguf}}")
     done = tailrace(home, "-q", "hi")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: providers.local.model_path: {home}/models/none.gguf cannot be read")
+    assert done.stderr.startswith(
+        f"error: {home}/config.yaml:1: providers.local.model_path: {home}/models/none.gguf cannot be read"
+    )
 
 
 def test_the_documents_code_streams_an_answer(real_models: Path, tmp_path: Path) -> None:

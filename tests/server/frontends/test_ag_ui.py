@@ -332,6 +332,14 @@ async def test_a_provider_that_fails_is_a_run_error(tmp_path: Path) -> None:
     assert events[-1]["metadata"]["tailrace"]["status"] == "failed"
 
 
+async def test_a_page_instead_of_an_answer_has_a_code_that_clients_know(tmp_path: Path) -> None:
+    """`retryable` is our own word. The APIs of `/v1` have the same code for it."""
+    async with running_server(tmp_path, *["html"] * 9) as server:
+        events = await run(server, asked(user("Well?")))
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "bad_gateway")
+    assert "text/html" in events[-1]["message"]
+
+
 async def test_a_run_is_stopped_by_its_id(tmp_path: Path) -> None:
     async with running_server(tmp_path, STALLED, config="call: {idle_timeout_s: 600}\n") as server:
         seen: list[JsonObject] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
-from tailrace.cli.main import FAILED, INTERRUPTED, USAGE, print_error
+from tailrace.cli.main import FAILED, INTERRUPTED, USAGE, print_error, with_origin
 from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except asyncio.CancelledError:  # by a signal other than Ctrl-C's
         return INTERRUPTED
     except ConfigError as exc:
-        return _refused(exc)
+        return _refused(with_origin(exc, args, config))
 
 
 def _refused(problem: ConfigError) -> int:

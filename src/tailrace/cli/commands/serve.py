@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.cli.argument_types import PORT, whole_number
-from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
+from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error, with_origin
 from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.cli.start_line import key_line, model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
@@ -106,7 +106,7 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
         try:
             return _run_process(args, config, _Worker(link, address, files, group))
         except TailraceError as exc:
-            print_error(str(exc))
+            print_error(str(with_origin(exc, args, config) if isinstance(exc, ConfigError) else exc))
             return FAILED
 
     def on_first_ready() -> None:

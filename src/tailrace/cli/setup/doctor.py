@@ -29,7 +29,8 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.cli.setup.platform_questions import STREAM_THERE, is_whole_by_default
 from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
-from tailrace.config.load import Config, load
+from tailrace.config.error_place import with_place
+from tailrace.config.load import CONFIG_FILE, Config, load
 from tailrace.config.sections import ModelRef, without_credentials
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.ports import RunState, Versioned
@@ -108,7 +109,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
 
 
 def _files(config: Config) -> Iterator[Finding]:
-    file = config.home / "config.yaml"
+    file = config.home / CONFIG_FILE
     if file.exists():
         yield Finding("ok", f"config {file}")
     else:
@@ -151,7 +152,7 @@ def _models(config: Config) -> Iterator[Finding]:
             endpoint_of(config, ref.provider)
         except ConfigError as exc:
             misspelt = "" if is_known(config, ref.provider) else "mend its name below model, or add it to providers"
-            yield Finding("broken", f"{name}: {exc}", misspelt or _key_advice(exc))
+            yield Finding("broken", f"{name}: {with_place(exc, config)}", misspelt or _key_advice(exc))
         else:
             yield Finding("ok", name)
 

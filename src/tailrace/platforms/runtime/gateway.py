@@ -19,9 +19,10 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.app import App
+from tailrace.config.error_place import with_place
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
-from tailrace.errors import JournalError, PlatformError, TailraceError
+from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
@@ -48,7 +49,8 @@ def platforms_of(app: App) -> list[Platform]:
         try:
             found.append(make_platform(app.config, name))
         except TailraceError as exc:
-            log.error("%s is not started: %s", name, exc)  # noqa: TRY400 - ours: one line says it
+            placed = with_place(exc, app.config) if isinstance(exc, ConfigError) else exc
+            log.error("%s is not started: %s", name, placed)  # noqa: TRY400 - ours: one line says it
             app.platforms_down.mark(name, f"it is not started: {exc}")
     return found
 

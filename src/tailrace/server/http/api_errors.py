@@ -30,11 +30,12 @@ from tailrace.errors import (
     TailraceError,
     TimedOut,
 )
-from tailrace.events import RunFailure
+from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.runs.failures import is_too_long
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
 from tailrace.wire.error_bodies import TOO_LONG, anthropic_error_body, openai_error_body
+from tailrace.wire.failure import failure
 from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain", "text"]
@@ -45,6 +46,8 @@ _MESSAGES = ("/v1/messages", "/v1/v1/messages", "/messages")
 
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
+# The kinds of a run's failure that name no reason: whether a retry may help is for us to know.
+_CODE_OF_KIND = {"retryable": "", "permanent": "", "internal": "internal_error"}
 # What Anthropic's own clients act on: the conversation is shortened, or the answer is given less room.
 _KNOWN_WORDS = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
 
@@ -245,6 +248,21 @@ def _of_provider(exc: ProviderError) -> ApiError:
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
     return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s), asked=True)
+
+
+def failed_run_error(finished: RunFinished, provider: str = "") -> ApiError:
+    """What to tell the client about a run that its log says has failed or broke off. `provider` is the one that it
+    asked last. Where the provider gave no code, the status is the word for it."""
+    if (error := finished.error) is None:
+        return ApiError(502, "the run failed")
+    code = error.code or _CODE_OF_KIND.get(error.kind, error.kind)
+    known = failure("", code=error.kind, status=error.status or None)
+    status = error.status or known.status or 502
+    if finished.status == "failed" and known.kind == "permanent":
+        return refusal(status, error.message.removeprefix(f"{provider}: "), code, provider)
+    passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
+    headers = retry_after(error.retry_after_s)
+    return ApiError(status if passed_on else 502, error.message, code=code, headers=headers, asked=True)
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:

@@ -59,8 +59,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.server.http.api_errors import ApiError, refusal, retry_after
-from tailrace.wire.failure import failure
+from tailrace.server.http.api_errors import ApiError, failed_run_error
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
@@ -263,16 +262,7 @@ class LogToDeltas:
             finished.status == "incomplete" and self._turn_id is not None
         ):
             return None
-        if (error := finished.error) is None:
-            return ApiError(502, "the run failed")
-        code = "" if error.kind in ("retryable", "permanent") else error.kind  # the provider has given none
-        known = failure("", code=error.kind, status=error.status or None)
-        status = error.status or known.status or 502
-        if finished.status == "failed" and known.kind == "permanent":
-            return refusal(status, error.message.removeprefix(f"{self._provider}: "), code, self._provider)
-        passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
-        headers = retry_after(error.retry_after_s)
-        return ApiError(status if passed_on else 502, error.message, code=code, headers=headers, asked=True)
+        return failed_run_error(finished, self._provider)
 
     def raise_failure(self) -> None:
         """Raises the `failure`, where there is one."""

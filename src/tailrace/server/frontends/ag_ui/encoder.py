@@ -60,7 +60,7 @@ from tailrace.server.frontends.ag_ui.view import (
     usage_counts,
 )
 from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, failed_run_error
 
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
 _decode = msgspec.json.Decoder(str).decode
@@ -469,7 +469,7 @@ class AgUiEncoder:
                 self._event(
                     "RUN_ERROR",
                     message=error.message if error is not None else "the run failed",
-                    code=(error.code or error.kind) if error is not None else finished.status,
+                    code=failed_run_error(finished).code if error is not None else finished.status,
                     usage=usage_counts(self._usage, self._counts_cache_apart),
                     metadata={"tailrace": {"runId": self._run_id, "status": finished.status}},
                 )
