@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cli.commands.command_line import tailrace
+from cli.commands.serve_process import served
 
 MISSPELT = "# mine\nmodel:\n  provider: antropic\n  name: x\n"
 NO_SUCH = "providers.antropic: no such provider; did you mean anthropic?"
@@ -82,3 +83,14 @@ def test_a_step_that_asks_the_configured_model_is_told_where_that_stands(
     assert done.returncode == 1
     assert NO_SUCH in done.stderr
     assert done.stderr.endswith(f"the config names the model antropic/x: {home}/config.yaml:3\n")
+
+
+async def test_a_server_names_them_and_fetches_no_model_of_another_name(home: Path) -> None:
+    (home / "config.yaml").write_text("model:\n  name: gpt-5\n", encoding="utf-8")
+    async with served(home, HTTPS_PROXY="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9") as process:
+        assert process.child.stderr is not None
+        while b"the embedded model is not ready" not in (line := await process.child.stderr.readline()):
+            assert line, "the log ended"
+        await process.stop()
+    assert f"{home}/config.yaml:2: model: the embedded model is smollm2-135m, not gpt-5" in line.decode()
+    assert not (home / "models").exists()

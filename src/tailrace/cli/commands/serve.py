@@ -23,6 +23,7 @@ from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error, with_origin
 from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.cli.start_line import key_line, model_problems, require_writable_store, start_line
+from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 
@@ -233,11 +234,15 @@ def files_warning(open_files: int, *, max_requests: int, workers: int = 1) -> st
 
 
 async def _warm_up(app: App) -> None:
-    """Loads the embedded model where it is configured, so that the first question does not wait for it."""
+    """Loads the embedded model where it is configured, so that the first question does not wait for it. Nothing is
+    fetched for a name that it does not have."""
     if app.config.model.provider != "local":
         return
     try:
+        app.models.check_embedded(app.config.model)
         await app.models.local.start()
+    except ConfigError as exc:
+        log.warning("the embedded model is not ready: %s", with_place(exc, app.config))
     except TailraceError as exc:
         log.warning("the embedded model is not ready: %s", exc)
 
