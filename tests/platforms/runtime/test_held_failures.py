@@ -50,10 +50,10 @@ def test_a_part_that_always_fails_holds_up_only_what_belongs_to_it(
         async with town(tmp_path, reply("One."), reply("Two."), reply("Three.")) as here:
             kept, keep = KeyValues(here.app.journal, NAMESPACE, HeldPart), HeldParts.keep
 
-            async def fail(ours: HeldParts, update_id: str, *more: Any) -> None:
+            async def fail(ours: HeldParts, update_id: str, *more: Any) -> HeldPart:
                 if update_id == "u1":
                     raise JournalError("there is something about it")
-                await keep(ours, update_id, *more)
+                return await keep(ours, update_id, *more)
 
             with monkeypatch.context() as patched:
                 patched.setattr(HeldParts, "keep", fail)

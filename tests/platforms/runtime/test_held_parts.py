@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,31 @@ async def test_what_was_joined_with_a_comment_is_in_it_once_where_the_platform_d
     async with town(tmp_path, reply("At six."), reply("Twice."), store=store) as here:
         await asyncio.sleep(0.1)
         await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        await asyncio.sleep(10)
+        assert here.said == ["When?\nAt six."]
+        assert await held(here) == {}
+
+
+@driven
+async def test_what_comes_again_before_the_held_parts_are_read_is_below_its_comment_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, may_read, read = f"sqlite:///{tmp_path}/t.db", asyncio.Event(), HeldParts.left
+
+    async def read_late(*args: Any) -> dict[str, HeldPart]:
+        await may_read.wait()
+        return await read(*args)
+
+    async with town(tmp_path, store=store):
+        pass
+    whole = MessageReceived(
+        "u1", Place("telegram", "42"), Sender("1"), "When?\nAt six.", at_limit=True, parts=("u1", "u2")
+    )
+    await leave(tmp_path, HeldPart("gone", 1.0, whole, Joined("u2", "")))
+    monkeypatch.setattr(HeldParts, "left", read_late)
+    async with town(tmp_path, reply("At six."), reply("Twice."), store=store) as here:
+        await here.write("At six.", update_id="u2", forwarded=True, at_limit=True)
+        may_read.set()
         await asyncio.sleep(10)
         assert here.said == ["When?\nAt six."]
         assert await held(here) == {}

@@ -199,11 +199,17 @@ class Conversations:
         if (comment := self._pastes.comment_on(message, now)) is not None:
             message = await self._joined_with(comment, message)
         if message.at_limit:
-            await self._kept.keep(update_id, message, self._joined.get(message.update_id))
+            message = await self._kept_part(update_id, message)
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
         if whole is not None:
             await self._ask_whole(whole)
+
+    async def _kept_part(self, update_id: str, message: MessageReceived) -> MessageReceived:
+        part = await self._kept.keep(update_id, message, self._joined.get(message.update_id))
+        if part.joined is not None:
+            self._joined.setdefault(part.message.update_id, part.joined)
+        return part.message
 
     async def _ask_whole(self, whole: MessageReceived) -> None:
         """Raises `TailraceError`: its last part comes again, and those before it, which do not, are taken up again."""

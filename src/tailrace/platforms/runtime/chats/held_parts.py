@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived
 from tailrace.errors import CorruptLog
@@ -64,24 +66,32 @@ class HeldParts:
         self._last_at = 0.0
         self._unreadable: set[str] = set()  # keys whose values the log has named
 
-    async def keep(self, update_id: str, message: MessageReceived, joined: Joined | None) -> None:
-        """`message` is what the update brought, below the comment that it was joined with."""
+    async def keep(self, update_id: str, message: MessageReceived, joined: Joined | None) -> HeldPart:
+        """`message` is what the update brought, below the comment that it was joined with. Returns what is kept: where
+        a process that was killed has joined the same update with a comment, that, since the comment does not come
+        again."""
         self._last_at = max(time.time(), self._last_at + 1e-6)
         part = HeldPart(self._owner, self._last_at, message, joined)
         self._waiting.add(update_id)
         try:
-            await self._put(self._prefix + update_id, part)
+            return await self._put(self._prefix + update_id, part)
         except BaseException:
             self._waiting.discard(update_id)
             raise
 
-    async def _put(self, key: str, part: HeldPart) -> None:
+    async def _put(self, key: str, part: HeldPart) -> HeldPart:
+        def change(before: HeldPart | None) -> HeldPart:
+            if before is None or before.joined is None or part.joined is not None:
+                return part
+            return replace(before, owner=self._owner)
+
         try:
-            await self._parts.update(key, lambda _: part)
+            kept = await self._parts.update(key, change)
         except CorruptLog as exc:  # of the same update, which has come again
             log.error("%s; it is moved to %s.unreadable", exc, NAMESPACE)  # noqa: TRY400
             await self._parts.set_aside(key)
-            await self._parts.update(key, lambda _: part)
+            kept = await self._parts.update(key, change)
+        return kept or part
 
     async def release(self, whole: MessageReceived) -> None:
         """The whole was asked. Its first part goes last: the whole has its id, so what a process that is killed leaves
