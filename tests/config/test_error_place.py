@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,14 @@ def test_the_name_of_the_embedded_model_is_found(tmp_path: Path) -> None:
     assert str(with_place(problem, load({}, tmp_path))) == f"{file}:3: {problem}"
     asked = ConfigError("the embedded model is smollm2-135m, not gpt-6: name another", key="model")
     assert with_place(asked, load({}, tmp_path)) is asked
+
+
+@pytest.mark.timeout(20)  # a pipe that nobody writes into would be waited for without an end
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    config = load({}, tmp_path)
+    os.mkfifo(tmp_path / "config.yaml")
+    problem = ConfigError("is wrong", key="server.host")
+    assert with_place(problem, config) is problem
 
 
 @pytest.mark.parametrize("now", [None, b"", b"a: [", b"\xff", b"- 1\n- 2", b"{[a]: b}", b"[" * 3000])
