@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.models import Models, chosen, endpoint_of, named
+from tailrace.app.models import Models, chosen, endpoint_of, named, not_embedded
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError
@@ -84,6 +84,12 @@ async def test_an_unknown_model_is_refused_before_anything_is_downloaded(tmp_pat
             await models.make_ready(ModelChoice("local", name))
         assert models.local.pid is None
     assert not os.listdir(tmp_path)  # noqa: PTH208 - pathlib's may not be called here
+
+
+def test_a_provider_in_the_configured_name_is_told_as_the_config_has_it(tmp_path: Path) -> None:
+    made = config(tmp_path, "model: {name: openai/gpt-5}")
+    said = "openai is a provider of its own: write {provider: openai, name: gpt-5} in place of {name: openai/gpt-5}"
+    assert not_embedded(made, "openai/gpt-5").message == said
 
 
 def test_a_model_may_be_named_with_its_provider(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tailrace.app.models import not_embedded
 from tailrace.config.error_place import with_place
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
@@ -80,6 +82,25 @@ def test_the_name_of_the_embedded_model_is_found(tmp_path: Path) -> None:
     assert str(with_place(problem, load({}, tmp_path))) == f"{file}:3: {problem}"
     asked = ConfigError("the embedded model is smollm2-135m, not gpt-6: name another", key="model")
     assert with_place(asked, load({}, tmp_path)) is asked
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-5", "opnai/gpt-5", "gpt-5"])
+def test_the_configured_name_is_found_whatever_is_wrong_with_it(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"agent: {{}}\nmodel:\n  name: {name}\n", encoding="utf-8")
+    config = load({}, tmp_path)
+    problem = not_embedded(config, name)
+    assert str(with_place(problem, config)) == f"{file}:3: {problem}"
+    for asked in ("openrouter/gpt-6", "noone/gpt-6", "gpt-6"):
+        assert not with_place(not_embedded(config, asked), config).line
+
+
+@pytest.mark.timeout(20)  # a pipe that nobody writes into would be waited for without an end
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    config = load({}, tmp_path)
+    os.mkfifo(tmp_path / "config.yaml")
+    problem = ConfigError("is wrong", key="server.host")
+    assert with_place(problem, config) is problem
 
 
 @pytest.mark.parametrize("now", [None, b"", b"a: [", b"\xff", b"- 1\n- 2", b"{[a]: b}", b"[" * 3000])

@@ -158,6 +158,22 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
     )
 
 
+def not_embedded(config: Config, name: str) -> ConfigError:
+    """The embedded model has another name than this one."""
+    provider, slash, model = name.partition("/")
+    if slash and provider in _known(config):
+        is_configured = (config.model.provider, config.model.name) == (LOCAL, name)
+        instead = f"name the model as {provider}/{model}, without --provider"
+        if is_configured:
+            instead = f"write {{provider: {provider}, name: {model}}} in place of {{name: {name}}}"
+        message = f"{provider} is a provider of its own: {instead}"
+    elif slash:
+        message = f"no provider is called {provider}{_hint(provider, _known(config))}"
+    else:
+        message = f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
+    return ConfigError(message, key="model")
+
+
 class Models:
     """Routes to models by name, made as they are asked for. The providers that they lead to are kept, the routes are
     not: clients choose the names of models, and may choose any number of them."""
@@ -199,15 +215,7 @@ class Models:
     def check_embedded(self, choice: ModelChoice) -> None:
         """Raises `ConfigError` for a name that the embedded model does not have."""
         if choice.provider == LOCAL and not self.local.serves(choice.name):
-            raise ConfigError(self._not_embedded(choice.name), key="model")
-
-    def _not_embedded(self, name: str) -> str:
-        provider, slash, model = name.partition("/")
-        if slash and provider in _known(self._config):
-            return f"{provider} is a provider of its own: name the model as {provider}/{model}, without --provider"
-        if slash:
-            return f"no provider is called {provider}{_hint(provider, _known(self._config))}"
-        return f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
+            raise not_embedded(self._config, choice.name)
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:
         """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""

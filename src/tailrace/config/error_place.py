@@ -17,6 +17,8 @@ def with_place(problem: ConfigError, config: Config) -> ConfigError:
     if problem.file or not problem.key:
         return problem
     try:
+        if not file.is_file():  # a pipe has been read, and nobody may write into it again
+            return problem
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return problem

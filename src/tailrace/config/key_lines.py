@@ -65,7 +65,10 @@ class _KeyLines(YamlReader):
         whoever asks."""
         name = self._texts.get("model.name", "")
         is_embedded = self._texts.get("model.provider", "local") == "local"
-        return self.lines["model.name"] if name and is_embedded and f"not {name}:" in message else 0
+        provider, slash, _ = name.partition("/")
+        words = [f"not {name}:", f"{{name: {name}}}", *([f"no provider is called {provider};"] if slash else [])]
+        is_named = any(part in message for part in words)
+        return self.lines["model.name"] if name and is_embedded and is_named else 0
 
     def _line_that_names(self, provider: str) -> int:
         """Where a provider is used that is not there: as a model's, or by an alias."""

@@ -116,6 +116,15 @@ async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
     assert len(await patient.broken()) == 1
 
 
+@pytest.mark.parametrize("name", ["gpt-5", "openai/gpt-5"])
+async def test_doctor_finds_a_model_that_is_named_without_its_provider(patient: Patient, name: str) -> None:
+    patient.write(model={"name": name})
+    [finding] = await patient.broken()
+    assert finding.what.startswith(f"model local/{name}: {patient.home / 'config.yaml'}:1: model: ")
+    patient.write(model={"name": name}, providers={"local": {"model_path": "any.gguf"}})  # it goes by any name
+    assert not [finding for finding in await patient.broken() if "config.yaml" in finding.what]
+
+
 async def test_doctor_names_a_missing_key_once(patient: Patient) -> None:
     file = patient.home / "config.yaml"
     key = {"key_env": "OPENAI_API_KEY"}

@@ -146,7 +146,7 @@ def _models(config: Config) -> Iterator[Finding]:
     for ref in _refs(config):
         name = f"model {ref.provider}/{ref.name}"
         if ref.provider == LOCAL:
-            yield from _embedded(config, name)
+            yield from _embedded(config, ref.name)
             continue
         try:
             endpoint_of(config, ref.provider)
@@ -161,21 +161,26 @@ def _key_advice(problem: ConfigError) -> str:
     return "export it before you start tailrace" if problem.key.endswith("key_env") else "see providers in the config"
 
 
-def _embedded(config: Config, name: str) -> Iterator[Finding]:
-    if find_spec("xllamacpp") is None:
+def _embedded(config: Config, model: str) -> Iterator[Finding]:
+    from tailrace.app.models import not_embedded
+    from tailrace.providers.local.provider import MODEL_NAME
+
+    name, settings = f"model local/{model}", config.providers.get("local")
+    file = settings.model_path if settings is not None else None
+    if file is None and model != MODEL_NAME:
+        problem = with_place(not_embedded(config, model), config)
+        advice = f"name its provider below model, or choose one with {typed('init')}"
+        yield Finding("broken", f"{name}: {problem}", advice)
+    elif find_spec("xllamacpp") is None:
         advice = f"{install_command('local')}, or choose another model with {typed('init')}"
         yield Finding("broken", f"{name}: its engine is not installed", advice)
-        return
-    settings = config.providers.get("local")
-    if settings is not None and settings.model_path is not None:
-        path = config.path(settings.model_path)
-        if not path.is_file():
-            yield Finding("broken", f"{name}: no file {path}", "set providers.local.model_path to a GGUF file")
-            return
-    elif not any((config.home / "models").glob("*.gguf")):
+    elif file is not None and not config.path(file).is_file():
+        advice = "set providers.local.model_path to a GGUF file"
+        yield Finding("broken", f"{name}: no file {config.path(file)}", advice)
+    elif file is None and not any((config.home / "models").glob("*.gguf")):
         yield Finding("note", f"{name}: not downloaded yet; the first chat does it (93 MB)")
-        return
-    yield Finding("ok", name)
+    else:
+        yield Finding("ok", name)
 
 
 def _extras(config: Config) -> Iterator[Finding]:
