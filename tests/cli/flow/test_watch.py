@@ -84,6 +84,9 @@ def test_a_step_that_several_processes_began_has_one_beginning(deaths: int, caps
     view.show(*told([*WAITING, *again * deaths, StepFinished("w", {"payload": {}})]))
     ended = f"✓ w 3.0 s (begun {deaths + 1} times)"
     assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· w", ended]
+    view = PlainLines(RUN)
+    view.show(*told([*WAITING, *again * deaths, StepFailed("w", RunFailure("model", "gone"), 1)]))
+    assert f"✗ w failed (begun {deaths + 1} times): " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("view_class", [PlainLines, PanelView])

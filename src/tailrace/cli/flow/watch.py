@@ -29,7 +29,7 @@ from tailrace.events import AttemptDiscarded, Entry, StateChanged, StepCancelled
 from tailrace.flows.definition.definition import Step, parsed, walk
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
-from tailrace.flows.engine.step_progress import InstanceProgress
+from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.ports import Batch, Journal, Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
@@ -274,13 +274,15 @@ class StepLines:
         if isinstance(event, StepStarted):
             return self._start(event)
         if isinstance(event, StepFailed):
-            how = "failed" if event.retry_at is None else "failed, trying again"
+            how = "failed, trying again"  # the progress may be that try's already
+            if event.retry_at is None:
+                how = f"failed{_begun(progress.steps[event.block_id])}"
             return f"✗ {event.block_id} {how}: {failure_words(event.error)}"
         if isinstance(event, StepFinished):
             step = progress.steps[event.block_id]
             spent = step.duration_s(time.time())
             took = f" {spent:.1f} s" if spent is not None else ""
-            return f"✓ {event.block_id}{took}" + (f" (begun {step.begun} times)" if step.begun > 1 else "")
+            return f"✓ {event.block_id}{took}{_begun(step)}"
         if isinstance(event, StepCancelled):
             return f"– {event.block_id} cancelled"
         if isinstance(event, AttemptDiscarded) and event.block_id:
@@ -296,6 +298,10 @@ class StepLines:
             return ""
         self._begun.add(this)
         return f"· {event.block_id}" + (f" (try {event.number})" if event.number > 1 else "")
+
+
+def _begun(step: StepProgress) -> str:
+    return f" (begun {step.begun} times)" if step.begun > 1 else ""
 
 
 class PanelView(PlainLines):
