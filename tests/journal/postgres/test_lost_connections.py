@@ -117,8 +117,8 @@ async def test_who_waits_for_an_answer_is_told_soon_and_nothing_of_it_is_written
     """A run in flight waits for the database; a client does not. What the client was told was not done is not."""
 
     async def impatient(write: Coroutine[Any, Any, object]) -> None:
-        PATIENCE_S.set(0.2)
-        with pytest.raises(StorageFailed, match="cannot be reached: connection refused"):
+        PATIENCE_S.set(0.2)  # on a busy machine no new connection is refused until then, and the old one is the reason
+        with pytest.raises(StorageFailed, match=r"cannot be reached: connection (refused|was closed)"):
             await write
 
     run, lease = await started(journal)
