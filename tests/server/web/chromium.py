@@ -243,6 +243,12 @@ class Tab:
             shown = await self.value("document.body.innerText")
             raise AssertionError(f"never true: {expression}\nthe page shows:\n{shown}") from None
 
+    async def drawn(self) -> None:
+        """Returns once what is in the document is on the screen. Before that `innerText` leaves out the parts that the
+        browser lays out where they are in view (`content-visibility`)."""
+        for _ in range(2):  # which parts are in view is found out at the end of the first
+            await self.value(_FRAME)
+
     async def until_shown(self, text: str) -> None:
         await self.until(f"document.body.innerText.includes({json.dumps(text)})")
 

@@ -56,6 +56,7 @@ async def page(
 
 
 async def answer(tab: Tab) -> str:
-    """The last answer, once it is whole."""
+    """The last answer, once it is whole and to be seen."""
     await tab.until(ENDED)
+    await tab.drawn()
     return await tab.text("article:last-child .answer")
