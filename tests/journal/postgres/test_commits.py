@@ -12,6 +12,7 @@ from postgres_server import USER, PostgresServer
 from tailrace.errors import JournalError, RunNotFound, RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address
+from tailrace.journal.postgres.queries import abandoned_runs
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.postgres.wakeups import ANY, Wakeup, channel_of, decoded
 from tailrace.ports import Durability, NewRun, Run, Signal
@@ -291,6 +292,14 @@ async def test_a_run_that_is_being_claimed_is_no_orphan(journal: PostgresJournal
         await claimant.fetch("SELECT FROM heads WHERE num = 1 FOR NO KEY UPDATE")
         assert [run.id for run in await journal.orphans()] == [runs[1].id]
     assert [run.id for run in await journal.orphans()] == [run.id for run in runs]
+
+
+async def test_L171_processes_that_look_at_once_hide_no_run_from_each_other(journal: PostgresJournal) -> None:
+    """Each leaves some to the other: a run that is hidden from that one waits for the next look, a third of a lease."""
+    runs = [await journal.create(NewRun("call")) for _ in range(2)]
+    async with by_hand(journal) as other, other.transaction():
+        for found in (await abandoned_runs(other, None), await journal.orphans()):
+            assert [run.id for run in found] == [run.id for run in runs]
 
 
 @pytest.mark.parametrize("event", [MessageChunk("\ud800"), ToolCallChunk("t", args={"x": object()})])

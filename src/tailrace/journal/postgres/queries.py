@@ -107,11 +107,13 @@ async def list_runs(connection: Connection, wanted: RunFilter) -> list[Run]:
 
 
 async def abandoned_runs(connection: Connection, now: float | None) -> list[Run]:
-    """Unfinished runs that any owner may claim, oldest first. A run that another process is claiming is left out."""
+    """Unfinished runs that any owner may claim, oldest first. A run that another process is claiming is left out. One
+    for which another only looks is not: when a process hands its runs over all look at once, and each leaves some to
+    others."""
     rows = await connection.fetch(
         f"{_RUN} WHERE h.ended_at IS NULL AND (h.state = 'pending'"
         " OR (h.state = 'running' AND h.lease_until <= wall_clock($1)))"
-        " ORDER BY h.num FOR NO KEY UPDATE OF h SKIP LOCKED",
+        " ORDER BY h.num FOR SHARE OF h SKIP LOCKED",
         now,
     )
     return [await _run(connection, RunRow._make(row)) for row in rows]
