@@ -80,6 +80,12 @@ def most(fits: Callable[[int], bool], start: int, tries: int, known: int = 0) ->
     return low
 
 
+def streams_of_pause(carried: int) -> int:
+    """The load of the longest pause: what is promised of it where the program carries so many streams, else half of
+    what it carries."""
+    return PAUSE_STREAMS if carried >= PAUSE_STREAMS else carried // 2
+
+
 class Measuring:
     """One program and its figures."""
 
@@ -163,8 +169,8 @@ class Measuring:
         self.figures.failure = ""  # streams over what it carries may fail
 
     def pause(self) -> None:
-        """At 1,000 streams, or at half of what it carries where that is less; the quietest of three runs counts."""
-        streams = min(PAUSE_STREAMS, int(self.figures.paced * PACE_MS / 1000 / 2))
+        """The quietest of three runs counts."""
+        streams = streams_of_pause(int(self.figures.paced * PACE_MS / 1000))
         if streams < 10:
             return
         tokens = self._effort.pause_tokens // (1 if self.figures.name == MINUTE_OF else 6)

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from bench.counts.peer import BEGIN, END, HEAD, http_chunk
 from bench.gateway.chart import chart
-from bench.gateway.measure import Figures, busy_elsewhere, most
+from bench.gateway.measure import Figures, busy_elsewhere, most, streams_of_pause
 from bench.gateway.native import PATH_OF, Load, Provider, Slices, compiled, cores_for, provider, question
 from bench.gateway.programs import OWN, started
 from bench.gateway.report import BEGIN as BEGIN_MARK
@@ -219,6 +219,10 @@ def test_the_search_finds_the_most_that_fits(fitting: int, start: int) -> None:
     assert fitting * 0.9 <= most(fits, start, tries=16) <= fitting
     assert len(tried) <= 16
     assert len({*tried}) == len(tried)
+
+
+def test_the_longest_pause_is_that_of_a_thousand_streams_where_the_program_carries_them() -> None:
+    assert [streams_of_pause(carried) for carried in (2760, 1235, 1000, 999, 25)] == [1000, 1000, 1000, 499, 12]
 
 
 def test_other_work_is_noticed() -> None:
