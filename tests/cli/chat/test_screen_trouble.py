@@ -1,4 +1,4 @@
-"""A terminal whose journal cannot be written, or whose window is small: the conversation stays, and says what to do."""
+"""A terminal whose journal cannot be written, that comes late or that is small: the conversation stays."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_dumb_terminal_outlives_a_full_disk_too(home: Home) -> None:
         await terminal.until("There is space.")
 
 
-async def test_an_answer_that_comes_after_the_end_of_the_run_is_said_to_be_late(home: Home) -> None:
+async def test_a_key_that_comes_after_the_answer_of_another_terminal_is_no_part_of_a_message(home: Home) -> None:
     home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("So it is."))
     async with (
         home.terminal("--session", "mill", columns=120, rows=40) as first,

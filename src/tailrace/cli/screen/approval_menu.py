@@ -2,11 +2,13 @@
 
 Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
 count when the menu has stood on the screen for a moment, no key was pressed in that time, and the screen shows that
-they count. The time until it is drawn is no part of that moment: a busy machine may draw late.
+they count. The time until it is drawn is no part of that moment: a busy machine may draw late. Nor may a key that was
+meant for the menu begin a message, where the question was answered elsewhere just before.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Final, Literal
@@ -24,6 +26,7 @@ CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
     ("d", "deny", "not now; the model is told"),
 )
 _BY_KEY: Final = {key: decision for key, decision, _ in CHOICES}
+_WORDS: Final = {**_BY_KEY, WHY_KEY: "why"}
 Pressed = Literal["answer", "why", "draft", "nothing"]
 
 
@@ -47,6 +50,7 @@ class ApprovalMenu:
         self._bright = False  # and they are on the screen
         self._astray = False  # the last key meant nothing, and those that follow it at once mean nothing either
         self._rest = ""  # of the word whose first letter was the answer: who types it out means no message by it
+        self._late_until = 0.0  # a key of an answer was meant for the menu that is gone; infinite until that is seen
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -58,6 +62,8 @@ class ApprovalMenu:
         self._ends_at = now + left_s
 
     def close(self) -> None:
+        if self.asked is not None and self.decision is None and not self.gives_reason and self.is_armed:
+            self._late_until = math.inf
         self.asked, self.gives_reason, self.decision = None, False, None
 
     # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,6 +88,8 @@ class ApprovalMenu:
         if self.decision is not None:
             return "nothing" if self.swallows(key) else "draft"
         if not self.is_armed:
+            if self.swallows(key):
+                return "nothing"
             self.key_was_pressed()
             return "nothing" if self._astray else "draft"
         self._astray = False
@@ -98,7 +106,12 @@ class ApprovalMenu:
         return "answer"
 
     def swallows(self, key: str) -> bool:
-        """Whether this key only ends the word that the answer's key began."""
+        """Whether this key comes too late for an answer, or only ends the word that the answer's key began."""
+        late, self._late_until = self._clock() < self._late_until, 0.0
+        if late and (word := _WORDS.get(key.lower())):
+            self._rest = f"{word[1:]}\r"
+            self.key_was_pressed()
+            return True
         if self._rest and key == self._rest[0] and self._clock() - self._quiet_since < 2 * ARMED_AFTER_S:
             self._rest = self._rest[1:]
             self.key_was_pressed()
@@ -108,7 +121,7 @@ class ApprovalMenu:
 
     @property
     def may_swallow(self) -> bool:
-        return bool(self._rest)
+        return bool(self._rest) or self._clock() < self._late_until
 
     def back(self) -> None:
         """From the reason, or from an answer that was not taken, to the choices."""
@@ -121,7 +134,9 @@ class ApprovalMenu:
         return max(0, round(self._ends_at - self._clock()))
 
     def was_drawn(self) -> None:
-        """The frame with the last `rows` is on the screen."""
+        """The frame with the last `rows`, or without the menu, is on the screen."""
+        if self._late_until == math.inf:
+            self._late_until = self._clock() + ARMED_AFTER_S
         if self.asked is not None:
             self._drawn_at = self._clock() if self._drawn_at is None else self._drawn_at
             self._bright = self._painted_bright
