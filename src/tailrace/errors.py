@@ -17,10 +17,11 @@ class TailraceError(Exception):
 
 
 class ConfigError(TailraceError):
-    """The user must change something first. Names the file, the line and the key where they are known."""
+    """The user must change something first. Names the file, the line and the key where they are known; `refused` is the
+    value, where it need not be the one in the file."""
 
-    def __init__(self, message: str, *, file: str = "", line: int = 0, key: str = "") -> None:
-        self.message, self.file, self.line, self.key = message, file, line, key
+    def __init__(self, message: str, *, file: str = "", line: int = 0, key: str = "", refused: str = "") -> None:
+        self.message, self.file, self.line, self.key, self.refused = message, file, line, key, refused
         where = f"{file}:{line}" if file and line else file
         super().__init__(": ".join(part for part in (where, key, message) if part))
 

@@ -171,7 +171,7 @@ def not_embedded(config: Config, name: str) -> ConfigError:
         message = f"no provider is called {provider}{_hint(provider, _known(config))}"
     else:
         message = f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
-    return ConfigError(message, key="model")
+    return ConfigError(message, key="model", refused=name)
 
 
 class Models:

@@ -51,7 +51,7 @@ class _KeyLines(YamlReader):
         """0 where the file has nothing to do with it."""
         key = problem.key.partition(": ")[0]
         if key == "model":
-            return self._line_of_model(problem.message)
+            return self._line_of_model(problem.refused)
         if line := self.lines.get(key):
             return line
         section, _, name = key.partition(".")
@@ -60,15 +60,12 @@ class _KeyLines(YamlReader):
         parent = key.rpartition(".")[0]
         return 0 if parent == "providers" else self.lines.get(parent, 0)
 
-    def _line_of_model(self, message: str) -> int:
+    def _line_of_model(self, refused: str) -> int:
         """The embedded model has another name than the configured one. Any other model that is refused was named by
         whoever asks."""
-        name = self._texts.get("model.name", "")
         is_embedded = self._texts.get("model.provider", "local") == "local"
-        provider, slash, _ = name.partition("/")
-        words = [f"not {name}:", f"{{name: {name}}}", *([f"no provider is called {provider};"] if slash else [])]
-        is_named = any(part in message for part in words)
-        return self.lines["model.name"] if name and is_embedded and is_named else 0
+        is_configured = is_embedded and refused == self._texts.get("model.name")
+        return self.lines["model.name"] if is_configured else 0
 
     def _line_that_names(self, provider: str) -> int:
         """Where a provider is used that is not there: as a model's, or by an alias."""
