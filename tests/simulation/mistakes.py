@@ -19,6 +19,7 @@ from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.flows.engine.plan import Plan
+from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite import commits
@@ -341,6 +342,18 @@ def refused_batch() -> Planted:
             self.cursor = batch[-1].seq
 
     yield EntryViewer, "offer", offer
+
+
+@mistake(
+    "a viewer who comes while others wait for their round is offered what it has",
+    lambda world: any(isinstance(one, Watch) and one.live and one.crowd > 2 for one in world.happenings),
+)
+def doubled_round() -> Planted:
+    def offer_all(viewers: Any, batch: Batch) -> None:
+        for viewer in viewers:
+            viewer.offer(batch)
+
+    yield live_tail, "_offer", offer_all
 
 
 @mistake(

@@ -52,6 +52,17 @@ def test_a_world_prints_as_the_literal_that_makes_it_again() -> None:
         assert eval(repr(world), names) == world  # noqa: S307 - our own literal
 
 
+@pytest.mark.parametrize("pages", [False, True])
+def test_a_crowd_is_served_in_rounds(pages: bool) -> None:
+    asked, watched = Ask(at=0.1, said=(Said(faults=(Bad("drip"),)),)), Watch(at=0.1, pages=pages, live=True, crowd=5)
+    at_once = simulate(World(happenings=(asked, watched)))
+    in_rounds = simulate(World(rounds=True, happenings=(asked, watched)))
+    assert (at_once.broken, in_rounds.broken) == ((), ())
+    assert in_rounds.counts["entry handed to a viewer"] > 0
+    assert at_once.counts["entry held for a round"] == 0
+    assert pages or in_rounds.counts["entry held for a round"] > 0
+
+
 def test_a_killed_process_runs_no_line_of_its_own_after_that() -> None:
     world = World(nodes=2, happenings=(Ask(at=0.1, said=(Said(words=40),)), Watch(at=0.1), Kill(at=0.3, back_s=60.0)))
     outcome = simulate(world, keep_trace=True)

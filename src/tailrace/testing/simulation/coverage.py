@@ -168,7 +168,14 @@ def report(progress: Progress) -> str:
     coverage, first = progress.coverage, progress.first
     counts = coverage.counts
     around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "call in memory")
-    stored = ("commit", "commit on the loop", "commit left to the thread", "refusal", "entry handed to a viewer")
+    stored = (
+        "commit",
+        "commit on the loop",
+        "commit left to the thread",
+        "refusal",
+        "entry handed to a viewer",
+        "entry held for a round",
+    )
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
     last = first + coverage.worlds - 1
     return f"""# Report of a simulation

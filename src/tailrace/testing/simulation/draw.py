@@ -7,6 +7,8 @@ from __future__ import annotations
 import random
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
 from tailrace.testing.simulation.world import (
     Ask,
     Bad,
@@ -23,6 +25,7 @@ from tailrace.testing.simulation.world import (
     World,
 )
 
+CROWDED = 0.25  # of the worlds
 _DIALECTS: tuple[Any, ...] = ("chat", "responses", "anthropic")
 _REPLY_FAULTS: tuple[Any, ...] = get_args(ReplyFault)
 _CHAT_FAULTS: tuple[Any, ...] = get_args(ChatFault)
@@ -46,7 +49,7 @@ def world_of(seed: int) -> World:
     chat_faults: tuple[ChatFault, ...] = ()
     if any(ask.surface == "chat" for ask in asks) and rng.random() < 0.7:
         chat_faults = tuple(rng.choice(("ok", *_CHAT_FAULTS)) for _ in range(rng.randrange(1, 7)))
-    return World(
+    world = World(
         noise=rng.randrange(1 << 30),
         nodes=nodes,
         dialect=rng.choice(_DIALECTS),
@@ -63,6 +66,24 @@ def world_of(seed: int) -> World:
         chat_faults=chat_faults,
         happenings=tuple(happenings),
     )
+    return _crowded(rng, world) if rng.random() < CROWDED else world
+
+
+def _crowded(rng: random.Random, world: World) -> World:
+    """The same world, with more who watch in it, and soon after the question. Half of the answers that go well come in
+    many small pieces."""
+
+    def crowded(one: Happening) -> Happening:
+        if isinstance(one, Watch):
+            at = min(one.at, round(world.asks[one.ask].at + rng.random(), 3))
+            return replace(one, at=at, crowd=rng.choice((2, 3, 5)), live=one.live or rng.random() < 0.7)
+        if isinstance(one, Ask):
+            drips = (Bad("drip"),)
+            said = [replace(each, faults=each.faults or drips) if rng.random() < 0.5 else each for each in one.said]
+            return replace(one, said=tuple(said))
+        return one
+
+    return replace(world, rounds=True, happenings=tuple(map(crowded, world.happenings)))
 
 
 def _time(rng: random.Random, after: float, span_s: float) -> float:

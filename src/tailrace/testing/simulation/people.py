@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -15,12 +16,12 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
 from tailrace.errors import JournalError, RunNotFound, RunParked, RunSealed, TailraceError
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
+from tailrace.events import ApprovalAsked, Entry, GatewayNotice, RunFinished, Snapshot, to_json
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.plan import CANCEL
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text
-from tailrace.ports import Batch, Run
+from tailrace.ports import Batch, LogPage, Run
 from tailrace.runs.recovery import finished, follow, follow_pages
 from tailrace.testing.simulation.model_server import question_text, step_text
 from tailrace.testing.simulation.node import REQUEST_TIMEOUT_S, Node, NodeGone
@@ -31,6 +32,7 @@ PAUSE_S = 0.7  # before a client tries again, at the next node
 TRIES = 60
 DECIDES_AFTER_S = 0.6
 LIVE_REFUSES = 4  # each so many-th batch that a live viewer is offered: it comes by the other way
+APART_S = 0.07  # those of a crowd: some come while a round is under way
 
 
 class Viewed(msgspec.Struct):
@@ -41,7 +43,13 @@ class Viewed(msgspec.Struct):
     lines: list[tuple[int, bytes]] = []
     snapshots: list[Entry] = []
     ended: bool = False
-    handed: int = 0  # of the lines: in the tick of their commit
+    number: int = 0  # in its crowd
+    handed: int = 0  # of the lines: in the tick of their commit, or in a round
+    held: int = 0  # of those: together with what was committed before, in a round
+
+    @property
+    def cursor(self) -> int:
+        return self.lines[-1][0] if self.lines else self.snapshots[-1].seq if self.snapshots else 0
 
     def note(self, batch: Batch) -> None:
         for entry in batch:
@@ -50,6 +58,10 @@ class Viewed(msgspec.Struct):
             else:
                 self.lines.append((entry.seq, to_json(entry.event)))
                 self.ended = self.ended or isinstance(entry.event, RunFinished)
+
+    def note_page(self, page: LogPage) -> None:
+        self.lines += [(line.seq, line.json) for line in page]
+        self.ended = self.ended or page[-1].type == b"run_finished"
 
 
 class People:
@@ -92,12 +104,15 @@ class People:
         self.stopped[number] = True
         self.waiting -= 1
 
-    async def watch(self, watch: Watch) -> None:
+    async def watch(self, watch: Watch, number: int = 0) -> None:
+        """The `number`-th of its crowd."""
+        if number:
+            await asyncio.sleep(number * APART_S)
         run = await self._run_of(watch.ask + 1)
-        viewed = Viewed(watch, run.id, [], [])
+        viewed = Viewed(watch, run.id, [], [], number=number)
         self.viewed.append(viewed)
         self.waiting += 1
-        node, leaves_after = watch.node, watch.leaves_after
+        node, leaves_after = watch.node, watch.leaves_after and watch.leaves_after + number
         for _ in range(TRIES):
             work = _viewing(viewed, leaves_after)
             try:
@@ -198,39 +213,72 @@ def _sequence(number: int, ask: Ask) -> Any:
 
 
 def _viewing(viewed: Viewed, leaves_after: int) -> Any:
+    watch = viewed.watch
+    first = viewed.cursor
+    look = _looking_at_pages if watch.pages and watch.live else _looking
+
     async def work(app: App) -> None:
-        cursor = viewed.lines[-1][0] if viewed.lines else viewed.snapshots[-1].seq if viewed.snapshots else 0
-        came = offered = 0
-
-        def take(batch: Batch) -> bool:
-            nonlocal offered
-            offered += 1
-            if offered % LIVE_REFUSES == 0 or isinstance(batch[-1].event, RunFinished):
-                return False
-            viewed.note(batch)
-            viewed.handed += len(batch)
-            return True
-
-        if viewed.watch.pages:
-            async with contextlib.aclosing(follow_pages(app.journal, viewed.run_id, after=cursor)) as pages:
-                async for page in pages:
-                    viewed.lines += [(line.seq, line.json) for line in page]
-                    viewed.ended = viewed.ended or page[-1].type == b"run_finished"
-                    came += len(page)
-                    if leaves_after and came >= leaves_after:
-                        return
-        else:
-            snapshot = viewed.watch.snapshot and not cursor
-            live = take if viewed.watch.live else None
-            following = follow(app.journal, viewed.run_id, after=cursor, snapshot=snapshot, take=live)
-            async with contextlib.aclosing(following) as batches:
-                async for batch in batches:
-                    viewed.note(batch)
-                    came += len(batch)
-                    if leaves_after and came >= leaves_after:
-                        return
+        async with contextlib.aclosing(look(app, viewed)) as looks:
+            async for _ in looks:
+                if leaves_after and viewed.cursor - first >= leaves_after:
+                    return
 
     return work
+
+
+async def _looking(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
+    """As clients of `/v1` do, and with pages those of the AI SDK."""
+    watch, cursor = viewed.watch, viewed.cursor
+    offered = viewed.number
+
+    def take(batch: Batch) -> bool:
+        nonlocal offered
+        offered += 1
+        if offered % LIVE_REFUSES == 0 or isinstance(batch[-1].event, RunFinished):
+            return False
+        viewed.note(batch)
+        viewed.handed += len(batch)
+        viewed.held += len(batch) if len(batch.sources) > 1 else 0
+        return True
+
+    if watch.pages:
+        async with contextlib.aclosing(follow_pages(app.journal, viewed.run_id, after=cursor)) as pages:
+            async for page in pages:
+                viewed.note_page(page)
+                yield
+        return
+    live = take if watch.live else None
+    snapshot = watch.snapshot and not cursor
+    following = follow(app.journal, viewed.run_id, after=cursor, snapshot=snapshot, take=live)
+    async with contextlib.aclosing(following) as batches:
+        async for batch in batches:
+            viewed.note(batch)
+            yield
+
+
+async def _looking_at_pages(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
+    """As the page and the inspector do. Where the run is set aside, they look no further."""
+    offered = viewed.number
+
+    def take(page: LogPage) -> bool:
+        nonlocal offered
+        offered += 1
+        if offered % LIVE_REFUSES == 0:
+            return False
+        viewed.note_page(page)
+        viewed.handed += len(page)
+        return True
+
+    viewer = app.journal.tail_pages(viewed.run_id, after=viewed.cursor)
+    while True:
+        run = await app.journal.get(viewed.run_id)
+        if run.parked is not None and viewed.cursor >= run.last_seq:
+            raise RunParked(viewed.run_id)
+        if (page := await anext(viewer, None)) is None:
+            return
+        viewed.note_page(page)
+        yield
+        await viewer.take_live(take, leave=(GatewayNotice, RunFinished))
 
 
 def _next_question(run_id: str, after: int, seen: set[str]) -> Any:

@@ -26,6 +26,7 @@ import msgspec
 
 from tailrace.errors import JournalError
 from tailrace.flows.engine import runner as flow_runner
+from tailrace.journal import live_tail
 from tailrace.messages import JsonObject
 from tailrace.providers.retry import reattachment
 from tailrace.system import random_hex
@@ -42,6 +43,7 @@ from tailrace.testing.simulation.world import Ask, Hang, Happening, Kill, Leave,
 LONGEST_S = 400.0  # of the world's own time, until everything that was asked for has ended
 LOOK_S = 0.5
 SHUTDOWN_S = 120.0
+ROUND = (2, 0.02, 0.2)  # viewers in a tick, the pause for each of them, and the longest one
 COLLECT_EVERY = 40  # worlds: what a world leaves behind is full of cycles
 
 
@@ -123,7 +125,8 @@ class Simulation:
             case Ask():
                 self._person(self.people.ask(number, happening))
             case Watch():
-                self._person(self.people.watch(happening))
+                for one in range(happening.crowd):
+                    self._person(self.people.watch(happening, one))
             case Stop():
                 self._person(self.people.stop(happening))
             case Kill(node=node, steps=steps, back_s=back_s):
@@ -201,6 +204,7 @@ class Simulation:
         self.counts["commit left to the thread"] = self.store.left_to_thread
         self.counts["refusal"] = self.store.refusals
         self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
+        self.counts["entry held for a round"] = sum(viewed.held for viewed in self.people.viewed)
         self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
         self.counts["process"] = sum(len(node.processes) for node in self.nodes)
         return Outcome(
@@ -291,6 +295,18 @@ def _silent_ends() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
+@contextlib.contextmanager
+def _in_rounds(world: World) -> Iterator[None]:
+    """A hundred viewers are many; in a world of rounds three are, and pauses are as long as a few tokens take."""
+    before = (live_tail.AT_ONCE, live_tail.PAUSE_S, live_tail.MAX_PAUSE_S)
+    if world.rounds:
+        live_tail.AT_ONCE, live_tail.PAUSE_S, live_tail.MAX_PAUSE_S = ROUND
+    try:
+        yield
+    finally:
+        live_tail.AT_ONCE, live_tail.PAUSE_S, live_tail.MAX_PAUSE_S = before
+
+
 _worlds_run = 0
 # What the product does once in a process, in a thread, it has done in here: no later world depends on which came first.
 FIRST = World(happenings=tuple(Ask(surface=surface) for surface in ("sequence", "agent", "raw", "chat")))
@@ -303,7 +319,7 @@ def simulate(world: World, *, keep_trace: bool = False) -> Outcome:
         _worlds_run = 1
         simulate(FIRST)
     loop = SimulatedLoop(random.Random(world.noise + 1))
-    with _seeded(world, loop):
+    with _seeded(world, loop), _in_rounds(world):
         simulation: Simulation | None = None
         complaints: list[str] = []
         loop.set_exception_handler(lambda _, context: complaints.append(_complaint(context)))

@@ -80,6 +80,7 @@ class Watch(Value):
     pages: bool = False
     snapshot: bool = False
     live: bool = False  # it is handed what is committed in the tick of the commit, and refuses some of it
+    crowd: int = 1  # so many do it, one shortly after the other
     leaves_after: int = 0  # entries; 0: stays
     away_s: float = 1.0
 
@@ -146,6 +147,7 @@ class World(Value):
     mode: Literal["whole", "edit", "draft", "stream"] = "edit"
     limit: int = 4000  # characters of one message
     chat_faults: tuple[ChatFault, ...] = ()  # befall the requests to the platform in turn
+    rounds: bool = False  # what three and more watch live they are shown in rounds, two at a time
     happenings: tuple[Happening, ...] = (Ask(),)
 
     def decision(self, text: str) -> Decision:
