@@ -54,7 +54,10 @@ def test_a_world_prints_as_the_literal_that_makes_it_again() -> None:
 
 @pytest.mark.parametrize("pages", [False, True])
 def test_a_crowd_is_served_in_rounds(pages: bool) -> None:
-    asked, watched = Ask(at=0.1, said=(Said(faults=(Bad("drip"),)),)), Watch(at=0.1, pages=pages, live=True, crowd=5)
+    asked, watched = (
+        Ask(at=0.1, said=(Said(words=40, faults=(Bad("drip"),)),)),
+        Watch(at=0.1, pages=pages, live=True, crowd=5),
+    )
     at_once = simulate(World(happenings=(asked, watched)))
     in_rounds = simulate(World(rounds=True, happenings=(asked, watched)))
     assert (at_once.broken, in_rounds.broken) == ((), ())
