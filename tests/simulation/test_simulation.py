@@ -61,9 +61,8 @@ def test_a_crowd_is_served_in_rounds(pages: bool) -> None:
     at_once = simulate(World(happenings=(asked, watched)))
     in_rounds = simulate(World(rounds=True, happenings=(asked, watched)))
     assert (at_once.broken, in_rounds.broken) == ((), ())
-    assert in_rounds.counts["entry handed to a viewer"] > 0
-    assert at_once.counts["entry held for a round"] == 0
-    assert pages or in_rounds.counts["entry held for a round"] > 0
+    entries, pieces = "entry handed to a viewer", "piece handed to a viewer"
+    assert in_rounds.counts[entries] / in_rounds.counts[pieces] > 1.5 * at_once.counts[entries] / at_once.counts[pieces]
 
 
 def test_a_killed_process_runs_no_line_of_its_own_after_that() -> None:

@@ -174,7 +174,7 @@ def report(progress: Progress) -> str:
         "commit left to the thread",
         "refusal",
         "entry handed to a viewer",
-        "entry held for a round",
+        "piece handed to a viewer",
     )
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
     last = first + coverage.worlds - 1

@@ -76,7 +76,7 @@ def _crowded(rng: random.Random, world: World) -> World:
     def crowded(one: Happening) -> Happening:
         if isinstance(one, Watch):
             at = min(one.at, round(world.asks[one.ask].at + rng.random(), 3))
-            return replace(one, at=at, crowd=rng.choice((2, 3, 5)), live=one.live or rng.random() < 0.7)
+            return replace(one, at=at, crowd=rng.choice((3, 4, 5)), live=one.live or rng.random() < 0.7)
         if isinstance(one, Ask):
             drips = (Bad("drip"),)
             said = [replace(each, faults=each.faults or drips) if rng.random() < 0.5 else each for each in one.said]

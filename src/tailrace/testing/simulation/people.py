@@ -16,7 +16,7 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
 from tailrace.errors import JournalError, RunNotFound, RunParked, RunSealed, TailraceError
-from tailrace.events import ApprovalAsked, Entry, GatewayNotice, RunFinished, Snapshot, to_json
+from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.plan import CANCEL
 from tailrace.journal.fold import SEQUENCE
@@ -43,13 +43,24 @@ class Viewed(msgspec.Struct):
     lines: list[tuple[int, bytes]] = []
     snapshots: list[Entry] = []
     ended: bool = False
-    number: int = 0  # in its crowd
+    offered: int = 0  # how often; of a crowd, not all refuse the same
     handed: int = 0  # of the lines: in the tick of their commit, or in a round
-    held: int = 0  # of those: together with what was committed before, in a round
+    pieces: int = 0  # in which they were handed
 
     @property
     def cursor(self) -> int:
         return self.lines[-1][0] if self.lines else self.snapshots[-1].seq if self.snapshots else 0
+
+    @property
+    def entries(self) -> int:
+        return len(self.lines) + len(self.snapshots)
+
+    def refuses(self) -> bool:
+        """Whether it does not take what it is offered now."""
+        self.offered += 1
+        takes = self.offered % LIVE_REFUSES != 0
+        self.pieces += takes
+        return not takes
 
     def note(self, batch: Batch) -> None:
         for entry in batch:
@@ -109,7 +120,7 @@ class People:
         if number:
             await asyncio.sleep(number * APART_S)
         run = await self._run_of(watch.ask + 1)
-        viewed = Viewed(watch, run.id, [], [], number=number)
+        viewed = Viewed(watch, run.id, [], [], offered=number)
         self.viewed.append(viewed)
         self.waiting += 1
         node, leaves_after = watch.node, watch.leaves_after and watch.leaves_after + number
@@ -213,32 +224,27 @@ def _sequence(number: int, ask: Ask) -> Any:
 
 
 def _viewing(viewed: Viewed, leaves_after: int) -> Any:
-    watch = viewed.watch
-    first = viewed.cursor
-    look = _looking_at_pages if watch.pages and watch.live else _looking
+    had = viewed.entries
+    follows = _follow_live_pages if viewed.watch.pages and viewed.watch.live else _follow
 
     async def work(app: App) -> None:
-        async with contextlib.aclosing(look(app, viewed)) as looks:
-            async for _ in looks:
-                if leaves_after and viewed.cursor - first >= leaves_after:
+        async with contextlib.aclosing(follows(app, viewed)) as arrivals:
+            async for _ in arrivals:
+                if leaves_after and viewed.entries - had >= leaves_after:
                     return
 
     return work
 
 
-async def _looking(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
-    """As clients of `/v1` do, and with pages those of the AI SDK."""
+async def _follow(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
+    """As clients of `/v1` do, and with pages those of the AI SDK. Yields after what came other than live."""
     watch, cursor = viewed.watch, viewed.cursor
-    offered = viewed.number
 
     def take(batch: Batch) -> bool:
-        nonlocal offered
-        offered += 1
-        if offered % LIVE_REFUSES == 0 or isinstance(batch[-1].event, RunFinished):
+        if viewed.refuses() or isinstance(batch[-1].event, RunFinished):
             return False
         viewed.note(batch)
         viewed.handed += len(batch)
-        viewed.held += len(batch) if len(batch.sources) > 1 else 0
         return True
 
     if watch.pages:
@@ -256,14 +262,11 @@ async def _looking(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
             yield
 
 
-async def _looking_at_pages(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
-    """As the page and the inspector do. Where the run is set aside, they look no further."""
-    offered = viewed.number
+async def _follow_live_pages(app: App, viewed: Viewed) -> AsyncGenerator[None, None]:
+    """As the web page and the inspector do, but for a run that is set aside: of that the viewer is told here."""
 
     def take(page: LogPage) -> bool:
-        nonlocal offered
-        offered += 1
-        if offered % LIVE_REFUSES == 0:
+        if viewed.refuses() or page[-1].type == b"gateway_notice":
             return False
         viewed.note_page(page)
         viewed.handed += len(page)
@@ -278,7 +281,7 @@ async def _looking_at_pages(app: App, viewed: Viewed) -> AsyncGenerator[None, No
             return
         viewed.note_page(page)
         yield
-        await viewer.take_live(take, leave=(GatewayNotice, RunFinished))
+        await viewer.take_live(take)
 
 
 def _next_question(run_id: str, after: int, seen: set[str]) -> Any:

@@ -110,6 +110,6 @@ def _usual(value: V) -> Iterator[V]:
             yield replace(value, **{name: default})
         if isinstance(now, float) and round(now, 1) != now:
             yield replace(value, **{name: round(now, 1)})
-        elif name in ("steps", "nodes") and now > 1:
+        elif name in ("steps", "nodes", "crowd") and now > 1:
             yield replace(value, **{name: now // 2})
             yield replace(value, **{name: now - 1})

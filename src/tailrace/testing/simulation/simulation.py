@@ -204,7 +204,7 @@ class Simulation:
         self.counts["commit left to the thread"] = self.store.left_to_thread
         self.counts["refusal"] = self.store.refusals
         self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
-        self.counts["entry held for a round"] = sum(viewed.held for viewed in self.people.viewed)
+        self.counts["piece handed to a viewer"] = sum(viewed.pieces for viewed in self.people.viewed)
         self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
         self.counts["process"] = sum(len(node.processes) for node in self.nodes)
         return Outcome(
