@@ -1,4 +1,4 @@
-"""A transcript as text: what it has settled, what still moves, and the clock that it is drawn by."""
+"""What is drawn, as text: rows, and what a transcript has settled and still moves; and the clock of both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.cli.screen.call_progress import CallProgress
-from tailrace.cli.screen.painter import Painter, Piece
+from tailrace.cli.screen.painter import Painter, Piece, Rows
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import (
     AnyEvent,
@@ -26,6 +26,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def drawn(rows: Rows, width: int = 80) -> list[str]:
+    return ["".join(segment.text for segment in line) for line in Painter().lines([rows], width)]
 
 
 class Drawn:
