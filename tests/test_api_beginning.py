@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scripted_agent import STALLED, config_for, opened
 from tailrace import Agent
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app import open_app
@@ -15,7 +16,6 @@ from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider, reply
-from test_api import STALLED, config_for, opened
 
 
 async def test_F76_a_turn_that_was_being_begun_as_its_task_was_cancelled_is_stopped(

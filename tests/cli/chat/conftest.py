@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.chat.chat_process import Cli
 from cli.chat.screen_home import Home
 from tailrace.testing.provider import FaultyProvider
 
@@ -15,3 +16,9 @@ from tailrace.testing.provider import FaultyProvider
 async def home(tmp_path: Path) -> AsyncIterator[Home]:
     async with FaultyProvider() as server:
         yield Home(tmp_path, server)
+
+
+@pytest.fixture
+async def cli(tmp_path: Path) -> AsyncIterator[Cli]:
+    async with FaultyProvider() as server:
+        yield Cli(tmp_path, server)

@@ -1,15 +1,14 @@
-"""What the chat says and sends, without a terminal: the first screen, the status line, questions, costs, keys."""
+"""What the chat says and sends, without a terminal: the first screen, the status line, costs, questions, exports."""
 
 from __future__ import annotations
 
 import base64
-from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
-from prompt_toolkit.history import History, InMemoryHistory
 
+from cli.screen.drawn_text import drawn
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.markdown_export import section, unfolded
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
@@ -18,17 +17,8 @@ from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
-from tailrace.cli.screen.approval_menu import ARMED_AFTER_S, ApprovalMenu
-from tailrace.cli.screen.input_line import Completion, InputLine, TypedLine
-from tailrace.cli.screen.markdown_blocks import blocks_of
-from tailrace.cli.screen.painter import BlockPiece, Painter, Rows
-from tailrace.events import ApprovalAsked, Decision, RunForked, UsageRecorded
+from tailrace.events import RunForked, UsageRecorded
 from tailrace.messages import Image, Text, Usage
-
-
-def drawn(rows: Rows, width: int = 80) -> list[str]:
-    return ["".join(segment.text for segment in line) for line in Painter().lines([rows], width)]
-
 
 # ── the first screen ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,156 +251,7 @@ def test_a_folded_paste_is_saved_whole_and_the_files_beside_it_by_name(shown: st
     assert unfolded(shown, sent) == (typed or sent)
 
 
-# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def asked_menu() -> tuple[ApprovalMenu, Clock]:
-    clock = Clock()
-    menu = ApprovalMenu(clock, 60, wall_clock=lambda: 5000.0)
-    menu.open(ApprovalAsked("a", "terminal", "rm -rf x", "d", expires_at=5042.0))
-    return menu, clock
-
-
-def stand(menu: ApprovalMenu, clock: Clock) -> None:
-    """A frame with the menu, and one when it has stood."""
-    draw(menu)
-    clock.now += ARMED_AFTER_S
-    draw(menu)
-
-
-def draw(menu: ApprovalMenu) -> None:
-    menu.rows()
-    menu.was_drawn()
-
-
-def test_no_key_counts_before_the_screen_says_so() -> None:
-    menu, clock = asked_menu()
-    clock.now += 10 * ARMED_AFTER_S  # a busy machine draws late
-    assert menu.press("s") == "draft"
-    clock.now += 10 * ARMED_AFTER_S
-    draw(menu)
-    assert menu.press("s") == "draft"  # it appeared just now
-    clock.now += 10 * ARMED_AFTER_S
-    assert menu.press("s") == "draft"  # what is on the screen is still dim
-    stand(menu, clock)
-    assert menu.press("s") == "answer"
-
-
-def test_keys_count_once_the_menu_has_stood_and_nobody_was_typing() -> None:
-    menu, clock = asked_menu()
-    draw(menu)
-    assert menu.press("o") == "draft"  # meant for the message that was being typed
-    clock.now += ARMED_AFTER_S / 2
-    draw(menu)
-    assert menu.press("s") == "draft"
-    stand(menu, clock)
-    assert (menu.press("s"), menu.decision) == ("answer", "session")
-
-
-def test_a_word_that_begins_with_no_choice_answers_nothing() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    assert [menu.press(key) for key in "@notes"] == ["nothing"] * 6
-    stand(menu, clock)
-    assert menu.press("o") == "answer"
-
-
-def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    assert [menu.press(key) for key in "once"] == ["answer", "nothing", "nothing", "nothing"]
-    menu.close()
-    assert menu.swallows("\r")
-    assert not menu.swallows("h")
-
-
-@pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("word", ["o", "D", "deny\r", "why"])
-def test_a_key_that_comes_just_after_the_menu_went_begins_no_message(word: str, seen: bool) -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()  # answered elsewhere
-    if seen:
-        menu.was_drawn()
-        clock.now += ARMED_AFTER_S / 2
-    assert menu.may_swallow
-    assert all(menu.swallows(key) for key in word)
-    assert not menu.swallows("h")
-
-
-def test_a_key_for_one_menu_does_not_count_as_a_draft_of_the_next() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()
-    menu.open(ApprovalAsked("b", "terminal", "rm -rf y", "d", expires_at=5042.0))
-    draw(menu)
-    clock.now += ARMED_AFTER_S / 2
-    assert [menu.press(key) for key in "den"] == ["nothing"] * 3
-    assert menu.press("h") == "draft"
-    stand(menu, clock)
-    assert menu.press("d") == "answer"
-
-
-@pytest.mark.parametrize("before", ["a menu that was not armed", "the user's own answer", "the start of a message"])
-def test_a_message_keeps_its_letters_where_no_answer_was_expected(before: str) -> None:
-    menu, clock = asked_menu()
-    draw(menu)
-    if before != "a menu that was not armed":
-        stand(menu, clock)
-    if before == "the user's own answer":
-        assert menu.press("d") == "answer"
-    menu.close()
-    menu.was_drawn()
-    if before == "the start of a message":
-        assert not menu.swallows("n")
-    assert not menu.swallows("o")
-
-
-def test_a_message_that_begins_later_keeps_its_first_letter() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()
-    menu.was_drawn()
-    clock.now += ARMED_AFTER_S
-    assert not menu.may_swallow
-    assert not menu.swallows("o")
-
-
-def test_the_menu_counts_down_and_says_what_each_key_means() -> None:
-    menu, clock = asked_menu()
-    clock.now += 12
-    lines = drawn(menu.rows())
-    assert lines[1] == "   o  once     this time only"
-    assert lines[3] == "   a  always   exactly this, here, from now on"
-    assert lines[-1] == "  30 s left, then it is denied"
-    stand(menu, clock)
-    assert menu.press("w") == "why"
-    assert drawn(menu.rows())[1].startswith("  Why not?")
-
-
-class Listener:
-    """Keeps what was entered."""
-
-    def __init__(self) -> None:
-        self.lines: list[TypedLine] = []
-
-    def entered(self, line: TypedLine) -> None:
-        self.lines.append(line)
-
-    def interrupted(self) -> None: ...
-
-    def left(self) -> None: ...
-
-    def approval_answered(self, decision: Decision, reason: str) -> None: ...
-
-    def expand_tool(self) -> None: ...
+# ── what is typed ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -426,71 +267,6 @@ class Listener:
 )
 def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
     assert is_slash_command(line) == is_command
-
-
-def test_a_long_paste_is_folded_and_sent_whole() -> None:
-    line = input_line(InMemoryHistory())
-    text = "\n".join(f"line {number}" for number in range(200))
-    other = text.replace("line", "row")
-    assert line._folded("two\nlines") == "two\nlines"
-    folded = f"Read {line._folded(text)} and {line._folded(other)} and {line._folded(text)}"
-    assert folded == "Read [200 lines pasted] and [200 lines pasted, 2] and [200 lines pasted]"
-    assert line._texts.unfolded(folded) == f"Read {text} and {other} and {text}"
-
-
-def test_a_paste_that_holds_the_mark_of_another_one_is_sent_as_it_is() -> None:
-    line = input_line(InMemoryHistory())
-    copied = "\n".join(["> [6 lines pasted]"] * 7)
-    assert line._texts.unfolded(line._folded("a\n" * 6) + line._folded(copied)) == "a\n" * 6 + copied
-
-
-async def test_what_was_pasted_is_recalled_as_it_was_shown_and_stored_whole() -> None:
-    stored = InMemoryHistory()
-    text = "\n".join(f"line {number}" for number in range(200))
-    line = input_line(stored)
-    assert [entry async for entry in line.buffer.history.load()] == []
-    for entered in ("Why?", f"Read {line._folded(text)}"):
-        line.buffer.history.append_string(entered)
-    assert line.buffer.history.get_strings() == ["Why?", "Read [200 lines pasted]"]
-    assert list(stored.load_history_strings()) == [f"Read {text}", "Why?"]
-    later = input_line(stored)
-    assert [entry async for entry in later.buffer.history.load()] == ["[200 lines pasted]", "Why?"]
-    assert later._texts.unfolded("[200 lines pasted]") == f"Read {text}"
-
-
-def test_a_history_that_cannot_be_written_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Unwritable(InMemoryHistory):
-        def store_string(self, string: str) -> None:
-            raise OSError(28, "No space left on device")
-
-    history = input_line(Unwritable()).buffer.history
-    history.append_string("One.")
-    history.append_string("Two.")
-    assert history.get_strings() == ["One.", "Two."]
-    assert [record.getMessage() for record in caplog.records] == [
-        "the next session cannot recall what is entered now: [Errno 28] No space left on device"
-    ]
-
-
-def input_line(history: History) -> InputLine:
-    menu = ApprovalMenu(Clock(), 60)
-    return InputLine(Listener(), menu, history=history, completion=Completion((), lambda _: []))
-
-
-@pytest.mark.parametrize(("width", "rows"), [(200, 1), (125, 1), (124, 2), (80, 2)])
-def test_a_line_of_code_has_the_whole_window(width: int, rows: int) -> None:
-    (block,) = blocks_of(f"```\n{'x' * 120}\n```\n")
-    assert sum(bool(line) for line in Painter().lines([BlockPiece(block)], width)) == rows
-
-
-@pytest.mark.parametrize("width", [20, 40, 60])
-def test_a_table_loses_nothing_in_a_narrow_window(width: int) -> None:
-    cells = ["世界最大の都市圏とても長い説明", "https://example.org/a/long/path", "plain"]
-    (block,) = blocks_of(f"| a | b | c |\n|---|---|---|\n| {' | '.join(cells)} |\n")
-    lines = Painter().lines([BlockPiece(block, first=True)], width)
-    text = "".join(segment.text for line in lines for segment in line)
-    assert "…" not in text
-    assert not Counter("".join(cells)) - Counter(text)
 
 
 @pytest.mark.parametrize(

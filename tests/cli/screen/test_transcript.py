@@ -1,9 +1,6 @@
-"""What is drawn of a run: settled once, in order, the same whether it streamed or not."""
+"""Messages, questions and the end of a run, as drawn: settled once, in order, the same whether it streamed or not."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 import pytest
@@ -11,77 +8,29 @@ from bench.render import answer, chunks_of, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.screen.drawn_text import Drawn, done, tool
 from cli.screen.markdown_documents import documents
-from tailrace.agent.turn import INTERRUPTED
-from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.markdown_tokens import tokens_of
-from tailrace.cli.screen.painter import Painter, Piece
-from tailrace.cli.screen.transcript import QUIET_S, Transcript
+from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import (
-    AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
     AttemptDiscarded,
-    AttemptStarted,
     Commentary,
-    Entry,
-    GatewayNotice,
     MessageChunk,
     MessageStop,
-    NotExecuted,
     ReasoningChunk,
     RunFailure,
     RunFinished,
-    RunStarted,
     Snapshot,
     TextSoFar,
     ToolCallChunk,
     ToolCallFinished,
-    ToolOutputRecorded,
     ToolSoFar,
 )
-from tailrace.messages import FileChange, ToolFile
 from tailrace.runs.signals import stop_failure, stop_signal
 
-WIDTH = 60
 MARK = "● "
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Drawn:
-    """A transcript and everything it has settled, as text."""
-
-    def __init__(self, *, streamed: bool = True, width: int = WIDTH, progress: CallProgress | None = None) -> None:
-        self.clock = Clock()
-        self.transcript = Transcript(self.clock, streamed=streamed, progress=progress)
-        self.painter = Painter()
-        self.width = width
-        self.settled: list[str] = []
-        self.moving: list[str] = []
-
-    def see(self, *events: AnyEvent, attempt: int = 1) -> Drawn:
-        for event in events:
-            self.transcript.apply(Entry(1, event, attempt))
-            self.draw()
-        return self
-
-    def draw(self) -> None:
-        settled, moving = self.transcript.next_update()
-        self.settled += self.text(settled)
-        self.moving = self.text(moving)
-
-    def text(self, pieces: Iterable[Piece]) -> list[str]:
-        return ["".join(segment.text for segment in line) for line in self.painter.lines(pieces, self.width)]
-
-
-def done(status: str = "completed", error: RunFailure | None = None) -> RunFinished:
-    return RunFinished(status, "", error=error)  # type: ignore[arg-type]
 
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,122 +158,6 @@ def test_a_notice_keeps_a_distance_from_an_answer_and_the_farewell_from_everythi
     assert drawn.settled[-3:] == ["● There.", "", "  go on"]
 
 
-def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
-    drawn = Drawn(width=100)
-    drawn.transcript.waiting()
-    drawn.draw()
-    assert drawn.moving == []  # an answer that comes at once shows none
-    drawn.clock.now += QUIET_S
-    drawn.draw()
-    assert drawn.moving[1].endswith(" thinking")
-    drawn.clock.now += 5
-    drawn.see(GatewayNotice("stalled", "⚠️ No response from provider for 240s … Reconnecting…"))
-    assert drawn.settled == ["  ⚠️ No response from provider for 240s … Reconnecting…"]
-    assert drawn.moving[1][4:].startswith("thinking 5 s · ⚠️ No response")
-    drawn.see(MessageChunk("Here."))
-    assert drawn.moving == ["", "● Here."]
-    drawn.see(MessageStop(final=True), done())
-    assert not drawn.transcript.spinning
-
-
-def test_a_model_that_has_much_to_read_is_said_to_read() -> None:
-    progress = CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
-    drawn = Drawn(progress=progress, width=100)
-    progress.reads(4300)
-    drawn.transcript.waiting()
-    drawn.see(RunStarted("agent", at=10.0), AttemptStarted("local", "small"))
-    drawn.clock.now += 45
-    drawn.draw()
-    assert drawn.moving[1][4:] == "reading about 4,300 tokens 45 s · the embedded model takes its time to read"
-    assert progress.is_reading
-    drawn.see(MessageChunk("Here."), MessageStop(final=True), done())
-    assert progress.activity == "thinking"
-    progress.reads(200)
-    assert progress.activity == "thinking", "that takes no time"
-
-
-def test_a_model_whose_thoughts_are_hidden_is_said_to_think_while_they_come() -> None:
-    drawn = Drawn(width=100)
-    drawn.transcript.waiting()
-    for _ in range(30):
-        drawn.clock.now += 0.1
-        drawn.see(ReasoningChunk("Hm. "))
-    assert drawn.moving[1].endswith(" thinking 3 s")
-    drawn.see(MessageChunk("Here."))
-    assert drawn.moving == ["", "● Here."]
-
-
-def test_tools_settle_with_their_outcome() -> None:
-    drawn = Drawn().see(
-        ToolCallChunk("terminal", "make\n all", index=0), ToolCallChunk("read_file", "x" * 200, index=1)
-    )
-    drawn.clock.now += 1.5
-    drawn.draw()
-    assert drawn.moving[0][4:].split() == ["terminal", "make", "all", "1.5s"]
-    drawn.see(ToolCallFinished("read_file", 0.1, ok=False, index=1), ToolCallFinished("terminal", 2.0, index=0))
-    assert drawn.settled[0].startswith("  ✗ read_file  xxx")
-    assert drawn.settled[0].endswith("…  0.1s  #1")
-    assert drawn.settled[1] == "  ✓ terminal  make all  2.0s  #2"
-    assert drawn.moving == []
-
-
-def test_what_tools_print_is_shown_when_asked_for() -> None:
-    drawn = Drawn()
-    events = (
-        ToolCallChunk("terminal", "ls", index=0),
-        ToolOutputRecorded("c", "terminal", "\n".join(f"line {number}" for number in range(50))),
-        ToolCallFinished("terminal", 0.1, index=0),
-    )
-    assert len(drawn.see(*events).settled) == 1
-    drawn.transcript.tools.verbose = True
-    drawn.see(*events)
-    assert drawn.settled[-1] == "      … 30 more lines"
-
-
-def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
-    drawn = Drawn()
-    drawn.transcript.tools.verbose = True
-    drawn.see(
-        ToolCallChunk("draw", "mill", {"what": "mill", "how": "one\ntwo", "size": 3}, index=0),
-        GatewayNotice("tool_progress", "half \x1b[31mdone", {"tool_name": "draw"}),
-        ToolOutputRecorded("c", "draw", "drawn", files=(ToolFile("mill.png", "image/png", b"1234"),)),
-        ToolCallFinished("draw", 0.1, index=0),
-    )
-    assert drawn.settled == [
-        "      … half done",
-        "  ✓ draw  mill  0.1s  #1",
-        "      what: mill",
-        "      how: one",
-        "        two",
-        "      size: 3",
-        "      drawn",
-        "      [mill.png: image/png, 4 bytes]",
-    ]
-
-
-def test_only_new_tools_get_a_line_when_asked_for() -> None:
-    drawn = Drawn()
-    drawn.transcript.tools.only_new = True
-    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
-    for index, (name, ok) in enumerate(calls):
-        drawn.see(ToolCallChunk(name, f"{index}", index=index), ToolCallFinished(name, 0.1, ok, index))
-    assert [line.split() for line in drawn.settled] == [
-        ["✓", "read_file", "0", "0.1s", "#1"],
-        ["✗", "read_file", "2", "0.1s", "#3"],
-        ["✓", "terminal", "3", "0.1s", "#4"],
-    ]
-
-
-def test_what_the_rules_forbid_is_told() -> None:
-    action = NotExecuted("terminal", "rm -rf /", "deletes the file system", "forbidden")
-    drawn = Drawn().see(
-        ToolCallChunk("terminal", "rm -rf /", index=0),
-        ToolOutputRecorded("c", "terminal", "Refused", ok=False, not_executed=action),
-    )
-    drawn.see(ToolCallFinished("terminal", 0.0, ok=False, index=0))
-    assert drawn.settled == ["  ✗ not executed: rm -rf / (deletes the file system)"]
-
-
 def test_I102_nothing_is_waited_for_after_giving_up() -> None:
     drawn = Drawn()
     drawn.transcript.add_question("Go.")
@@ -365,34 +198,6 @@ def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:
     )
     assert any("rm -rf x" in line for line in drawn.settled)
     assert drawn.transcript.approval is None
-
-
-@pytest.mark.parametrize("requester", ["", "telegram:1"])
-def test_the_model_is_not_said_to_think_while_somebody_is_asked(requester: str) -> None:
-    drawn = Drawn()
-    drawn.transcript.waiting()
-    drawn.see(ApprovalAsked("apr_1", "terminal", "rm -rf x", "digest", requester=requester))
-    drawn.clock.now += 24
-    drawn.draw()
-    assert not any("thinking" in line for line in drawn.moving)
-    drawn.see(ApprovalAnswered("apr_1", "once", "cli"))
-    drawn.clock.now += 24
-    drawn.draw()
-    assert any("thinking 48 s" in line for line in drawn.moving)
-
-
-def test_an_answer_that_stands_still_is_not_said_to_be_thought_about() -> None:
-    drawn = Drawn()
-    drawn.transcript.waiting()
-    drawn.see(MessageChunk("Here is"))
-    drawn.clock.now += QUIET_S
-    drawn.draw()
-    assert drawn.moving == ["", "● Here is"]
-    drawn.clock.now += 3
-    drawn.draw()
-    assert drawn.moving[-1][4:] == "no new text for 3 s"
-    drawn.see(MessageChunk(" more."))
-    assert drawn.moving == ["", "● Here is more."]
 
 
 def test_a_run_without_an_answer_has_no_count_of_tokens() -> None:
@@ -502,94 +307,6 @@ def test_a_long_text_that_waits_leaves_the_answer_to_be_seen() -> None:
     assert drawn.settled[-1] == "  line 19"
 
 
-def test_without_streaming_the_spinner_says_that_it_writes() -> None:
-    drawn = Drawn(streamed=False)
-    drawn.transcript.waiting()
-    drawn.see(MessageChunk("x" * 400))
-    drawn.clock.now += 12
-    drawn.draw()
-    assert drawn.moving[1][4:] == "writing 12 s · 100 tokens"
-
-
-def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> None:
-    progress = CallProgress(lambda _provider: 3, lambda _failure, provider: f"look at {provider}")
-    drawn = Drawn(progress=progress, width=100)
-    drawn.transcript.waiting()
-    drawn.see(RunStarted("agent", at=10.0), AttemptStarted("fake", "small"), AttemptDiscarded("boom"))
-    assert drawn.moving[1][4:] == "thinking · boom · try 2 of 3 follows"
-    drawn.see(AttemptStarted("fake", "small"), attempt=2)
-    assert drawn.moving[1][4:] == "thinking · try 2 of 3"
-    drawn.see(AttemptDiscarded("boom"), AttemptStarted("other", "large"), attempt=3)
-    assert drawn.moving[1][4:] == "thinking · asking other/large instead"
-    failure = RunFailure("retryable", "other: boom", status=500)
-    drawn.see(RunFinished("failed", error=failure, at=12.1))
-    assert drawn.settled == [
-        "  ✗ other/large: HTTP 500 “boom”, 3 tries in 2.1 s",
-        "    look at other · /retry asks again",
-    ]
-
-
-def test_a_turn_does_not_begin_with_why_the_one_before_failed() -> None:
-    progress = CallProgress(lambda _provider: 3, lambda _failure, _provider: "")
-    failed = RunFinished("failed", error=RunFailure("refused", "no images"))
-    for event in (RunStarted("agent"), AttemptStarted("fake", "small"), AttemptDiscarded("no images"), failed):
-        progress.note(event)
-    progress.reads(0)
-    assert (progress.activity, progress.status) == ("thinking", "")
-
-
-# ── one tool ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def tool(index: int, output: str, *, ok: bool = True, **recorded: Any) -> tuple[AnyEvent, ...]:
-    return (
-        ToolCallChunk("terminal", "make", {"command": "make"}, index=index),
-        ToolOutputRecorded("c", "terminal", output, ok, **recorded),
-        ToolCallFinished("terminal", 3.14, ok, index),
-    )
-
-
-def test_a_tool_that_failed_shows_its_exit_code_and_its_last_lines() -> None:
-    output = "\n".join(f"line {number}" for number in range(9)) + "\n[exit code 2]"
-    drawn = Drawn().see(*tool(0, output, ok=False))
-    assert drawn.settled == [
-        "  ✗ terminal  make  exit code 2  3.1s  #1",
-        "      … 3 lines above · Ctrl-O shows all",
-        *(f"      line {number}" for number in range(3, 9)),
-    ]
-
-
-def test_a_write_shows_how_many_lines_changed_and_a_short_diff() -> None:
-    change = FileChange("a.py", 30, 2, "\n".join([" def f():", "-    old", *(f"+    new {n}" for n in range(9))]))
-    drawn = Drawn().see(*tool(0, "Replaced a.py", change=change))
-    assert drawn.settled[:4] == [
-        "  ✓ terminal  make  +30 −2  3.1s  #1",
-        "        def f():",
-        "      -     old",
-        "      +     new 0",
-    ]
-    assert drawn.settled[-1] == "      … 3 more lines · Ctrl-O shows all"
-
-
-def test_a_denied_call_is_not_listed_as_failed_below_the_denial() -> None:
-    denied = NotExecuted("terminal", "rm -rf x", "deletes; denied", "denied")
-    drawn = Drawn().see(ApprovalAnswered("a", "deny", "cli"), *tool(0, "Not executed", ok=False, not_executed=denied))
-    assert drawn.settled == ["  ✗ denied"]
-
-
-def test_a_tool_that_was_interrupted_says_so_and_how_long_it_ran() -> None:
-    assert Drawn().see(*tool(0, INTERRUPTED, ok=False)).settled == ["  ◼ terminal  make  interrupted  3.1s  #1"]
-
-
-def test_a_change_in_full_is_told_once() -> None:
-    change = FileChange("a.py", 1, 1, " def f():\n-    old\n+    new")
-    drawn = Drawn().see(*tool(0, "a.py, from line 1:\n def f():\n-    old\n+    new", change=change))
-    drawn.settled.clear()
-    drawn.transcript.expand_tool()
-    drawn.draw()
-    assert drawn.settled[2:] == ["      a.py, from line 1", "        def f():", "      -     old", "      +     new"]
-
-
 def test_an_interruption_names_its_question_where_something_was_said_since() -> None:
     drawn = Drawn()
     drawn.transcript.add_question("Why?")
@@ -599,21 +316,6 @@ def test_an_interruption_names_its_question_where_something_was_said_since() -> 
     drawn.transcript.add_question("And now?")
     drawn.see(RunFinished("stopped")).draw()
     assert drawn.settled[-1] == "  ◼ interrupted"
-
-
-def test_one_tool_is_shown_in_full_the_last_one_first() -> None:
-    drawn = Drawn().see(*tool(0, "\n".join(f"line {n}" for n in range(30))), *tool(1, "short"))
-    drawn.settled.clear()
-    assert drawn.transcript.expand_tool()
-    drawn.draw()
-    assert drawn.settled == ["", "  ✓ terminal  make  3.1s  #2", "      command: make", "      short"]
-    assert drawn.transcript.expand_tool()
-    drawn.draw()
-    assert drawn.settled[5] == "  ✓ terminal  make  3.1s  #1"
-    assert drawn.settled[-1] == "      line 29"
-    assert not drawn.transcript.expand_tool()
-    assert drawn.transcript.expand_tool(2)
-    assert not drawn.transcript.expand_tool(3)
 
 
 # ── Markdown of models ───────────────────────────────────────────────────────────────────────────────────────

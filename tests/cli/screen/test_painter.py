@@ -1,0 +1,26 @@
+"""Blocks in windows of any width."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tailrace.cli.screen.markdown_blocks import blocks_of
+from tailrace.cli.screen.painter import BlockPiece, Painter
+
+
+@pytest.mark.parametrize(("width", "rows"), [(200, 1), (125, 1), (124, 2), (80, 2)])
+def test_a_line_of_code_has_the_whole_window(width: int, rows: int) -> None:
+    (block,) = blocks_of(f"```\n{'x' * 120}\n```\n")
+    assert sum(bool(line) for line in Painter().lines([BlockPiece(block)], width)) == rows
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_table_loses_nothing_in_a_narrow_window(width: int) -> None:
+    cells = ["世界最大の都市圏とても長い説明", "https://example.org/a/long/path", "plain"]
+    (block,) = blocks_of(f"| a | b | c |\n|---|---|---|\n| {' | '.join(cells)} |\n")
+    lines = Painter().lines([BlockPiece(block, first=True)], width)
+    text = "".join(segment.text for line in lines for segment in line)
+    assert "…" not in text
+    assert not Counter("".join(cells)) - Counter(text)
