@@ -95,6 +95,17 @@ FOUND = {
     "a run that is begun by a process that ends": World(
         noise=8836326, happenings=(Ask(at=1.6, surface="sequence"), Leave(at=1.0), Hang(at=0.3))
     ),
+    # A process that could not give a run back while the disk was full did not do so later, and counted as dead.
+    "a run that a full disk kept from being given back": World(
+        nodes=2,
+        happenings=(
+            Ask(at=1.1, said=(Said(tool="push"), Said())),
+            Ask(at=0.7),
+            Kill(at=1.624),
+            StoreFault(at=2.7),
+            Kill(at=0.1, steps=99, back_s=1.5),
+        ),
+    ),
     # The people of the worlds waited for more of a run that was set aside, which real surfaces do not.
     "a viewer of a run that is set aside": World(
         happenings=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite import commits
+from tailrace.journal.sqlite import statements as row_statements
 from tailrace.journal.sqlite.commits import MAX_ROWS
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -288,6 +290,33 @@ async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Pat
     await journal.seal(lease, RunFinished("completed", "ab"))
     assert texts_of(await everything(viewer)) == ["b"]  # the same viewer goes on
     await journal.close()
+
+
+@pytest.mark.parametrize("claimed_first", [False, True])
+async def test_I102_a_run_that_could_not_be_given_back_is_at_the_next_look_for_orphans(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch, claimed_first: bool
+) -> None:
+    """Its process lives: whoever has claimed the run meanwhile has counted a death that was none."""
+
+    def refused(*_args: object, **_more: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    run, lease = await started(journal)
+    if claimed_first:
+        await journal.renew(lease, lease_s=0.0)
+    with monkeypatch.context() as full:
+        full.setattr(row_statements, "release", refused)
+        with pytest.raises(StorageFailed):
+            await journal.release(lease)
+        await journal.orphans()  # the disk is still full
+    if claimed_first:
+        assert (await journal.claim(run.id, "another")).epoch == 2
+        assert (await journal.get(run.id)).kills == 1
+    found = [orphan.id for orphan in await journal.orphans()]
+    assert found == ([] if claimed_first else [run.id])
+    assert (await journal.get(run.id)).kills == 0
 
 
 @pytest.mark.parametrize("event", [MessageChunk("\ud800"), ToolCallChunk("t", args={"x": object()})])

@@ -32,6 +32,7 @@ from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
+from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import (
     RUNS_LIMIT,
@@ -47,7 +48,6 @@ from tailrace.ports import (
 )
 
 CHECK_S = 1.0  # how long a check of the database waits before it says why it cannot be written
-MAX_UNRELEASED = 4096  # runs that are given back later; the leases of more run out
 
 
 class PostgresJournal(StoredJournal):
@@ -77,7 +77,7 @@ class PostgresJournal(StoredJournal):
         super().__init__(self._commits)
         self._listener = Listener(address, self._on_wakeup, self._on_gap)
         self._tasks: list[asyncio.Task[None]] = []
-        self._unreleased: list[Lease] = []
+        self._late_releases = LateReleases()
         self._back = asyncio.Event()
 
     @classmethod
@@ -149,22 +149,19 @@ class PostgresJournal(StoredJournal):
         try:
             await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
         except StorageFailed:
-            self._unreleased = [*self._unreleased[-MAX_UNRELEASED:], lease]
+            self._late_releases.add(lease)
             raise
 
     def _on_back(self) -> None:
         self._back.set()
 
     async def _release_late(self) -> None:
-        """Gives back what could not be given back while the database was away: others go on with it at once, and it
-        does not count as a death. Until it is cancelled."""
+        """Gives back what could not be given back, as soon as the database is there again: others go on with it at
+        once. Until it is cancelled."""
         while True:
             await self._back.wait()
             self._back.clear()
-            unreleased, self._unreleased = self._unreleased, []
-            for lease in unreleased:
-                with contextlib.suppress(JournalError):
-                    await self._release_run(lease, fsync=False)
+            await self._late_releases.give_back(partial(self._release_run, fsync=False))
 
     async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)

@@ -31,6 +31,7 @@ from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
+from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.journal.wakeup_pipe import WakeupPipe
@@ -75,6 +76,7 @@ class SqliteJournal(StoredJournal):
         self._readers = self._open_readers()
         self._commits = self._open_commits(on_lag)
         super().__init__(self._commits)
+        self._late_releases = LateReleases()
         self._checkpointing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._seen_signal = 0
@@ -162,7 +164,11 @@ class SqliteJournal(StoredJournal):
         await self._commits.call(partial(statements.renew, lease=lease, lease_until=self._clock() + lease_s))
 
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
-        await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
+        try:
+            await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
+        except StorageFailed:
+            self._late_releases.add(lease)
+            raise
 
     async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
@@ -209,6 +215,7 @@ class SqliteJournal(StoredJournal):
         return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
 
     async def orphans(self) -> list[Run]:
+        await self._late_releases.give_back(partial(self._release_run, fsync=False))
         now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
         pipes = {pipe for *_, pipe in unfinished}
         dead = {pipe for pipe in pipes if not self._pipe.is_alive(pipe)}  # a process may have a thousand runs
