@@ -86,6 +86,12 @@ def test_the_configured_name_is_found_whatever_is_wrong_with_it(tmp_path: Path, 
         assert not with_place(not_embedded(config, asked), config).line
 
 
+def test_a_name_that_is_not_there_is_not_the_refused_one(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text('model:\n  name: ""\n', encoding="utf-8")
+    asked = ConfigError("'openai/' has no model after the slash", key="model")
+    assert with_place(asked, load({}, tmp_path)) is asked
+
+
 @pytest.mark.timeout(20)  # a pipe that nobody writes into would be waited for without an end
 def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     config = load({}, tmp_path)

@@ -65,7 +65,7 @@ class _KeyLines(YamlReader):
         whoever asks."""
         is_embedded = self._texts.get("model.provider", "local") == "local"
         is_configured = is_embedded and refused == self._texts.get("model.name")
-        return self.lines["model.name"] if is_configured else 0
+        return self.lines["model.name"] if refused and is_configured else 0
 
     def _line_that_names(self, provider: str) -> int:
         """Where a provider is used that is not there: as a model's, or by an alias."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cli.screen.drawn_text import Clock, drawn
 from tailrace.cli.screen.approval_menu import ARMED_AFTER_S, ApprovalMenu
 from tailrace.events import ApprovalAsked
@@ -67,58 +65,6 @@ def test_the_rest_of_a_word_that_was_typed_out_is_swallowed() -> None:
     menu.close()
     assert menu.swallows("\r")
     assert not menu.swallows("h")
-
-
-@pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("word", ["o", "D", "deny\r", "why"])
-def test_a_key_that_comes_just_after_the_menu_went_begins_no_message(word: str, seen: bool) -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()  # answered elsewhere
-    if seen:
-        menu.was_drawn()
-        clock.now += ARMED_AFTER_S / 2
-    assert menu.may_swallow
-    assert all(menu.swallows(key) for key in word)
-    assert not menu.swallows("h")
-
-
-def test_a_key_for_one_menu_does_not_count_as_a_draft_of_the_next() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()
-    menu.open(ApprovalAsked("b", "terminal", "rm -rf y", "d", expires_at=5042.0))
-    draw(menu)
-    clock.now += ARMED_AFTER_S / 2
-    assert [menu.press(key) for key in "den"] == ["nothing"] * 3
-    assert menu.press("h") == "draft"
-    stand(menu, clock)
-    assert menu.press("d") == "answer"
-
-
-@pytest.mark.parametrize("before", ["a menu that was not armed", "the user's own answer", "the start of a message"])
-def test_a_message_keeps_its_letters_where_no_answer_was_expected(before: str) -> None:
-    menu, clock = asked_menu()
-    draw(menu)
-    if before != "a menu that was not armed":
-        stand(menu, clock)
-    if before == "the user's own answer":
-        assert menu.press("d") == "answer"
-    menu.close()
-    menu.was_drawn()
-    if before == "the start of a message":
-        assert not menu.swallows("n")
-    assert not menu.swallows("o")
-
-
-def test_a_message_that_begins_later_keeps_its_first_letter() -> None:
-    menu, clock = asked_menu()
-    stand(menu, clock)
-    menu.close()
-    menu.was_drawn()
-    clock.now += ARMED_AFTER_S
-    assert not menu.may_swallow
-    assert not menu.swallows("o")
 
 
 def test_the_menu_counts_down_and_says_what_each_key_means() -> None:

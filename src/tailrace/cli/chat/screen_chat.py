@@ -36,12 +36,12 @@ from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
-from tailrace.cli.screen.input_line import Completion, TypedLine
+from tailrace.cli.screen.input.input_line import Completion, TypedLine
+from tailrace.cli.screen.input.typed_ahead import typed_ahead
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
-from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.errors import RunParked, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run

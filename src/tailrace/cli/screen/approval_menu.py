@@ -2,17 +2,17 @@
 
 Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
 count when the menu has stood on the screen for a moment, no key was pressed in that time, and the screen shows that
-they count. The time until it is drawn is no part of that moment: a busy machine may draw late. Nor may a key that was
-meant for the menu begin a message, where the question was answered elsewhere just before.
+they count. The time until it is drawn is no part of that moment: a busy machine may draw late. What was meant for the
+menu and comes when it is gone is for `StrayKeys` to tell.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tailrace.cli.screen.input.stray_keys import MEANT_S, StrayKeys
 from tailrace.cli.screen.painter import Rows
 from tailrace.events import ApprovalAsked, Decision
 
@@ -26,7 +26,6 @@ CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
     ("d", "deny", "not now; the model is told"),
 )
 _BY_KEY: Final = {key: decision for key, decision, _ in CHOICES}
-_WORDS: Final = {**_BY_KEY, WHY_KEY: "why"}
 Pressed = Literal["answer", "why", "draft", "nothing"]
 
 
@@ -49,8 +48,8 @@ class ApprovalMenu:
         self._painted_bright = False  # the last rows say that the keys count
         self._bright = False  # and they are on the screen
         self._astray = False  # the last key meant nothing, and those that follow it at once mean nothing either
-        self._rest = ""  # of the word whose first letter was the answer: who types it out means no message by it
-        self._late_until = 0.0  # a key of an answer was meant for the menu that is gone; infinite until that is seen
+        self._reason_typed_at = 0.0
+        self.stray = StrayKeys(clock, {**_BY_KEY, WHY_KEY: "why"})
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,9 +60,16 @@ class ApprovalMenu:
         left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
         self._ends_at = now + left_s
 
+    def was_answered(self) -> None:
+        """The log has the answer to what it asks: the user's, or another's while they had not decided yet."""
+        if self.gives_reason:
+            if self._clock() - self._reason_typed_at < MEANT_S:
+                self.stray.question_went("reason")
+        elif self.decision is None and (self.is_armed or self._astray):
+            self.stray.question_went("answer")
+        self.close()
+
     def close(self) -> None:
-        if self.asked is not None and self.decision is None and not self.gives_reason and self.is_armed:
-            self._late_until = math.inf
         self.asked, self.gives_reason, self.decision = None, False, None
 
     # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,6 +78,10 @@ class ApprovalMenu:
         """Any key, whether or not the menu is open."""
         self._quiet_since = self._clock()
         self._bright = False
+
+    def reason_was_typed(self) -> None:
+        """A key of it."""
+        self._reason_typed_at = self._clock()
 
     @property
     def is_armed(self) -> bool:
@@ -88,10 +98,9 @@ class ApprovalMenu:
         if self.decision is not None:
             return "nothing" if self.swallows(key) else "draft"
         if not self.is_armed:
-            if self.swallows(key):
-                return "nothing"
+            is_stray = self.swallows(key) or self._astray
             self.key_was_pressed()
-            return "nothing" if self._astray else "draft"
+            return "nothing" if is_stray else "draft"
         self._astray = False
         word = key.lower()
         if word == WHY_KEY:
@@ -101,27 +110,17 @@ class ApprovalMenu:
             self._astray = True  # a word that is typed without looking: its other letters mean nothing
             self.key_was_pressed()
             return "nothing"
-        self.decision, self._rest = decision, f"{decision[1:]}\r"
+        self.decision = decision
+        self.stray.answer_was_pressed(decision)
         self.key_was_pressed()
         return "answer"
 
     def swallows(self, key: str) -> bool:
-        """Whether this key comes too late for an answer, or only ends the word that the answer's key began."""
-        late, self._late_until = self._clock() < self._late_until, 0.0
-        if late and (word := _WORDS.get(key.lower())):
-            self._rest = f"{word[1:]}\r"
+        """Whether this key was meant for a question that no longer stands."""
+        is_stray = self.stray.takes(key)
+        if is_stray:
             self.key_was_pressed()
-            return True
-        if self._rest and key == self._rest[0] and self._clock() - self._quiet_since < 2 * ARMED_AFTER_S:
-            self._rest = self._rest[1:]
-            self.key_was_pressed()
-            return True
-        self._rest = ""
-        return False
-
-    @property
-    def may_swallow(self) -> bool:
-        return bool(self._rest) or self._clock() < self._late_until
+        return is_stray
 
     def back(self) -> None:
         """From the reason, or from an answer that was not taken, to the choices."""
@@ -135,8 +134,7 @@ class ApprovalMenu:
 
     def was_drawn(self) -> None:
         """The frame with the last `rows`, or without the menu, is on the screen."""
-        if self._late_until == math.inf:
-            self._late_until = self._clock() + ARMED_AFTER_S
+        self.stray.was_drawn()
         if self.asked is not None:
             self._drawn_at = self._clock() if self._drawn_at is None else self._drawn_at
             self._bright = self._painted_bright

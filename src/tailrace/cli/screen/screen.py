@@ -29,10 +29,10 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
-from tailrace.cli.screen.input_line import Completion, InputLine, InputListener, TypedLine
+from tailrace.cli.screen.input.input_line import Completion, InputLine, InputListener, TypedLine
+from tailrace.cli.screen.input.typed_ahead import typed_ahead
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
-from tailrace.cli.screen.typed_ahead import typed_ahead
 from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
@@ -119,6 +119,7 @@ class TerminalScreen:
             full_screen=False,
             terminal_size_polling_interval=None,  # SIGWINCH tells
         )
+        self.app.key_processor.before_key_press += lambda _: self._line.follow_menu()
         on_resize(self.app, self._resized)
         self._reflowing = _reflows(environment)
         self.app.ttimeoutlen = 0.05

@@ -401,7 +401,7 @@ class Transcript:
             self._queued.remove(asked)
             self._settle(_question(asked))
         if asked == self.approval:
-            self.menu.close()
+            self.menu.was_answered()
         words = sanitized_line(outcome_words(asked, answered), 500)
         denied = answered.decision == "deny"
         self._settle(NoticeLine(f"{'✗' if denied else '✓'} {words}", "red" if denied else "green"))

@@ -121,10 +121,11 @@ class InputLine:
         self._draft: str | None = None  # the message that an approval has put aside
         self._texts = FoldedTexts()
         self.buffer = Buffer(history=FoldedHistory(history, self._texts), multiline=True)
-        self.buffer.on_text_changed += lambda _: self._menu.key_was_pressed() if menu.asked is None else None
+        self.buffer.on_text_changed += lambda _: self._typed()
 
     def follow_menu(self) -> None:
-        """An approval takes the line; the message comes back afterwards, and nothing else does."""
+        """An approval takes the line; the message comes back afterwards, and nothing else does. Called before each key
+        and each draw, so that no key falls between what is asked and what is shown."""
         if self._menu.asked is not None and self._draft is None:
             self._draft = self.buffer.text
             self.buffer.reset()
@@ -149,7 +150,7 @@ class InputLine:
         menu = self._menu
         chooses = Condition(lambda: menu.asked is not None and not menu.gives_reason)
         explains = Condition(lambda: menu.gives_reason)
-        spells = Condition(lambda: menu.asked is None and menu.may_swallow)
+        strays = Condition(lambda: menu.asked is None and menu.stray.may_come)
         empty = Condition(lambda: not self.buffer.text)
         keys = KeyBindings()
         keys.add("enter")(self._enter)
@@ -158,15 +159,15 @@ class InputLine:
         keys.add("tab")(self._complete)
         keys.add("up")(lambda event: event.current_buffer.auto_up())
         keys.add("down")(lambda event: event.current_buffer.auto_down())
-        keys.add("c-c")(lambda _: self._listener.interrupted())
-        keys.add("<sigint>")(lambda _: self._listener.interrupted())
+        keys.add("c-c")(self._interrupt)
+        keys.add("<sigint>")(self._interrupt)
         keys.add("c-d", filter=empty)(lambda _: self._listener.left())
         keys.add("c-z")(_nothing)  # a stopped process would hold its run until its lease is over
         keys.add("c-l")(lambda event: event.app.renderer.clear())
         keys.add("c-o")(lambda _: self._listener.expand_tool())
         keys.add(Keys.BracketedPaste)(self._paste)
         for key in (Keys.Any, "enter"):
-            keys.add(key, filter=spells)(self._spell)
+            keys.add(key, filter=strays)(self._insert_unless_stray)
             keys.add(key, filter=chooses)(self._choose)
         keys.add("enter", filter=explains)(self._explain)
         keys.add("escape", filter=explains)(self._back)
@@ -193,7 +194,18 @@ class InputLine:
             case _:
                 pass
 
-    def _spell(self, event: KeyPressEvent) -> None:
+    def _typed(self) -> None:
+        if self._menu.asked is None:
+            self._menu.key_was_pressed()
+            self._menu.stray.forget()
+        elif self._menu.gives_reason:
+            self._menu.reason_was_typed()
+
+    def _interrupt(self, _: KeyPressEvent) -> None:
+        self._menu.stray.forget()
+        self._listener.interrupted()
+
+    def _insert_unless_stray(self, event: KeyPressEvent) -> None:
         if self._menu.swallows(event.data):
             return
         if event.data == "\r":
@@ -214,6 +226,7 @@ class InputLine:
     # ── pastes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _paste(self, event: KeyPressEvent) -> None:
+        self._menu.stray.forget()
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         if self.takes_text:
             event.current_buffer.insert_text(self._folded(text))

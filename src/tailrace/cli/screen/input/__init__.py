@@ -1,0 +1,1 @@
+"""What the user types, and what becomes of each key."""
