@@ -1,4 +1,4 @@
-"""A real Home Assistant with the integration in it: set up through its flow, spoken to through Assist.
+"""A real Home Assistant with the integration in it, spoken to through Assist.
 
 Home Assistant takes long to start. So all of it is one test, with one instance, and each part of it a subtest.
 """
@@ -6,164 +6,18 @@ Home Assistant takes long to start. So all of it is one test, with one instance,
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 from aiohttp import web
 
-from home_assistant.home import Heard, Home, Tailrace, homeassistant_python, started_home
-from tailrace.events import (
-    AnyEvent,
-    AttemptDiscarded,
-    Entry,
-    MessageChunk,
-    MessageStop,
-    RunFinished,
-    entry_to_json,
-)
-from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Scenario, Status, call, reply
-from tailrace.testing.scripted.request_reader import ScriptedRequest
+from home_assistant.furnished_house import KEY, WORDS, House, add_pipeline, entity_of, furnished_house
+from tailrace.events import AnyEvent, AttemptDiscarded, Entry, MessageChunk, MessageStop, RunFinished, entry_to_json
 
-KEY = "a key for the house"
-WORDS = [f"word{number} " for number in range(30)]
 ASKED_EN = "May I run this in {directory}? rm -rf build\n\nSay yes or no."
 ASKED_DE = "Darf ich das in {directory} ausführen? rm -rf build\n\nSag ja oder nein."
-
-
-class HouseModel(FaultyProvider):
-    """Answers by what the last question asks for."""
-
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        messages = request.body["messages"]
-        question = next(_text(each) for each in reversed(messages) if each["role"] == "user")
-        answered = messages[-1]["role"] == "tool"
-        match question.partition(" ")[0]:
-            case "count":
-                return Scenario(reply=reply(*WORDS), pace_s=0.03)
-            case "slowly":
-                return Scenario(reply=reply(*WORDS), pace_s=0.2)
-            case "look":
-                look = reply("Let me look.", call("read_file", {"path": "notes.txt"}))
-                return Scenario(reply=reply("There is nothing.") if answered else look)
-            case "remove":
-                remove = reply("I would remove it.", call("terminal", {"command": "rm -rf build"}))
-                return Scenario(reply=reply("That is settled.") if answered else remove)
-            case "earlier":
-                return Scenario(reply=reply(f"{sum(each['role'] == 'user' for each in messages)} questions."))
-            case "nothing":
-                return Scenario(reply=reply())
-            case "blanks":
-                return Scenario(reply=reply("  ", "\n"))
-            case "fail":
-                return Scenario(status=Status(400))
-            case "refuse":
-                return Scenario(status=Status(401))
-            case _:
-                return Scenario(reply=reply("Hello!"))
-
-
-def _text(message: JsonObject) -> str:
-    content = message["content"]
-    return str(content) if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-
-
-@dataclass
-class House:
-    home: Home
-    tailrace: Tailrace
-    entry: str
-    entity: str
-    pipelines: dict[str, str]
-
-    async def say(self, text: str, language: str = "en", **fields: Any) -> Heard:
-        return await (await self.home.say(self.pipelines[language], text, **fields)).answer()
-
-    async def newest_run(self) -> dict[str, Any]:
-        return (await self.tailrace.runs())[0]
-
-
-@asynccontextmanager
-async def furnished_house(directory: Path) -> AsyncIterator[House]:
-    python = homeassistant_python() or _missing()
-    (directory / "home").mkdir()
-    async with (
-        HouseModel() as provider,
-        Tailrace(directory / "tailrace", _settings(provider), KEY) as tailrace,
-        started_home(python, directory / "home") as home,
-    ):
-        entry = await _set_up(home, tailrace)
-        entity = await _entity(home, entry)
-        pipelines = {language: await _pipeline(home, entity, language) for language in ("en", "de")}
-        yield House(home, tailrace, entry, entity, pipelines)
-
-
-def _missing() -> NoReturn:
-    reason = "Home Assistant is not installed: set TAILRACE_HOMEASSISTANT_PYTHON, or run `make homeassistant`"
-    if os.environ.get("TAILRACE_HOMEASSISTANT_PYTHON"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def _settings(provider: FaultyProvider) -> dict[str, Any]:
-    return {
-        "model": {"provider": "fake", "name": "any"},
-        "providers": {"fake": {"dialect": "chat", "base_url": provider.openai_url, "backoff_s": 0.01}},
-        "agent": {"tools": ["terminal", "read_file"]},
-        "approvals": {"mode": "ask", "timeout_s": 60},
-        "store": {"lease_s": 1.5},
-        "server": {"drain_s": 0.05},
-    }
-
-
-async def _set_up(home: Home, tailrace: Tailrace) -> str:
-    """Through the flow, as a person does who mistypes first."""
-    flow = await home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
-    assert flow["step_id"] == "user"
-    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
-    address = tailrace.url.removeprefix("http://")
-    given = {"url": f" {address}/v1/ ", "api_key": KEY, "verify_ssl": True}
-    mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
-        ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
-        ({"url": "no address"}, {"url": "invalid_url"}),
-        ({"url": "http://192.168.1..10:8642"}, {"url": "invalid_url"}),
-        ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
-        ({"url": home.url}, {"base": "not_tailrace"}),
-        ({"url": f"https://{address}"}, {"url": "no_tls"}),
-        ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
-        ({"api_key": " "}, {"api_key": "no_key"}),
-        ({"api_key": f"{KEY}\n{KEY}"}, {"api_key": "invalid_auth"}),
-    ]
-    for mistake, errors in mistakes:
-        assert (await home.http("POST", path, {**given, **mistake}))["errors"] == errors
-    made = await home.http("POST", path, given)
-    assert made["type"] == "create_entry", made
-    return str(made["result"]["entry_id"])
-
-
-async def _entity(home: Home, entry: str) -> str:
-    entities = await home.ask("config/entity_registry/list")
-    [entity] = [each["entity_id"] for each in entities if each["config_entry_id"] == entry]
-    return str(entity)
-
-
-async def _pipeline(home: Home, entity: str, language: str) -> str:
-    none = dict.fromkeys(("stt_engine", "stt_language", "tts_engine", "tts_language", "tts_voice"))
-    none |= dict.fromkeys(("wake_word_entity", "wake_word_id"))
-    made = await home.ask(
-        "assist_pipeline/pipeline/create",
-        name=f"Tailrace {language}",
-        language=language,
-        conversation_engine=entity,
-        conversation_language="*",
-        **none,
-    )
-    return str(made["id"])
 
 
 async def it_streams_while_the_answer_is_written(house: House) -> None:
@@ -314,7 +168,7 @@ async def a_withdrawn_attempt_is_taken_back(house: House) -> None:
         made = (await house.home.http("POST", path, {"url": url, "verify_ssl": True}))["result"]
         assert made["title"] == f"Tailrace ({url.removeprefix('http://')})", "the first has the plain name"
         entry = made["entry_id"]
-        pipeline = await _pipeline(house.home, await _entity(house.home, entry), "en")
+        pipeline = await add_pipeline(house.home, await entity_of(house.home, entry), "en")
         heard = await (await house.home.say(pipeline, "hello")).answer()
         assert [delta for delta in heard.deltas if "role" in delta] == [
             {"role": "assistant", "content": "Let me look."},
@@ -337,9 +191,9 @@ async def another_agent_of_the_same_server_has_a_model_of_its_own(house: House) 
         assert (await house.home.http("POST", path, given))["errors"] == errors
     made = (await house.home.http("POST", path, {"name": " Helper ", "model": "fake/other"}))["result"]
     assert made["title"] == "Helper"
-    entity = await _entity(house.home, made["entry_id"])
+    entity = await entity_of(house.home, made["entry_id"])
     assert entity == "conversation.helper"
-    pipeline = await _pipeline(house.home, entity, "en")
+    pipeline = await add_pipeline(house.home, entity, "en")
     assert (await (await house.home.say(pipeline, "hello", device_id="desk")).answer()).speech == "Hello!"
     of_the_other = await house.newest_run()
     await house.say("hello", device_id="desk")
@@ -454,7 +308,7 @@ async def while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable(
     await house.home.until(house.entity, lambda state: state != "unavailable")
     assert (await house.say("hello")).speech == "Hello!"
     await house.home.until("conversation.other", lambda state: state != "unavailable")
-    pipeline = await _pipeline(house.home, "conversation.other", "en")
+    pipeline = await add_pipeline(house.home, "conversation.other", "en")
     assert (await (await house.home.say(pipeline, "hello")).answer()).speech == "Hello!"
     assert await house.home.ask("config_entries/flow/progress") == []
     kept = await house.home.http("GET", f"/api/diagnostics/config_entry/{house.entry}")

@@ -12,16 +12,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from platforms.gateways import config_for
+from platforms.matrix.matrix_bot import meet
+from platforms.matrix.synapse import Homeserver, password_of, people
 from tailrace.app import open_app
 from tailrace.cli.setup.doctor import findings
 from tailrace.config.load import load
-from tailrace.delivery.port import Accepted, Failed, Place, Typing
+from tailrace.delivery.port import Accepted, Failed, Place, Send, Sent, Typing
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.matrix.adapter import MatrixPlatform, make
 from tailrace.platforms.matrix.session import SessionFile
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.collecting_inbox import CollectingInbox
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.provider import FaultyProvider
 
 BOT = "@bot:localhost"
@@ -268,3 +270,21 @@ async def test_a_login_too_many_is_told_with_what_helps() -> None:
             await platform.check()
         await platform.close()
     assert not refused.value.permanent
+
+
+async def test_a_password_logs_in_once_and_doctor_does_not_end_the_session(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        platform = MatrixPlatform(server.url, account.user_id, password=password_of(account.user_id), allow=("*",))
+        async with running(platform) as inbox:
+            doctor = MatrixPlatform(server.url, account.user_id, password=password_of(account.user_id))
+            assert await doctor.check() == f"logged in as {account.user_id}"
+            await doctor.close()
+            await ada.write(place.chat, "hello")
+            await inbox.wait_for(1)
+            assert isinstance(await platform.perform(place, Send("k", "hello")), Sent)
+        wrong = MatrixPlatform(server.url, account.user_id, password="wrong")
+        with pytest.raises(PlatformError, match="refused the login") as refused:
+            await wrong.check()
+        assert refused.value.permanent
+        await wrong.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from platforms.matrix.matrix_bot import bot_of
 from platforms.matrix.synapse import Homeserver, Person, people
-from platforms.matrix.test_adapter import bot_of
 from tailrace.delivery.port import MessageReceived
 from tailrace.platforms.matrix.notices import REPLACED_ROOM
 from tailrace.testing.platforms.collecting_inbox import running

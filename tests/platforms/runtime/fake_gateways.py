@@ -37,6 +37,8 @@ platforms:
   matrix: {{enabled: true, allow: ["*"]}}
 """
 DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+LONG = " ".join(f"word{number}" for number in range(60))
+SLOW = Scenario(reply=reply(LONG), pace_s=0.2)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""While a gateway ends it still listens: answers that it waits for may wait for a person."""
+"""While a gateway ends it still listens: answers come to their end, now or after the restart, and wait for people."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
-from platforms.runtime.fake_gateways import DANGEROUS, Town, town
+from platforms.runtime.fake_gateways import DANGEROUS, LONG, SLOW, Town, town
 from tailrace.delivery import inbound
+from tailrace.delivery.port import Capabilities, Window
 from tailrace.events import ApprovalAsked
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run
@@ -20,7 +21,6 @@ from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply, scenario
 
 WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
-SLOW = Scenario(reply=reply(" ".join(f"word{number}" for number in range(60))), pace_s=0.2)
 
 
 async def approval_of(here: Town, run_id: str) -> ApprovalAsked:
@@ -196,3 +196,42 @@ async def test_a_paste_whose_run_was_just_being_begun_is_answered_by_the_next_pr
         await until_delivered(here)
         assert len(await here.runs()) == 1
     assert platform.chat("42").texts == ("Read.",)
+
+
+@driven
+async def test_a_shutdown_lets_answers_come_to_their_end(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    async with town(tmp_path, SLOW, platform=platform) as here:
+        await here.write("Count.")
+        await asyncio.sleep(3)
+    assert platform.chat("42").texts == (LONG,)
+
+
+async def test_what_a_shutdown_cuts_says_so_and_goes_on_after_the_restart(tmp_path: Path) -> None:
+    platform = MemoryPlatform(Capabilities(mode="edit", edits=True, windows=(Window(100, 1.0),), edit_interval_s=0.01))
+    slow = Scenario(reply=reply(LONG), pace_s=0.05)
+    async with town(tmp_path, slow, store="sqlite:///t.db", drain_s=0.1, platform=platform) as here:
+        await here.write("Count.")
+        await here.platform.first_message.wait()
+    [shown] = platform.chat("42").texts
+    assert "Interrupted by a restart" in shown
+    async with town(tmp_path, reply("and so on."), store="sqlite:///t.db", platform=platform) as here:
+        [run_id] = await here.runs()
+        finished = await here.app.agents.finished(run_id)
+        for delivery in await here.app.journal.runs(kind=DELIVERY):
+            await delivered(here.app.journal, delivery.id)
+    assert platform.chat("42").texts == (finished.output,)
+    assert finished.output.startswith("word0 word1")
+    assert len(platform.chat("42").messages) == 1
+
+
+@driven
+async def test_while_it_ends_a_button_lets_the_answer_end_that_waits_for_it(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        question = next(message for message in here.chat.visible if message.buttons)
+        here.gateway.take_no_more()
+        await here.press(question.buttons[0].value)
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == "Done."

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from platforms.slack.slack_app import listening
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.platforms.slack.envelope_order import LATE_S, OrderedTasks, order_keys
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.loopback import Changing
+from tailrace.testing.platforms.loopback import Changing, silence
+from tailrace.testing.platforms.slack import FakeSlack
 
 
 def message(chat: str, thread: str, user: str, text: str = "hello") -> MessageReceived:
@@ -81,3 +83,20 @@ async def test_a_task_that_has_not_ended_for_long_says_so_once() -> None:
             tasks.start(keys, partial(say, f"begun {keys}"), when_late=partial(say, f"late {keys}"))
         tasks.start("d", partial(work, LATE_S + 2), when_late=partial(say, "late d"))
     assert said == ["begun c", "begun b", "late a", "late d", "begun a"]
+
+
+@driven
+async def test_a_stop_that_waits_for_the_persons_own_thread_is_confirmed_soon_and_comes_after_it() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("C1")
+        above = await slack.write(general, "down again", user="U8")
+        slack.fail("conversations.replies", silence())
+        await slack.write(general, "<@U0BOT> why?", user="U9", thread=above)
+        await slack.command(general, "/tailrace", "stop", user="U9")
+        began = asyncio.get_running_loop().time()
+        await slack.until(lambda: len(slack.acknowledged) == 2)
+        assert asyncio.get_running_loop().time() - began < 3
+        *_, last = await inbox.wait_for(4)  # a mention comes twice
+        assert isinstance(last, MessageReceived)
+        assert last.text == "/stop"
+        await slack.until(lambda: len(slack.acknowledged) == 4)

@@ -1,4 +1,4 @@
-"""Socket Mode's envelopes as updates: what people do in Slack beside writing a line."""
+"""Socket Mode's envelopes as updates: what people write, press and forward in Slack."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.delivery.port import Attachment, MessageReceived
+from platforms.slack.slack_app import PERSON, SEND, asked, listening
+from tailrace.delivery.port import Attachment, Button, ButtonPressed, MessageReceived, Place, Send, Sender, Sent
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope, readable
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.slack import FakeSlack
 
 SHARED = {"is_share": True, "is_msg_unfurl": True, "author_name": "Bob", "fallback": "[1 Nov] Bob: …"}
 
@@ -163,3 +166,89 @@ def test_a_command_is_for_the_bot_where_it_is_one_of_ours_or_names_it(text: str,
     update = heard(text, "C1")
     assert update is not None
     assert update.addressed is addressed
+
+
+@driven
+async def test_a_direct_message_arrives_and_is_acknowledged() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        ts = await slack.write(slack.channel("D1"), "a &lt; b, see <https://example.org|here> and <#C9|general>")
+        [update] = await inbox.wait_for(1)
+        await slack.until(lambda: slack.acknowledged)
+        text = "a < b, see here (https://example.org) and #general"
+        place = Place("slack", "D1", ts, extra=PERSON)
+        assert update == MessageReceived(f"D1:{ts}", place, Sender("U7"), text, message_id=ts)
+
+
+@driven
+async def test_who_is_spoken_to_in_a_channel_and_G88_a_mention_is_one_update() -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general = slack.channel("C1")
+        sent = await platform.perform(Place("slack", "C1", kind="group"), SEND)
+        assert isinstance(sent, Sent)
+        first = await slack.write(general, "just talking")
+        named = await slack.write(general, "hey <@U0BOT> help", thread=first)
+        replied = await slack.write(general, "and then?", thread=sent.message_id)
+        heard = [update for update in await inbox.wait_for(4) if isinstance(update, MessageReceived)]
+        read = "[in reply to U7]\n> just talking\n\nhey help"
+        assert [(update.text, update.addressed, update.place.thread) for update in heard] == [
+            ("just talking", False, first),
+            (read, True, first),
+            (read, True, first),
+            ("and then?", True, sent.message_id),
+        ]
+        assert heard[1] == heard[2]
+        assert [update.update_id for update in heard[1:]] == [f"C1:{named}", f"C1:{named}", f"C1:{replied}"]
+
+
+@driven
+async def test_J110_bots_edits_and_joins_are_nobody() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        general = slack.channel("D1")
+        await slack.write(general, "/stop", user="U0BOT")
+        await slack.write(general, "/stop", fields={"bot_id": "B9"})
+        await slack.write(general, "/stop", fields={"subtype": "message_changed"})
+        await slack.write(general, "/stop", fields={"subtype": "channel_join"})
+        await slack.write(general, "/stop", user="U9")
+        [update] = await inbox.wait_for(1)
+        assert update.sender == Sender("U9")
+        await slack.until(lambda: len(slack.acknowledged) == 5)
+
+
+@driven
+async def test_a_pressed_button_and_a_slash_command_arrive() -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general, place = await asked(slack)
+        await platform.perform(place, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+        await slack.press(general, general.answers[0], "Yes", user="U9")
+        await slack.command(general, "/tailrace", "stop", user="U9")
+        await slack.command(general, "/model", "gpt", user="U9")
+        _, pressed, stop, model = await inbox.wait_for(4)
+        assert isinstance(pressed, ButtonPressed)
+        assert (pressed.value, pressed.place.key, pressed.sender) == ("a:once", place.key, Sender("U9", "name of U9"))
+        assert isinstance(stop, MessageReceived)
+        assert isinstance(model, MessageReceived)
+        assert (stop.text, model.text, stop.addressed) == ("/stop", "/model gpt", True)
+        assert stop.update_id != model.update_id
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("what is a mill?", "what is a mill?"),
+        ("stop words in German?", "stop words in German?"),
+        ("model railways of the world", "model railways of the world"),
+        ("deny", "/deny"),
+        ("deny it is not safe", "/deny it is not safe"),
+        ("approve session", "/approve session"),
+        ("model fake/other", "/model fake/other"),
+        ("/stop", "/stop"),
+        ("stpo", "/stpo"),
+        ("", "/help"),
+        ("/", "/help"),
+    ],
+)
+def test_what_follows_our_slash_command_is_a_command_or_else_a_question(typed: str, text: str) -> None:
+    payload = {"command": "/tailrace", "text": typed, "channel_id": "D1", "user_id": "U9", "trigger_id": "1"}
+    update = parse_envelope("slash_commands", payload, BotAccount("U1"))
+    assert isinstance(update, MessageReceived)
+    assert update.text == text

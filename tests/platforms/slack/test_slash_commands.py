@@ -1,11 +1,16 @@
-"""Whom a slash command is answered in private, and in which words."""
+"""Whom a slash command is answered in private, where, and in which words."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from tailrace.delivery.port import AnyReply, Failed, Flood, Place, Refused, Unknown
+from platforms.slack.slack_app import listening
+from tailrace.delivery.port import AnyReply, Failed, Flood, LookUp, Place, Refused, Send, Sent, Unknown
 from tailrace.platforms.slack.slash_commands import MAX_REMEMBERED, ResponseUrls, reason_of, why_not_here
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
+from tailrace.testing.platforms.slack import FakeSlack
 
 
 def command(channel: str, user: str, url: str) -> dict[str, str]:
@@ -65,3 +70,43 @@ def test_what_is_so_is_told_and_an_invitation_advised_where_it_helps(code: str, 
 )
 def test_the_log_says_in_words_why_a_question_could_not_be_shown(reply: AnyReply, told: str) -> None:
     assert reason_of(reply) == told
+
+
+@pytest.mark.parametrize("fault", [silence(), silence(accepted=False), cut(), bad_gateway()])
+@pytest.mark.parametrize("where", ["response_url", "chat.postEphemeral"])
+@driven
+async def test_G80_what_is_for_one_person_alone_and_may_have_been_shown_is_not_sent_again(
+    where: str, fault: Fault
+) -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "help", user="U9")
+        [update] = await inbox.wait_for(1)
+        if where == "chat.postEphemeral":
+            slack.fail("response_url", json_fault(404, {"ok": False, "error": "expired_url"}))
+        slack.fail(where, fault)
+        to_one = replace(update.place, only_for="U9")
+        assert isinstance(await platform.perform(to_one, Send("k", "Nothing is running.")), Unknown)
+        assert len(slack.called("chat.postEphemeral")) == (where == "chat.postEphemeral")
+        assert isinstance(await platform.perform(to_one, LookUp("k", "Nothing is running.")), Unknown)
+        in_thread = replace(to_one, thread="1.1")
+        assert not isinstance(await platform.perform(in_thread, LookUp("k", "Nothing is running.")), Unknown)
+
+
+@pytest.mark.parametrize("fault", [None, json_fault(404, {"ok": False, "error": "expired_url"})])
+@driven
+async def test_what_is_for_one_person_alone_is_sent_at_the_commands_address_or_as_their_message(
+    fault: Fault | None,
+) -> None:
+    async with FakeSlack() as slack, listening(slack) as (platform, inbox):
+        general = slack.channel("C1")
+        await slack.command(general, "/tailrace", "help", user="U9")
+        [update] = await inbox.wait_for(1)
+        if fault is not None:
+            slack.fail("response_url", fault)
+        to_one = replace(update.place, only_for="U9")
+        assert isinstance(await platform.perform(to_one, Send("k", "`/model <name>`")), Sent)
+        assert (general.whispers, general.texts) == ([("U9", "`/model <name>`")], [])
+        assert len(slack.called("chat.postEphemeral")) == (fault is not None)
+        assert isinstance(await platform.perform(to_one, Send("l", "again")), Sent)
+        assert general.whispers[1:] == [("U9", "again")], "the address is used once"
