@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from tailrace.attempt_text import AttemptText
-from tailrace.cli.screen.approval_menu import ApprovalMenu
 from tailrace.cli.screen.call_progress import CallProgress
+from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
     ApprovalQuestion,

@@ -19,7 +19,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from tailrace.cli.screen.approval_menu import ApprovalMenu
+from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.events import Decision
 
 log = logging.getLogger("tailrace.cli")

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.history import History, InMemoryHistory
 
 from cli.screen.drawn_text import Clock
-from tailrace.cli.screen.approval_menu import ApprovalMenu
+from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.cli.screen.input.input_line import Completion, InputLine, TypedLine
 from tailrace.events import Decision
 

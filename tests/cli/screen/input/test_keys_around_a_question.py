@@ -14,7 +14,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
 from cli.screen.drawn_text import Clock, done
-from tailrace.cli.screen.approval_menu import ARMED_AFTER_S
+from tailrace.cli.screen.input.approval_menu import ARMED_AFTER_S
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
 from tailrace.cli.screen.input.stray_keys import MEANT_S, OWN_WORD_S
 from tailrace.cli.screen.painter import Painter

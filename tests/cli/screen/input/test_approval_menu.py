@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.screen.drawn_text import Clock, drawn
-from tailrace.cli.screen.approval_menu import ARMED_AFTER_S, ApprovalMenu
+from tailrace.cli.screen.input.approval_menu import ARMED_AFTER_S, ApprovalMenu
 from tailrace.events import ApprovalAsked
 
 
