@@ -162,9 +162,10 @@ async def test_a_key_after_one_that_meant_nothing_begins_no_message_either(typis
     assert typist.screen.typed == ""
 
 
-async def test_the_rest_of_a_reason_is_not_sent_as_a_message(typist: Typist) -> None:
+@pytest.mark.parametrize("typed", ["w", "wbecause it is d"])
+async def test_the_rest_of_a_reason_is_not_sent_as_a_message(typist: Typist, typed: str) -> None:
     typist.can_answer()
-    typist.types("wbecause it is d")
+    typist.types(typed)
     typist.answered_elsewhere()
     typist.draws()
     typist.types("angerous\r")

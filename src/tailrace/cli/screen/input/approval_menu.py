@@ -80,7 +80,7 @@ class ApprovalMenu:
         self._bright = False
 
     def reason_was_typed(self) -> None:
-        """A key of it."""
+        """A key of it, or the one that begins it."""
         self._reason_typed_at = self._clock()
 
     @property
@@ -105,6 +105,7 @@ class ApprovalMenu:
         word = key.lower()
         if word == WHY_KEY:
             self.gives_reason = True
+            self.reason_was_typed()
             return "why"
         if (decision := _BY_KEY.get(word)) is None:
             self._astray = True  # a word that is typed without looking: its other letters mean nothing
