@@ -116,6 +116,7 @@ class _Driver:
         self._told_operator = False
         self.needs_operator = False  # nothing is shown before a person has done something
         self.number = next(line.numbers)
+        self.reads = False  # the log, which says whether it has
         self.due_at = math.inf  # when it has something to send; as far as it knows
         self.gives_way = False
         line.drivers.add(self)
@@ -140,12 +141,25 @@ class _Driver:
     def look_again(self) -> None:
         self._changed.set()
 
+    def begin_reading(self) -> None:
+        """The run's log, to its end. `end` must follow."""
+        self.reads = True
+
+    def has_read(self) -> None:
+        """It drives next: who gives way to it still does."""
+        self.reads, self.due_at = False, -math.inf
+
+    def end(self) -> None:
+        """It has nothing to send any more, whatever kept it from it."""
+        self.reads = False
+        self._set_due(math.inf)
+
     async def drive(self) -> bool:
         """Whether everything is done; False after `leave`."""
         try:
             return await self._drive()
         finally:
-            self._set_due(math.inf)
+            self.end()
 
     async def _drive(self) -> bool:
         while not self._leaving:
@@ -176,14 +190,14 @@ class _Driver:
 
     def _is_behind(self, now: float) -> bool:
         """Whether an answer that was asked for earlier in the same place is complete, and the rest of it could be sent
-        now: what comes later stands below it. One that has to wait longer than its turn holds up nobody."""
+        now: what comes later stands below it. One that has to wait longer than its turn holds up nobody, but for the
+        moment in which its log is read."""
         if len(self._line.drivers) < 2:
             return False
         place = self.planner.state.place.key
         return any(
             other.number < self.number
-            and other.due_at <= now
-            and other.planner.outline.finished is not None
+            and (other.reads or (other.due_at <= now and other.planner.outline.finished is not None))
             and other.planner.state.place.key == place
             for other in self._line.drivers
         )
@@ -319,18 +333,27 @@ class GatewayStreamConsumer:
         """Delivers until everything is shown, and seals the delivery; returns None where something ended it before.
         Raises `StaleEpoch` where another process has taken the delivery over, `JournalError`."""
         planner = self._driver.planner
-        seq = 0
-        # All entries so far are applied before the first step, so that no shown text shrinks.
-        for entry in await self._journal.read(self.spec.run_id):
-            self._apply_entry(await self._named(entry))
-            seq = entry.seq
-        self._suspend_if_asking()
-        done = await run_beside(self._driver.drive(), self._follow(seq))
+        try:
+            seq = await self._read()
+            self._suspend_if_asking()
+            done = await run_beside(self._driver.drive(), self._follow(seq))
+        finally:
+            self._driver.end()
         if not done or (self._suspended and planner.outline.finished is None):
             return None
         if planner.state.until_heard and self._on_kept_back is not None:
             await self._on_kept_back()  # before the end: a delivery that has ended is nobody's to look at again
         return await self._ledger.close(error=self._error())
+
+    async def _read(self) -> int:
+        """All entries so far are applied before the first step, so that no shown text shrinks."""
+        self._driver.begin_reading()
+        seq = 0
+        for entry in await self._journal.read(self.spec.run_id):
+            self._apply_entry(await self._named(entry))
+            seq = entry.seq
+        self._driver.has_read()
+        return seq
 
     def _error(self) -> str:
         """Why something of the answer is not in the chat; empty where all of it is."""

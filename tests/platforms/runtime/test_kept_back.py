@@ -29,9 +29,10 @@ from tailrace.delivery.port import (
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, RunFinished
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.registry import account_of
-from tailrace.ports import Run
+from tailrace.ports import Batch, Run
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 from tailrace.testing.provider import reply
@@ -354,13 +355,18 @@ async def test_two_processes_that_hear_the_person_at_once_say_the_line_above_it_
 
 
 @driven
-async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_s", [0.0, 5.0])
+async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(
+    read_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what comes later stands below it, also where the log of the earlier answer takes long to read."""
     store, narrow = f"sqlite:///{tmp_path}/t.db", replace(NARROW, windows=(Window(1, 60.0),))
     async with town(tmp_path, reply(LONG), capabilities=narrow, store=store, streaming=False) as here:
         await here.write("Hello.")
         await asyncio.sleep(200)
         parts = here.chat.texts
         [first] = await deliveries(here)
+        [first_run] = await here.runs()
         await here.platform.receive(lost(first, "t0.0"))
         await here.platform.receive(lost(first, "t0.2"))
     script = reply("Two.")
@@ -368,6 +374,13 @@ async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(t
         await here.write("And?", update_id="u7")
         await asyncio.sleep(15)
     assert here.chat.texts == (KEPT_BACK,), "it ended before the rest"
+    read = SqliteJournal.read
+
+    async def read_late(self: SqliteJournal, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        await asyncio.sleep(read_s if run_id == first_run else 0.0)
+        return await read(self, run_id, after=after, limit=limit)
+
+    monkeypatch.setattr(SqliteJournal, "read", read_late)
     async with town(tmp_path, capabilities=narrow, store=store, streaming=False) as here:
         await asyncio.sleep(400)
         assert here.chat.texts == (parts[0], parts[2], "Two.")
