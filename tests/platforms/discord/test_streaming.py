@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
 
-from tailrace.delivery.port import Place
+from platforms.discord.discord_bot import GENERAL, THREAD, bot
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.discord.adapter import DiscordPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
 
-GENERAL = Place("discord", "5", kind="group")
-THREAD = Place("discord", "5", "51", kind="group")
 TEXT = " ".join(f"word{number}" for number in range(200))
 CURSOR = "▌"
-
-
-@asynccontextmanager
-async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
-    platform = DiscordPlatform(discord.token, base_url=discord.url, answer_s=5.0)
-    try:
-        yield platform
-    finally:
-        await platform.close()
 
 
 def grows(states: list[ShownState]) -> bool:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
 
-from tailrace.delivery.port import Place
+from platforms.telegram.telegram_bot import ADA, GROUP, TOPIC, bot
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
 from tailrace.testing.platforms.telegram import FakeTelegram, refusal
 from tailrace.testing.platforms.telegram_chats import TelegramChat, TelegramState
 
-ADA = Place("telegram", "7")
-GROUP = Place("telegram", "-100", kind="group")
-TOPIC = Place("telegram", "-200", "11", kind="group")
 TEXT = " ".join(f"word{number}" for number in range(300))
 CURSOR = "▌"
-
-
-@asynccontextmanager
-async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, answer_s=5.0)
-    try:
-        yield platform
-    finally:
-        await platform.close()
 
 
 def grows(states: list[TelegramState]) -> bool:
