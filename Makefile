@@ -50,11 +50,11 @@ fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=20
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600
 
 simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate SEEDS=2000 FROM=0 REPORT=page.md CHECKPOINT=file
-	@$(BIN)/python -m tailrace.testing.simulation --seeds $(or $(SEEDS),2000) --from $(or $(FROM),0) \
+	@$(BIN)/python -m proof.simulation --seeds $(or $(SEEDS),2000) --from $(or $(FROM),0) \
 	  $(if $(REPORT),--report $(REPORT)) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT)) $(SIMULATE_ARGS)
 
 soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
-	@$(BIN)/python -m tailrace.testing.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg
+	@$(BIN)/python -m proof.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg
 
 lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 	@$(BIN)/python scripts/lock.py

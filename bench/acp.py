@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from bench.table import Table
-from tailrace.acp.log_to_updates import LogToUpdates
 from tailrace.events import Entry, MessageChunk, to_json
+from tailrace.integrations.acp.log_to_updates import LogToUpdates
 from tailrace.journal.viewed_lines import sse_without_reasoning
 from tailrace.ports import Batch
 

@@ -22,8 +22,8 @@ from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
+from tailrace.integrations.slack.blocks import without_calls
 from tailrace.journal.memory import MemoryJournal
-from tailrace.platforms.slack.blocks import without_calls
 from tailrace.ports import NewRun
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.testing.platforms.base import MemoryPlatform

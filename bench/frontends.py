@@ -26,10 +26,10 @@ from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.events import AttemptStarted, MessageChunk, MessageRecorded, MessageStop, RunFinished
+from tailrace.integrations.ai_sdk.turns import UiTurn, digest_of
 from tailrace.messages import assistant, user
 from tailrace.ports import Lease, NewRun
 from tailrace.server.app import serving
-from tailrace.server.frontends.ai_sdk.turns import UiTurn, digest_of
 
 TOKENS, VIEWERS, ROUNDS = 2000, 8, 7
 WORDS = [f" word{number}" for number in range(TOKENS)]

@@ -20,7 +20,7 @@ import uvloop
 
 from bench.table import Table
 from tailrace.events import MessageChunk
-from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.ports import Lease, NewRun

@@ -15,11 +15,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from proof.model_checking import Model, explore
+
 from model_checking import test_delivery, test_lease
 from model_checking.delivery_model import Bounds, DeliveryModel
 from model_checking.lease_model import LeaseModel
 from model_checking.run_store import RunStore
-from tailrace.testing.model_checking import Model, explore
 
 
 def main() -> None:

@@ -45,8 +45,8 @@ ELSEWHERE = {
 OTHER_YAML = {
     "docs/sequences.md": "blocks:",
     "docs/tutorials/durable-steps.md": "blocks:",
-    "docs/platforms/slack.md": "display_information:",
-    "docs/platforms/homeassistant.md": "automation",
+    "docs/integrations/slack.md": "display_information:",
+    "docs/integrations/homeassistant.md": "automation",
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.api import Agent, AIAgent
-    from tailrace.durable_call import LlmCallError, llm_call, open_llm_calls
+    from tailrace.api.durable_call import LlmCallError, llm_call, open_llm_calls
     from tailrace.tools.function import tool
 
 __version__ = "0.1.0"
@@ -17,9 +17,9 @@ __all__ = ["AIAgent", "Agent", "LlmCallError", "__version__", "llm_call", "open_
 _LAZY = {
     "AIAgent": "tailrace.api",
     "Agent": "tailrace.api",
-    "LlmCallError": "tailrace.durable_call",
-    "llm_call": "tailrace.durable_call",
-    "open_llm_calls": "tailrace.durable_call",
+    "LlmCallError": "tailrace.api.durable_call",
+    "llm_call": "tailrace.api.durable_call",
+    "open_llm_calls": "tailrace.api.durable_call",
     "tool": "tailrace.tools.function",
 }
 

@@ -26,7 +26,7 @@ from aiohttp import web
 from attacks.secret_corpus import CORPUS_SIZE, FORMS, secret_corpus
 from tailrace.agent.safety.redact import REDACTED, Redactor
 from tailrace.app.telemetry.logging_setup import configure
-from tailrace.redact import without_secrets
+from tailrace.values.redact import without_secrets
 
 CORPUS = secret_corpus()
 

@@ -86,7 +86,7 @@ def test_a_chat_in_the_terminal_imports_no_aiohttp() -> None:
 def test_a_server_without_a_chat_platform_imports_nothing_of_one() -> None:
     code = (
         "import sys, tailrace.app.app, tailrace.cli.commands.serve\n"
-        "import tailrace.platforms.runtime.gateway, tailrace.server.app\n"
+        "import tailrace.gateway.gateway, tailrace.server.app\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clients.installed import PROGRAMS, run_client
 from clients.serve import in_thread
-from editors.acp_editor import write_config
+from integrations.acp.acp_editor import write_config
 from tailrace.testing.provider import FaultyProvider, call, reply
 
 TURNS = {

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("mcp", reason="the extra is not installed")
 
 from clients.coding_agents import QUIET, claude_code
-from mcp_server.mcp_host import write_config
+from integrations.mcp_server.mcp_host import write_config
 from server.dialect_api import dialect_server
 from tailrace.testing.provider import FaultyProvider, Strict, call, reply
 

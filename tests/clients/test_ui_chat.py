@@ -9,8 +9,8 @@ import pytest
 
 from clients.node_driver import NodeDriver, node_driver
 from clients.ui_chat_parts import RETURNED, STALLED, parts_of
-from server.frontends.launch_tool import Launch
-from server.frontends.strict_chunks import check_chunks
+from integrations.ai_sdk.strict_chunks import check_chunks
+from integrations.launch_tool import Launch
 from server.http_server import running_server
 from tailrace.testing.provider import call, reply, say, think
 

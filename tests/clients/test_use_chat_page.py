@@ -11,7 +11,7 @@ import pytest
 
 from clients.example_page import EXAMPLES, built_page, opened_page
 from clients.installed import PROGRAMS
-from server.frontends.launch_tool import Launch
+from integrations.launch_tool import Launch
 from server.http_server import RunningServer
 from server.web import chromium
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply

@@ -28,12 +28,12 @@ IMPORTED = (
     "tailrace.app.app",
     "tailrace.cli.commands.gateway",
     "tailrace.cli.commands.serve",
-    "tailrace.journal.postgres.store",
-    "tailrace.journal.redis.bus",
+    "tailrace.integrations.postgres.store",
+    "tailrace.integrations.redis.bus",
     "tailrace.journal.sqlite.store",
-    "tailrace.platforms.runtime.conversations",
-    "tailrace.platforms.runtime.gateway",
-    "tailrace.platforms.telegram.adapter",
+    "tailrace.gateway.conversations",
+    "tailrace.gateway.gateway",
+    "tailrace.integrations.telegram.adapter",
     "tailrace.server.app",
 )
 MAX_REQUEST_BYTES = 1 << 18

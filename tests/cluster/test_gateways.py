@@ -10,7 +10,7 @@ import pytest
 
 from cluster.conversing import TEXT, ConversingProvider
 from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, Node, SharedStore, hung
-from tailrace.platforms.telegram.adapter import HOOK_PATH
+from tailrace.integrations.telegram.adapter import HOOK_PATH
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.telegram_chats import TelegramChat
 

@@ -207,7 +207,7 @@ def test_one_platforms_switch_is_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["whatsapp", "homeassistant"])
 def test_a_platform_that_cannot_edit_may_have_a_switch_and_ignores_it(tmp_path: Path, name: str) -> None:
-    """Whether it is used depends on the platform's capabilities; see tests/platforms/runtime."""
+    """Whether it is used depends on the platform's capabilities; see tests/gateway."""
     assert config_of(f"streaming: {{{name}: true}}", tmp_path).streams(name)
 
 

@@ -19,7 +19,7 @@ from tailrace.delivery.speakers import (
     speaker_elsewhere,
     typed_text,
 )
-from tailrace.speaker_marks import SpokenBy
+from tailrace.events.speaker_marks import SpokenBy
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from journal.stores import AnyStored, Store
-from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 
 

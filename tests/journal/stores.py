@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 
 AnyStored: TypeAlias = SqliteJournal | PostgresJournal

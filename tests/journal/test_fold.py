@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from events.test_events import FACTS, STREAM_EVENTS
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -39,7 +40,6 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import Fold, fold, is_fact, output_and_spent
 from tailrace.messages import SpentTokens, Usage, assistant
-from test_events import FACTS, STREAM_EVENTS
 
 
 def numbered(*events: AnyEvent | tuple[AnyEvent, int]) -> list[Entry]:

@@ -25,12 +25,12 @@ import pytest
 from journal.stores import AnyStored
 from tailrace.errors import JournalError
 from tailrace.events import MessageChunk, RunFinished
+from tailrace.integrations.postgres import schema as postgres_schema
+from tailrace.integrations.postgres.address import connect as connect_postgres
+from tailrace.integrations.postgres.address import parse_address
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.fold import SEQUENCE, fold
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.postgres import schema as postgres_schema
-from tailrace.journal.postgres.address import connect as connect_postgres
-from tailrace.journal.postgres.address import parse_address
-from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.storage_format import OlderFormat

@@ -12,9 +12,9 @@ import pytest
 from journal.stores import AnyStored, Store
 from tailrace.errors import CursorAhead, StorageFailed
 from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.integrations.postgres import following
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.live_tail import Tail
-from tailrace.journal.postgres import following
-from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite import store as sqlite_store
 from tailrace.ports import Batch, Journal, Lease
 from tailrace.testing.conformance.journal import everything, started, texts_of, written

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 from postgres_server import PostgresServer
 from tailrace.errors import OutputMismatch, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, AttemptDiscarded, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, Lease, NewRun
 from tailrace.testing.conformance.journal import everything

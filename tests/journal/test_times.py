@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from journal.stores import Store
 from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.integrations.postgres import schema as postgres_schema
+from tailrace.integrations.postgres.address import connect, parse_address
 from tailrace.journal.memory_first import MemoryFirst
-from tailrace.journal.postgres import schema as postgres_schema
-from tailrace.journal.postgres.address import connect, parse_address
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.stored.commit_times import TickTimes, timed_stretches
 from tailrace.journal.stored.rows import rows_of

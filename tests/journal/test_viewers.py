@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from events.test_events import FACTS, STREAM_EVENTS
 from journal.stores import Store
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
@@ -35,7 +36,6 @@ from tailrace.ports import (
     StoredLine,
 )
 from tailrace.testing.conformance.journal import started, written
-from test_events import FACTS, STREAM_EVENTS
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from proof.model_checking import Step
+
 from tailrace.delivery import port
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.events import Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
-from tailrace.testing.model_checking import Step
 
 Phase = Literal["idle", "planning", "writing ahead", "performing", "answered"]
 BEGINNING, FINAL = "Water ", "Water leaves"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from proof.model_checking import Step
+
 from model_checking.run_store import LEASE_TICKS, PARKED, RunStore, StoredRun
 from tailrace.errors import CorruptLog, RunOwned, RunParked, RunSealed
 from tailrace.events import (
@@ -26,7 +28,6 @@ from tailrace.events import (
 )
 from tailrace.journal.stored.group_commit import StoredLog
 from tailrace.ports import ENDED, Lease
-from tailrace.testing.model_checking import Step
 
 Phase = Literal["idle", "claimed", "parking", "holding", "fenced"]
 HOLDS: frozenset[Phase] = frozenset({"claimed", "parking", "holding"})

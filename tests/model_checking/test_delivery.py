@@ -9,13 +9,13 @@ import os
 
 import msgspec
 import pytest
+from proof.model_checking import RuleBroken, explore
 
 from model_checking.delivery_model import Bounds, DeliveryModel, DeliveryState, Faults, Gateway
 from tailrace.delivery import port
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.port import AnyReply, Capabilities
 from tailrace.events import Delivered
-from tailrace.testing.model_checking import RuleBroken, explore
 
 SOAK = int(os.environ.get("TAILRACE_SOAK", "1"))
 WHOLE = Capabilities(windows=())

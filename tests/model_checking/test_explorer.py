@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pytest
-
-from tailrace.testing.model_checking import Exploration, RuleBroken, Step, TooManyStates, explore
+from proof.model_checking import Exploration, RuleBroken, Step, TooManyStates, explore
 
 
 class Counters:

@@ -10,13 +10,13 @@ from contextlib import closing
 
 import msgspec
 import pytest
+from proof.model_checking import RuleBroken, explore
 
 from model_checking.lease_model import Bounds, Faults, LeaseModel
 from model_checking.run_store import LEASE_TICKS, NOW, Outcome, RunStore, StoredRun, Work
 from tailrace.events import Entry
 from tailrace.journal.stored.group_commit import PendingAppend, PendingCall, StoredLog
 from tailrace.ports import Lease
-from tailrace.testing.model_checking import RuleBroken, explore
 
 WORLDS = {
     "a death and a stall": Bounds(progress=frozenset({0}), faults=Faults(crashes=1, stalls=1)),

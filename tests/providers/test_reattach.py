@@ -14,7 +14,7 @@ from aiohttp import web
 from providers.faulty_calls import ASK, Bench, Told, faulty
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, JsonObject, ModelRequest, Usage
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult

@@ -12,7 +12,7 @@ from tailrace.events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, TextDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.delta_log import MAX_REASON_CHARS, DeltaLog

@@ -24,8 +24,8 @@ from tailrace.events import (
     StepFinished,
     ToolArgumentsChunk,
 )
+from tailrace.events.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.flows.definition.definition import Definition, parsed
-from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.messages import assistant, user
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 

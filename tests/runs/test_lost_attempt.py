@@ -22,7 +22,7 @@ from tailrace.events import (
     StepFinished,
     UsageRecorded,
 )
-from tailrace.lost_attempt import LostAttempt, lost_by_steps, lost_in
+from tailrace.events.lost_attempt import LostAttempt, lost_by_steps, lost_in
 from tailrace.messages import Usage, user
 from tailrace.runs.recovery import finished
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply

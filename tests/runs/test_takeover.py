@@ -17,8 +17,8 @@ from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.delivery.port import Capabilities
 from tailrace.events import MessageChunk
+from tailrace.gateway.gateway import Gateway
 from tailrace.messages import user
-from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.runs.recovery import finished
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply

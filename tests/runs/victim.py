@@ -22,9 +22,9 @@ from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place
 from tailrace.events import AnswerKept, LlmDelta, MessageChunk
 from tailrace.flows.definition.definition import parsed
+from tailrace.gateway.chat_settings import ChatSettingsStore
+from tailrace.gateway.deliveries import Deliveries
 from tailrace.messages import user
-from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
-from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.testing.platforms.base import MemoryPlatform
 
 WAITING = parsed(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+from proof.simulation.world import Hang, Kill, StoreFault, Watch, World
 
 from tailrace.agent import model_call, service, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
@@ -32,7 +33,6 @@ from tailrace.providers import call
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.runs import host
 from tailrace.runs.delta_log import DeltaLog
-from tailrace.testing.simulation.world import Hang, Kill, StoreFault, Watch, World
 
 
 class Mistake(NamedTuple):

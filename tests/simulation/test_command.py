@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from proof.simulation import __main__ as command
+from proof.simulation.__main__ import main
+from proof.simulation.coverage import FAILURES
+from proof.simulation.draw import world_of
+from proof.simulation.shrink import shrunk
+from proof.simulation.simulation import simulate
+from proof.simulation.world import Ask, Bad, Kill, Said, Stop, StoreFault, Watch, World
 
 from simulation.mistakes import MISTAKES
-from tailrace.testing.simulation import __main__ as command
-from tailrace.testing.simulation.__main__ import main
-from tailrace.testing.simulation.coverage import FAILURES
-from tailrace.testing.simulation.draw import world_of
-from tailrace.testing.simulation.shrink import shrunk
-from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, Stop, StoreFault, Watch, World
 
 FAILURES_PAGE = Path(__file__).parents[2] / "docs" / "failures.md"
 

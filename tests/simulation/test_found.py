@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
+from proof.simulation.simulation import simulate
+from proof.simulation.world import Ask, Bad, Hang, Kill, Leave, Said, StoreFault, Watch, World
 
 FOUND = {
     # A person answered the question of another chat, whose text had come in between.

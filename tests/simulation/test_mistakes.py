@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from proof.simulation.draw import world_of
+from proof.simulation.simulation import simulate
 
 from simulation.mistakes import MISTAKES
-from tailrace.testing.simulation.draw import world_of
-from tailrace.testing.simulation.simulation import simulate
 
 SEEDS = 4000
 WORLDS = 120

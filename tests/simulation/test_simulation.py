@@ -7,16 +7,15 @@ import subprocess
 import sys
 
 import pytest
-
-from tailrace.testing.simulation.draw import world_of
-from tailrace.testing.simulation.simulation import simulate
-from tailrace.testing.simulation.world import Ask, Bad, Kill, Said, Watch, World
+from proof.simulation.draw import world_of
+from proof.simulation.simulation import simulate
+from proof.simulation.world import Ask, Bad, Kill, Said, Watch, World
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "2000"))  # `make simulate` runs as many as one likes
 PIECES = 8  # shared by the workers of the test run
 _DIGESTS = """
-from tailrace.testing.simulation.draw import world_of
-from tailrace.testing.simulation.simulation import simulate
+from proof.simulation.draw import world_of
+from proof.simulation.simulation import simulate
 print([simulate(world_of(seed)).digest for seed in range(12)])
 """
 

@@ -35,8 +35,8 @@ from tailrace.events import (
     RunFailure,
     UsageRecorded,
 )
-from tailrace.kept_answer import KeptAnswer
-from tailrace.lost_attempt import LostAttempt
+from tailrace.events.kept_answer import KeptAnswer
+from tailrace.events.lost_attempt import LostAttempt
 from tailrace.messages import (
     AnyDelta,
     Completion,

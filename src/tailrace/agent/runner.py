@@ -45,8 +45,8 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.kept_answer import KeptAnswer
-from tailrace.lost_attempt import LostAttempt
+from tailrace.events.kept_answer import KeptAnswer
+from tailrace.events.lost_attempt import LostAttempt
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller

@@ -35,8 +35,9 @@ from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, 
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
 from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, UsageRecorded
-from tailrace.kept_answer import KeptAnswer
-from tailrace.lost_attempt import lost_in
+from tailrace.events.kept_answer import KeptAnswer
+from tailrace.events.lost_attempt import lost_in
+from tailrace.events.speaker_marks import SpokenBy, marked_message, unmarked_message
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
@@ -44,7 +45,6 @@ from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
-from tailrace.speaker_marks import SpokenBy, marked_message, unmarked_message
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]

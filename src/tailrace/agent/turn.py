@@ -12,7 +12,6 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnswerKept,
     AnyEvent,
@@ -43,7 +42,8 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
-from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
+from tailrace.events.attempt_text import AttemptText
+from tailrace.events.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -44,6 +44,7 @@ from tailrace.calls.service import CallService
 from tailrace.config.load import STORE_PASSWORD, Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
+from tailrace.events.speaker_marks import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
@@ -57,7 +58,6 @@ from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.opening import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
-from tailrace.speaker_marks import NOTE
 from tailrace.system.private_files import tighten
 from tailrace.system.working_directory import working_directory
 from tailrace.tools.toolbox import builtin_tools

@@ -14,9 +14,9 @@ import msgspec
 from tailrace.app.housekeeping import CHAT_SPEAKERS
 from tailrace.config.sections import Platforms, PlatformSettings, TellNames
 from tailrace.delivery.speakers import Speaker, Speakers, one_line_name, speaker_elsewhere
+from tailrace.events.speaker_marks import SpokenBy
 from tailrace.journal.key_values import KeyValues
 from tailrace.ports import Journal
-from tailrace.speaker_marks import SpokenBy
 
 
 class ChatSpeakers:

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from tailrace.app.telemetry.logging_setup import PEERS
-from tailrace.private_apis import new_http_connection, reading_is_paused
+from tailrace.system.private_apis import new_http_connection, reading_is_paused
 from tailrace.system.random_hex import random_hex
 
 SERVER_NAME = "tailrace"

@@ -27,7 +27,7 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,

@@ -23,9 +23,9 @@ from tailrace.events import (
     RunFinished,
     UsageRecorded,
 )
+from tailrace.events.kept_answer import KeptAnswer, kept_in
+from tailrace.events.lost_attempt import LostAttempt, lost_in
 from tailrace.journal.fold import fold
-from tailrace.kept_answer import KeptAnswer, kept_in
-from tailrace.lost_attempt import LostAttempt, lost_in
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, Signal
 from tailrace.providers.attempt import Route

@@ -15,8 +15,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from tailrace.delivery.port import ChatKind
+from tailrace.events.speaker_marks import SpokenBy
 from tailrace.messages import Value
-from tailrace.speaker_marks import SpokenBy
 
 MAX_NAME = 64  # characters
 MAX_PEOPLE = 500  # that are remembered of one conversation; the others are told apart from these

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.errors import JournalError
-from tailrace.journal.postgres import schema as postgres_schema
-from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
-from tailrace.journal.postgres.queries import is_text
+from tailrace.integrations.postgres import schema as postgres_schema
+from tailrace.integrations.postgres.address import Address, Connection, connect, parse_address, translated
+from tailrace.integrations.postgres.queries import is_text
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.integrity import check_file
 from tailrace.journal.sqlite.integrity import translated as sqlite_translated

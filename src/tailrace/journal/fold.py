@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, assert_never, get_args
 import msgspec
 
 from tailrace import events
-from tailrace.attempt_text import AttemptText
 from tailrace.events import AnyEvent, Entry
+from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import SpentTokens, Usage
 
 _SHOWN_ONLY = (

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.errors import ConfigError, CorruptLog
 from tailrace.ports import Journal
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 Stored = TypeVar("Stored")
 

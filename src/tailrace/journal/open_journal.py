@@ -64,7 +64,7 @@ async def open_journal(
 
 async def check_bus(url: str) -> None:
     """Raises `JournalError` where the bus that `bus.url` names does not answer."""
-    from tailrace.journal.redis.bus import ping
+    from tailrace.integrations.redis.bus import ping
 
     await ping(url)
 
@@ -79,7 +79,7 @@ async def _open_postgres(
     upgrade: bool,
 ) -> Storage:
     try:
-        from tailrace.journal.postgres.store import PostgresJournal
+        from tailrace.integrations.postgres.store import PostgresJournal
     except ModuleNotFoundError as exc:
         if exc.name != "asyncpg":
             raise
@@ -96,7 +96,7 @@ def make_bus(url: str, store_url: str) -> Bus | None:
     if not store_url.startswith(("postgresql:", "postgres:")):
         raise ConfigError("Redis carries entries between machines: store.url must be postgresql://…", key="bus.url")
     try:
-        from tailrace.journal.redis.bus import RedisBus
+        from tailrace.integrations.redis.bus import RedisBus
     except ModuleNotFoundError as exc:
         if exc.name != "redis":
             raise

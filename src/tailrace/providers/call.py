@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
 from tailrace.events import UsageRecorded
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener, keeper_of
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware

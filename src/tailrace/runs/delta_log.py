@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import msgspec
 
-from tailrace.attempt_text import AttemptText
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnswerKept,
@@ -26,7 +25,8 @@ from tailrace.events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.attempt_text import AttemptText
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
 from tailrace.ports import WriteEvents
 from tailrace.providers.call_listener import AttemptOutcome, CallListener

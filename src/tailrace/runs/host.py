@@ -21,8 +21,8 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
+from tailrace.events.kept_answer import KeptAnswer, unwanted_in
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
-from tailrace.kept_answer import KeptAnswer, unwanted_in
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
-from tailrace.server.frontends.ag_ui import endpoint as ag_ui
-from tailrace.server.frontends.ai_sdk import endpoint as ai_sdk
+from tailrace.integrations.ag_ui import endpoint as ag_ui
+from tailrace.integrations.ai_sdk import endpoint as ai_sdk
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget

@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 ArgsT = TypeVar("ArgsT", bound="Arguments")
 _MAX_PREVIEW_CHARS = 80

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.errors import TailraceError
 from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
-from tailrace.validation_words import validation_mistake
+from tailrace.values.validation_words import validation_mistake
 from tailrace.wire.translation.web_search import is_chosen, unsaid
 
 T = TypeVar("T")

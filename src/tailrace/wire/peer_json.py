@@ -14,7 +14,7 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 _DECODER = msgspec.json.Decoder()
 _ENCODE = msgspec.json.Encoder().encode

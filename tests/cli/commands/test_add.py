@@ -145,7 +145,7 @@ async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         (("telegram",), "telegram needs TELEGRAM_BOT_TOKEN in the environment"),
         (("slack",), "slack needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN in the environment"),
         (("matrix", "--set", "user=@b:x"), "matrix needs --set homeserver=…"),
-        (("telegram", "--set", "colour=red"), "--set colour=red: expected KEY=VALUE with a key of docs/platforms"),
+        (("telegram", "--set", "colour=red"), "--set colour=red: expected KEY=VALUE with a key of docs/integrations"),
         (("discord",), "platforms.discord is in the config already"),
         (("telegram", "--allow", "@ada"), "@ada is no user's id on telegram; an id looks like 12345"),
         (("whatsapp", "--allow", "+1 555 1234567"), "+1 555 1234567 is no user's id on whatsapp"),

@@ -18,8 +18,8 @@ from postgres_server import PostgresServer, binaries
 from tailrace.cli.commands import backup
 from tailrace.cli.main import main
 from tailrace.events import MessageChunk
-from tailrace.journal.postgres.address import dump_command
-from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.integrations.postgres.address import dump_command
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, NewRun
 from tailrace.testing.conformance.journal import started, written

@@ -310,7 +310,7 @@ async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: Fa
         patient.setenv("A_TOKEN", "43:of-nobody")
         [finding] = await patient.broken(offline=False)
     assert finding.what.startswith("telegram: ")
-    assert finding.advice == "is the token valid? see docs/platforms/telegram.md"
+    assert finding.advice == "is the token valid? see docs/integrations/telegram.md"
 
 
 @pytest.mark.parametrize(
@@ -492,4 +492,4 @@ async def test_doctor_doubts_no_token_where_the_reason_is_another(patient: Patie
         patient.write(platforms={"discord": {"enabled": True, "allow": ["*"], "base_url": discord.url}})
         [finding] = [one for one in await patient.broken(offline=False) if one.what.startswith("discord:")]
     assert finding.what.startswith("discord: the message content intent is not enabled for this bot")
-    assert finding.advice == "see docs/platforms/discord.md"
+    assert finding.advice == "see docs/integrations/discord.md"

@@ -12,8 +12,8 @@ from tailrace.app import open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
+from tailrace.gateway.chat_settings import Pairing
 from tailrace.journal.open_journal import open_journal
-from tailrace.platforms.runtime.chat_settings import Pairing
 from tailrace.runs.recovery import finished
 from tailrace.testing.provider import FaultyProvider, reply
 

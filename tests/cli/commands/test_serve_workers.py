@@ -14,12 +14,12 @@ import pytest
 
 from cli.commands.serve_process import command
 from cli.commands.worker_server import WorkerServer, metrics_of, process_gone, worker_server
-from platforms.discord.test_gateway import settings_for
-from platforms.gateways import config_for as gateway_config
+from gateway.gateways import config_for as gateway_config
+from integrations.discord.test_gateway import settings_for
 from redis_server import redis_server
 from server.http_server import config_for, sse
 from tailrace.cli.setup.doctor import Finding, findings
-from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 

@@ -11,7 +11,7 @@ import pytest
 from tailrace.flows.schema.incremental import MAX_WORK, PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.flows.schema.whole_value import NotChecked, answer_in, is_cheap, value_errors
-from tailrace.schema_cost import schema_cost, value_size
+from tailrace.values.schema_cost import schema_cost, value_size
 
 TREE = {"type": "object", "properties": {"next": {"$ref": "#"}, "name": {"type": "string"}}, "required": ["name"]}
 BRANCH: dict[str, Any] = {"properties": {"a": {"$ref": "#"}}, "required": ["x"]}

@@ -27,7 +27,7 @@ from tailrace.messages import (
 )
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.key_redaction import RedactedAnswer, redacted_json
-from tailrace.redact import REDACTED, TextRedactor
+from tailrace.values.redact import REDACTED, TextRedactor
 from tailrace.wire.peer_json import decode_object, encode_object
 
 KEY = "sk-aab-sk-aac1"

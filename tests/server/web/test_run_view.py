@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from server.web.test_markdown import needs_node, node
+from tailrace.events.speaker_marks import SpokenBy, marked_message, spoken_text
 from tailrace.messages import user
-from tailrace.speaker_marks import SpokenBy, marked_message, spoken_text
 
 VIEW = """
 document.getElementById = () => null; // a question has no place above the box, as in a replay

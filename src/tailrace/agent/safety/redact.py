@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tailrace.messages import Message, Part, Text, ToolCall, ToolResult
-from tailrace.redact import REDACTED, TextRedactor
+from tailrace.values.redact import REDACTED, TextRedactor
 
 __all__ = ["REDACTED", "ArgumentsStream", "Redactor"]
 

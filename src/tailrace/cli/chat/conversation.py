@@ -27,12 +27,12 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFailure
+from tailrace.events.speaker_marks import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.runs.timeline.question import question_of
-from tailrace.speaker_marks import SpokenBy
 from tailrace.wire.token_estimate import message_tokens
 
 _REACH_S = 2.0  # to connect to a server on this machine

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from tailrace.events import Entry, MessageRecorded
+from tailrace.events.speaker_marks import named_text
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 from tailrace.runs.timeline.question import question_of, speaker_of
-from tailrace.speaker_marks import named_text
 
 _PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
 _ATTACHED: Final = r"(?=\n\n<|\Z)"  # what came along follows, or nothing

@@ -64,6 +64,6 @@ def _prepare(config: Config, level: Level | None) -> None:
 
 
 async def _serve(config: Config | TailraceError, pipes: Pipes) -> None:
-    from tailrace.acp.serve import serve
+    from tailrace.integrations.acp.serve import serve
 
     await serve(config, pipes, stop_event())

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 def _dump_command(config: Config, file: Path) -> str:
     try:
-        from tailrace.journal.postgres.address import dump_command
+        from tailrace.integrations.postgres.address import dump_command
     except ModuleNotFoundError as exc:
         if exc.name != "asyncpg":
             raise

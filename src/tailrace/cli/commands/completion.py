@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from tailrace.cli.main import COMMANDS, DONE, parser_of
-from tailrace.private_apis import parser_actions
+from tailrace.system.private_apis import parser_actions
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

@@ -47,8 +47,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _change_users(config: Config, args: argparse.Namespace) -> int:
+    from tailrace.gateway.chat_settings import Pairing, import_chat_files
     from tailrace.journal.open_journal import open_journal
-    from tailrace.platforms.runtime.chat_settings import Pairing, import_chat_files
 
     if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
@@ -115,9 +115,9 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.platforms.runtime.gateway import Gateway
-    from tailrace.platforms.runtime.registry import enabled
-    from tailrace.platforms.runtime.webhooks import listening
+    from tailrace.gateway.gateway import Gateway
+    from tailrace.gateway.registry import enabled
+    from tailrace.gateway.webhooks import listening
 
     stop = stop_event()
     configure(redactor_of(config), form=args.log, level=args.log_level or "info")

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_error(f"--directory: {directory} is not a directory")
         return USAGE
     try:
-        import tailrace.mcp_server.server as _  # noqa: F401 - imported here to say what is missing
+        import tailrace.integrations.mcp_server.server as _  # noqa: F401 - imported here to say what is missing
     except ModuleNotFoundError as exc:
         if (exc.name or "").startswith("tailrace"):
             raise
@@ -64,8 +64,8 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipe
     from tailrace.app.app import redactor_of
     from tailrace.app.models import check_known, chosen
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.mcp_server.run_tools import TurnDefaults
-    from tailrace.mcp_server.server import serve_stdio
+    from tailrace.integrations.mcp_server.run_tools import TurnDefaults
+    from tailrace.integrations.mcp_server.server import serve_stdio
 
     configure(redactor_of(config), level=args.log_level or "info")
     if args.provider:

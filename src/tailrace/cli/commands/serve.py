@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from tailrace.app import App
-    from tailrace.platforms.runtime.gateway import Gateway
+    from tailrace.gateway.gateway import Gateway
     from tailrace.server.http.address import SharedAddress
     from tailrace.server.http.pipeline import RequestPipeline
     from tailrace.server.http.route import Route
@@ -92,8 +92,8 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     """Everything is imported before the first fork, so that the workers share it."""
     from tailrace.app.app import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.platforms.runtime import conversations as _conversations  # noqa: F401 - imported for the workers
-    from tailrace.platforms.runtime import gateway as _gateway  # noqa: F401
+    from tailrace.gateway import conversations as _conversations  # noqa: F401 - imported for the workers
+    from tailrace.gateway import gateway as _gateway  # noqa: F401
     from tailrace.server.app import address_of
     from tailrace.server.metrics.values import mark_dead, new_values_files
     from tailrace.system.worker_processes import WorkerProcesses
@@ -152,7 +152,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.platforms.runtime.gateway import Gateway
+    from tailrace.gateway.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.garbage_collection import collected_when_quiet
     from tailrace.server.metrics.call_metrics import count_calls, count_runs
@@ -208,7 +208,7 @@ def _print_address(url: str) -> None:
 
 def _log_config(config: Config, *, workers: int = 1) -> None:
     """What this server was started with, in one line, and which of its models cannot be asked."""
-    from tailrace.platforms.runtime.registry import enabled
+    from tailrace.gateway.registry import enabled
     from tailrace.system.open_files import allow_open_files
 
     log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
@@ -249,7 +249,7 @@ async def _warm_up(app: App) -> None:
 
 def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature authenticates them (J120)."""
-    from tailrace.platforms.runtime.webhooks import MAX_HOOK_BYTES, answer
+    from tailrace.gateway.webhooks import MAX_HOOK_BYTES, answer
     from tailrace.server.http.request_body import read_body
     from tailrace.server.http.route import Route
 

@@ -25,7 +25,7 @@ from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
 from tailrace.cli.screen.markdown_tokens import tokens_of
-from tailrace.private_apis import color_system
+from tailrace.system.private_apis import color_system
 
 Line: TypeAlias = list[Segment]
 

@@ -33,7 +33,7 @@ from tailrace.cli.screen.input.input_line import Completion, InputLine, InputLis
 from tailrace.cli.screen.input.typed_ahead import typed_ahead
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
-from tailrace.private_apis import on_resize, redraw, runs_in_terminal
+from tailrace.system.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a draw is followed by a pause of nine times its duration

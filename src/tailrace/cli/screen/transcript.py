@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
@@ -55,6 +54,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
+from tailrace.events.attempt_text import AttemptText
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.failures import stop_words
 from tailrace.runs.signals import INTERRUPTED

@@ -74,7 +74,7 @@ class _Addition:
 
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
-        from tailrace.platforms.runtime.registry import adapter_of
+        from tailrace.gateway.registry import adapter_of
 
         config = load(os.environ)
         adapter_of(self._name)  # before a token is typed
@@ -106,12 +106,12 @@ class _Addition:
         for given in self._args.set:
             key, equals, value = given.partition("=")
             if not equals or key not in keys:
-                raise OddAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/platforms/{self._name}.md")
+                raise OddAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/integrations/{self._name}.md")
             is_asked = key in self._questions.keys  # the same as if it were typed, and before a password is
             self._settings[key] = self._questions.tidied.get(key, str)(value) if is_asked else value
         self._check_ids([*self._args.allow])
         if self._asking:
-            sys.stderr.write(f"{self._questions.where}; docs/platforms/{self._name}.md has the steps\n")
+            sys.stderr.write(f"{self._questions.where}; docs/integrations/{self._name}.md has the steps\n")
         for key, what in self._questions.keys.items():
             if key not in self._settings:
                 self._settings[key] = self._answer(f"{what}: ", f"--set {key}=…", key)
@@ -210,7 +210,7 @@ class _Addition:
 
     async def _connect(self, config: Config) -> Sender | None:
         """Raises `PlatformError` where the platform refuses."""
-        from tailrace.platforms.runtime.registry import make_platform
+        from tailrace.gateway.registry import make_platform
 
         platform = make_platform(config, self._name)
         try:
@@ -309,9 +309,9 @@ async def _reply(platform: Platform, message: MessageReceived, text: str) -> Non
 async def _keep_position(config: Config, platform: str, position: str) -> None:
     """The person was told that the gateway answers: so it does with what they write before its first start. Where
     storage fails, it begins with what comes after that."""
+    from tailrace.gateway.registry import POSITIONS, account_of
     from tailrace.journal.key_values import KeyValues
     from tailrace.journal.open_journal import open_journal
-    from tailrace.platforms.runtime.registry import POSITIONS, account_of
 
     with contextlib.suppress(JournalError):
         async with open_journal(

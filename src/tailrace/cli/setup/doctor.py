@@ -438,21 +438,21 @@ def _doubt(error: PlatformError | TimeoutError) -> str:
 
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
     """Whether each enabled platform accepts the token, tried with a call that costs nothing."""
-    from tailrace.platforms.runtime.registry import enabled, make_platform
+    from tailrace.gateway.registry import enabled, make_platform
 
     for name in enabled(config):
         try:
             platform_ = make_platform(config, name)
         except ConfigError as exc:
             if not _reported_already(name, exc):
-                yield Finding("broken", str(exc), f"see docs/platforms/{name}.md")
+                yield Finding("broken", str(exc), f"see docs/integrations/{name}.md")
             continue
         try:
             async with asyncio.timeout(REACH_TIMEOUT_S):
                 yield Finding("ok", f"{name}: {await platform_.check()}")
         except (PlatformError, TimeoutError) as exc:
             reason = str(exc).removeprefix(f"{name}: ") or "no answer in time"
-            yield Finding("broken", f"{name}: {reason}", f"{_doubt(exc)}see docs/platforms/{name}.md")
+            yield Finding("broken", f"{name}: {reason}", f"{_doubt(exc)}see docs/integrations/{name}.md")
         finally:
             await platform_.close()
 

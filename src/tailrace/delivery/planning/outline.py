@@ -11,10 +11,10 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace import events
-from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
+from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import ToolFile
 from tailrace.runs.approval_words import RUN_OVER, WRITTEN_OVER
 from tailrace.runs.signals import NEWER_MESSAGE

@@ -16,7 +16,7 @@ from msgspec import Meta
 from tailrace.errors import TailraceError
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.messages import JsonObject
-from tailrace.validation_words import validation_mistake
+from tailrace.values.validation_words import validation_mistake
 
 _INVALID_VALUE = re.compile(r"Invalid value '(.*)' - at ", re.DOTALL)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")

@@ -23,7 +23,7 @@ from tailrace.flows.definition.definition import (
     Retry,
 )
 from tailrace.flows.definition.spelling import did_you_mean
-from tailrace.validation_words import validation_mistake
+from tailrace.values.validation_words import validation_mistake
 
 UNKNOWN_HANDLER: Final = "\0unknown"  # of a block that cannot be read: nothing more is said of it
 _BLOCKS: Final = {str(block.__struct_config__.tag): block for block in get_args(Block)}

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar, assert_never
 import msgspec
 
 from tailrace.events import RunFailure
+from tailrace.events.kept_answer import KeptAnswerFold
 from tailrace.flows.definition.definition import (
     Block,
     ForEach,
@@ -27,7 +28,6 @@ from tailrace.flows.definition.definition import (
 from tailrace.flows.language.expressions import ExpressionError, evaluate, is_true, parse_condition
 from tailrace.flows.language.scope import BlockScope, Outputs, check_input, check_inputs
 from tailrace.flows.language.templates import resolved
-from tailrace.kept_answer import KeptAnswerFold
 
 Settled = Literal["open", "done", "failed", "cancelled"]
 B = TypeVar("B", bound=Block)

@@ -41,10 +41,10 @@ from tailrace.events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
-from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"

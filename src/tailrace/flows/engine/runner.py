@@ -30,6 +30,7 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
 )
+from tailrace.events.lost_attempt import LostAttempt
 from tailrace.flows.definition.definition import Budget, Step
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
@@ -39,12 +40,11 @@ from tailrace.flows.language.scope import WithNames, check_inputs
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
-from tailrace.lost_attempt import LostAttempt
 from tailrace.ports import Journal, Lease, Signal
-from tailrace.redact import without_secrets
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
-from tailrace.validation_words import decoding_problem
+from tailrace.values.redact import without_secrets
+from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.flows")
 WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record

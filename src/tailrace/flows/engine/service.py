@@ -18,6 +18,8 @@ import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunSealed
 from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepState
+from tailrace.events.kept_answer import KeptAnswer, kept_by_steps
+from tailrace.events.lost_attempt import lost_by_steps
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.readiness import unready_places
@@ -30,8 +32,6 @@ from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema.whole_value import NotChecked, load_schema, value_errors
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
-from tailrace.kept_answer import KeptAnswer, kept_by_steps
-from tailrace.lost_attempt import lost_by_steps
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.runs.host import RunHost

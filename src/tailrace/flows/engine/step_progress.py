@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalFact,
@@ -37,6 +36,7 @@ from tailrace.events import (
     StreamEvent,
     UsageRecorded,
 )
+from tailrace.events.attempt_text import AttemptText
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import Usage

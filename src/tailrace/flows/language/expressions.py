@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from tailrace.errors import TailraceError
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
-from tailrace.schema_cost import SchemaCost, schema_cost, value_size
+from tailrace.values.schema_cost import SchemaCost, schema_cost, value_size
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator, ValidationError

@@ -15,8 +15,8 @@ import msgspec
 from tailrace.errors import TailraceError
 from tailrace.flows.schema.extract import json_in, read_answer
 from tailrace.flows.schema.schema import Schema
-from tailrace.schema_cost import value_size
 from tailrace.system.child_process import ChildFailed, run_in_child
+from tailrace.values.schema_cost import value_size
 
 CHECK_S: Final = 10.0
 INLINE_COST: Final = 50_000  # parts of the schema times parts of the value: some milliseconds

@@ -21,16 +21,16 @@ from tailrace.errors import (
     TimedOut,
 )
 from tailrace.events import SignalReceived
+from tailrace.events.kept_answer import KeptAnswer
+from tailrace.events.lost_attempt import LostAttempt
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
-from tailrace.kept_answer import KeptAnswer
-from tailrace.lost_attempt import LostAttempt
 from tailrace.messages import JsonObject, Usage
-from tailrace.validation_words import decoding_problem, validation_mistake
+from tailrace.values.validation_words import decoding_problem, validation_mistake
 
 P = TypeVar("P", bound="Params")
 

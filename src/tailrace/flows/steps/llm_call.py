@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.errors import ConfigError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
@@ -24,7 +25,6 @@ from tailrace.flows.steps.base import Handler, StepContext, StepError
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
-from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,

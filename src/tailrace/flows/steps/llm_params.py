@@ -15,7 +15,7 @@ from tailrace.flows.definition.definition import Seconds
 from tailrace.flows.steps.base import Params, StepError
 from tailrace.flows.steps.images import MAX_IMAGE_BYTES, ImageParam, resolve
 from tailrace.messages import Dialect, Image, JsonObject, Message, ModelRequest, NamedTool, Role, Text, ToolSpec, user
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import InvalidRequest, ToolChoice
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.events import AnyEvent, LlmDelta
-from tailrace.kept_answer import KeptAnswer
+from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, TextDelta
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.delta_log import DeltaLog

@@ -22,7 +22,7 @@ from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import JsonObject
 from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)

@@ -18,7 +18,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect
-from tailrace.redact import without_secrets
+from tailrace.values.redact import without_secrets
 
 ANTHROPIC_VERSION = "2023-06-01"
 _PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}

@@ -28,7 +28,7 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import AnswerStream
-from tailrace.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
 from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta

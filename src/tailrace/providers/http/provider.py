@@ -29,7 +29,7 @@ from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
-from tailrace.redact import TextRedactor
+from tailrace.values.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.errors import PeerError, ProviderError
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.providers.transport.port import HttpReply
-from tailrace.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
 from tailrace.wire.failure import failure_in, stream_cut
 from tailrace.wire.peer_json import decode_object, objects_of, text_of
 from tailrace.wire.sse import SseDecoder

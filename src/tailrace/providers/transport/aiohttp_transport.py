@@ -17,10 +17,10 @@ from typing import Any
 import aiohttp
 
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
-from tailrace.private_apis import buffered_bytes
 from tailrace.providers.transport.port import CANNOT_CONNECT, KEEPALIVE_S, HttpReply
 from tailrace.providers.transport.proxies import Proxy, ProxyRules
 from tailrace.providers.transport.request_head import parse_address
+from tailrace.system.private_apis import buffered_bytes
 
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
 

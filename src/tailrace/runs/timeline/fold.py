@@ -10,6 +10,7 @@ from typing import assert_never
 
 from tailrace import events
 from tailrace.events import AnyEvent, Entry
+from tailrace.events.speaker_marks import spoken_text
 from tailrace.messages import Dialect, File, Image, Message, Reasoning
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
@@ -31,7 +32,6 @@ from tailrace.runs.timeline.items import (
 from tailrace.runs.timeline.question import media_words, question_of, speaker_of
 from tailrace.runs.timeline.steps import Steps
 from tailrace.runs.timeline.tool_calls import ToolCalls
-from tailrace.speaker_marks import spoken_text
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
 _OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from tailrace.events.speaker_marks import named_text
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import File, Image, JsonObject, Message
 from tailrace.ports import Run
-from tailrace.speaker_marks import named_text
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 _NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)

@@ -19,7 +19,6 @@ from aiohttp import HttpVersion11, hdrs, web
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.errors import JournalError
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
-from tailrace.private_apis import request_values, set_match_info
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.runs.signals import run_beside
 from tailrace.server.http import api_errors
@@ -42,6 +41,7 @@ from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import ErrorFrame, EventStream, StreamTiming
 from tailrace.server.http.timer_wheel import TimerWheel
 from tailrace.server.metrics.registry import Metrics
+from tailrace.system.private_apis import request_values, set_match_info
 from tailrace.system.random_hex import random_hex
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import msgspec
 from aiohttp import web
 
 from tailrace.messages import JsonObject
-from tailrace.private_apis import take_whole_body
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
 from tailrace.server.http.json_shape import scanned_shape, small_problem
-from tailrace.validation_words import decoding_problem, validation_mistake
+from tailrace.system.private_apis import take_whole_body
+from tailrace.values.validation_words import decoding_problem, validation_mistake
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)

@@ -17,9 +17,9 @@ from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tailrace.app.http_connection import SERVER_NAME
-from tailrace.private_apis import request_values
 from tailrace.server.http.auth import Origins
 from tailrace.server.http.request_body import IGNORED, LEFT, REQUEST_ID
+from tailrace.system.private_apis import request_values
 
 STREAM_HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",

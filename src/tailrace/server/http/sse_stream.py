@@ -19,10 +19,10 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from tailrace.private_apis import HTTP_CHUNK, http_chunk, is_writing_paused, set_headers
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
+from tailrace.system.private_apis import HTTP_CHUNK, http_chunk, is_writing_paused, set_headers
 
 _NOTHING: Final = -(1 << 62)
 PIECE_BYTES: Final = 1 << 18  # of an event that is longer than this

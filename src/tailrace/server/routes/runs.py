@@ -19,6 +19,7 @@ from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
+from tailrace.events.speaker_marks import SpokenBy
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
@@ -56,7 +57,6 @@ from tailrace.server.routes.runs_schemas import (
     turn_of,
 )
 from tailrace.server.v1.model_target import require_model, turn_model
-from tailrace.speaker_marks import SpokenBy
 
 
 class Runs:

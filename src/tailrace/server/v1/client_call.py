@@ -9,10 +9,10 @@ from aiohttp import web
 
 from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Run
-from tailrace.private_apis import request_values
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
+from tailrace.system.private_apis import request_values
 from tailrace.wire.client_request import FORWARDED_HEADERS, ClientRequest, InvalidRequest
 
 MAX_NAMES: Final = 32

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tailrace.agent.client_calls import client_call_id
 from tailrace.agent.service import TurnSpec
-from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalFact,
@@ -41,6 +40,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
+from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import (
     AnyDelta,
     Dialect,

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 MAX_LINE_BYTES: Final = 32 * 2**20  # a prompt with several images is one line
 PARSE_ERROR: Final = -32700

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tailrace.delivery import port
 from tailrace.delivery.text.split import units
 from tailrace.errors import PlatformError
-from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.gateway.base import BasePlatform
 
 
 @dataclass(slots=True)

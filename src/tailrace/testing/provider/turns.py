@@ -15,7 +15,7 @@ import msgspec
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.scripted.reply import Block, Reply, ThinkingBlock, call, reply, say, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 CHORE = "Noted."
 _RESULTS = ("function_call_output", "custom_tool_call_output", "tool_result")

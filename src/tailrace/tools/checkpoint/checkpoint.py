@@ -21,7 +21,7 @@ import msgspec
 from tailrace.tools.checkpoint.files import Listing, SnapshotLimits, listing
 from tailrace.tools.checkpoint.store import CheckpointError, Commit, Saved, SnapshotStore
 from tailrace.tools.paths import PathRefused, Place, opened_directory, write_whole
-from tailrace.validation_words import decoding_problem
+from tailrace.values.validation_words import decoding_problem
 
 __all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "RollbackPlan", "SnapshotLimits", "TurnSnapshots"]
 

@@ -29,8 +29,8 @@ from pydantic import BaseModel, ValidationError
 from tailrace.config.sections import McpServer
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
-from tailrace.schema_cost import value_size
 from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange, RequestRefused
+from tailrace.values.schema_cost import value_size
 
 T = TypeVar("T")
 Page = tuple[Sequence[T], str | None]  # and the cursor of the next

@@ -14,9 +14,9 @@ import msgspec
 
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.schema_cost import schema_cost, value_size
 from tailrace.tools.mcp.content import MAX_CHARS, MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.typed import clipped, failed, preview_of
+from tailrace.values.schema_cost import schema_cost, value_size
 
 if TYPE_CHECKING:
     import mcp_types

@@ -23,11 +23,11 @@ from yarl import URL
 
 from tailrace.app.http_connection import HttpConnection, failure_response
 from tailrace.app.telemetry.logging_setup import PEERS
-from tailrace.private_apis import fill_request, request_count, set_writer
 from tailrace.server.http.plain.file_limit import FileLimit
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, MAX_HEAD_BYTES, PlainHead, parse_plain_head
 from tailrace.server.http.response_head import NO_HEADERS, StreamSent
 from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
+from tailrace.system.private_apis import fill_request, request_count, set_writer
 
 REST_S: Final = 0.1  # for a body that has begun to arrive: many clients send head and body by two writes
 MAX_WAITING_BYTES: Final = MAX_HEAD_BYTES + MAX_BODY_BYTES  # of requests behind the one that is being answered

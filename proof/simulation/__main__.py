@@ -1,0 +1,175 @@
+"""`python -m proof.simulation`: runs many worlds and shrinks the first one that breaks a rule."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from proof.simulation.coverage import Coverage, Progress, fingerprint, report
+from proof.simulation.draw import world_of
+from proof.simulation.shrink import shrunk
+from proof.simulation.simulation import simulate
+
+CHUNK = 50
+
+
+class Chunk(NamedTuple):
+    """Some seeds, run one after the other."""
+
+    coverage: Coverage
+    digests: bytes
+    failed: list[int]
+
+
+def run_chunk(first: int, count: int) -> Chunk:
+    coverage, digests, failed = Coverage(), bytearray(), list[int]()
+    for seed in range(first, first + count):
+        outcome = simulate(world_of(seed))
+        coverage.add(outcome)
+        digests += bytes.fromhex(outcome.digest)
+        if outcome.broken:
+            failed.append(seed)
+    return Chunk(coverage, bytes(digests), failed)
+
+
+def _chunks(first: int, count: int, jobs: int) -> Iterator[Chunk]:
+    """In the order of their seeds."""
+    parts = [(start, min(CHUNK, first + count - start)) for start in range(first, first + count, CHUNK)]
+    if jobs == 1:
+        yield from (run_chunk(*part) for part in parts)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
+        waiting: list[Future[Chunk]] = []
+        try:
+            for part in parts:
+                waiting.append(pool.submit(run_chunk, *part))
+                if len(waiting) >= 4 * jobs:
+                    yield waiting.pop(0).result()
+            while waiting:
+                yield waiting.pop(0).result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and ends its workers
+    gc.freeze()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m proof.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="how many worlds (2000)")
+    parser.add_argument("--from", type=int, default=0, metavar="SEED", dest="first", help="the first seed (0)")
+    parser.add_argument("--seed", type=int, metavar="SEED", help="one world: what happens in it, line by line")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
+    parser.add_argument("--go-on", action="store_true", help="run all seeds, also after one has failed")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write what was met, as a page of Markdown")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="keep how far the run is; a stopped run goes on from there"
+    )
+    parser.add_argument(
+        "--mended",
+        action="store_true",
+        help="the code has changed since the checkpoint: run the worlds that failed again, and go on from there",
+    )
+    parser.add_argument("--fingerprint", action="store_true", help="say by which name a report knows this code")
+    return parser
+
+
+def show(seed: int) -> int:
+    outcome = simulate(world_of(seed), keep_trace=True)
+    sys.stdout.write("\n".join([repr(outcome.world), *outcome.trace, f"digest {outcome.digest}", ""]))
+    for rule in outcome.broken:
+        sys.stdout.write(f"broken: {rule}\n")
+    return 1 if outcome.broken else 0
+
+
+def explain(seed: int) -> None:
+    """Prints the smallest world that fails like this one, as a literal for tests/simulation/test_found.py."""
+    sys.stderr.write(f"seed {seed} breaks a rule; looking for the smallest world that does …\n")
+    outcome = shrunk(world_of(seed))
+    for rule in outcome.broken:
+        sys.stdout.write(f"broken: {rule}\n")
+    sys.stdout.write(f"{outcome.world!r}\n")
+
+
+def _begun(args: argparse.Namespace) -> Progress:
+    """Where the run stands: at its beginning, or where the checkpoint says. Raises `ValueError` for another run's."""
+    new = Progress(args.first, args.seeds, fingerprint())
+    if args.checkpoint is None or not args.checkpoint.exists():
+        return new
+    known = Progress.load(args.checkpoint)
+    if (known.first, known.seeds) != (new.first, new.seeds):
+        raise ValueError(f"it is of {known.seeds} seeds from {known.first}; remove it to begin anew")
+    if known.code != new.code:
+        if not args.mended:
+            ways = "remove it to begin anew, or go on with --mended"
+            raise ValueError(f"it is of the code {known.code}, and the code is {new.code} now; {ways}")
+        known.change_code(new.code, [seed for seed in known.failed if simulate(world_of(seed)).broken])
+    return known
+
+
+def _run(progress: Progress, args: argparse.Namespace) -> None:
+    """Runs what is left, and says how far it is."""
+    began, ran_s, done = time.monotonic(), progress.ran_s, progress.coverage.worlds
+    with ExitStack() as stack:
+        chunks = _chunks(args.first + done, args.seeds - done, min(args.jobs, args.seeds))
+        stack.callback(chunks.close)  # type: ignore[attr-defined]
+        for chunk in chunks:
+            progress.add(*chunk)
+            progress.ran_s = ran_s + time.monotonic() - began
+            if args.checkpoint is not None:
+                progress.save(args.checkpoint)
+            worlds, failed = progress.coverage.worlds, progress.failed
+            line = f"{worlds:,} of {args.seeds:,} worlds · {progress.rate:.0f} a second · {len(failed)} failed"
+            sys.stderr.write(f"\r{line} " if sys.stderr.isatty() else f"{line}\n")
+            if failed and not args.go_on:
+                break
+    sys.stderr.write("\n" if sys.stderr.isatty() else "")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    if args.seeds < 1 or args.jobs < 1:
+        sys.stderr.write("error: --seeds and --jobs must be at least 1\n")
+        return 2
+    if args.fingerprint:
+        sys.stdout.write(f"{fingerprint()}\n")
+        return 0
+    if args.seed is not None:
+        return show(args.seed)
+    try:
+        progress = _begun(args)
+    except (OSError, ValueError) as exc:
+        sys.stderr.write(f"error: {args.checkpoint}: {exc}\n")
+        return 2
+    try:
+        _run(progress, args)
+    except KeyboardInterrupt:
+        kept = "" if args.checkpoint is None else "; the same command goes on from there"
+        sys.stderr.write(f"\nstopped after {progress.coverage.worlds:,} worlds{kept}\n")
+        return 130
+    if args.report is not None:
+        args.report.write_text(report(progress))
+    total, failed = progress.coverage, progress.failed
+    sys.stdout.write(f"{total.worlds:,} worlds, {len(failed)} broke a rule, digest {progress.digest}\n")
+    for name, count in sorted(total.counts.items()):
+        sys.stdout.write(f"{count:>12,}  {name}\n")
+    sys.stdout.write(f"failures met: {', '.join(total.failures())}\n")
+    if failed:
+        sys.stdout.write(f"seeds that failed: {failed[:20]}\n")
+        explain(failed[0])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

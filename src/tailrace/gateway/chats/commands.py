@@ -1,0 +1,238 @@
+"""The commands of a chat: `/new`, `/back`, `/stop`, `/model` and the others, carried out and confirmed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from tailrace.app import App
+from tailrace.app.models import named, unaliased
+from tailrace.delivery.inbound import ChatCommand, CommandName
+from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
+from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
+from tailrace.errors import TailraceError
+from tailrace.gateway.chat_settings import switched
+from tailrace.gateway.chats.chat_words import (
+    HELP,
+    NO_CONVERSATIONS,
+    STOPPED,
+    ended_by_leaving,
+    missed,
+    model_name,
+    nothing_of_yours,
+    unanswered,
+)
+from tailrace.gateway.chats.place_runs import PlaceRuns
+from tailrace.gateway.chats.place_sessions import PlaceSessions
+from tailrace.gateway.deliveries import Deliveries
+from tailrace.gateway.speaker_names import SpeakerNames
+from tailrace.runs.timeline.question import question_of
+
+# Carried out though nobody was there when they were typed: they allow nothing and answer no question.
+LATE_COMMANDS: frozenset[CommandName] = frozenset({"new", "stop", "status", "help", "start"})
+MAX_QUESTION = 80  # characters of the question that a conversation is known by
+
+
+class ChatCommands:
+    """`ask` answers a message as a question."""
+
+    def __init__(
+        self,
+        app: App,
+        deliveries: Deliveries,
+        sessions: PlaceSessions,
+        runs: PlaceRuns,
+        names: SpeakerNames,
+        ask: Callable[[MessageReceived], Awaitable[None]],
+    ) -> None:
+        self._app = app
+        self._deliveries = deliveries
+        self._sessions = sessions
+        self._runs = runs
+        self._names = names
+        self._ask = ask
+        self._started_at = time.time()
+
+    async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
+        place, sender, key = message.place, message.sender, message.update_id
+        if await self._was_for_its_moment(message, command):
+            self._deliveries.say(place, missed(command.name), key, only_for=sender)
+            return
+        before = await self._sessions.switches(place)
+        match command.name:
+            case "approve" | "deny":
+                await self._answer(message, command)
+                return
+            case "new" | "back" if self._sessions.is_whole_chat(place):  # what runs in the threads is not meant
+                text = NO_CONVERSATIONS
+            case "new":
+                await self._begin(message, command.argument)
+                return
+            case "back":
+                await self._go_back(message, command.argument)
+                return
+            case "stop":
+                await self._stop(message)
+                return
+            case "model":
+                text = await self._model(place, command.argument)
+            case "verbose":
+                text = await self._switch_verbose(place, command.argument)
+            case "yolo":
+                text = await self._switch_yolo(place, command.argument)
+            case "status":
+                text = await self._status(place, sender)
+            case "help" | "start":
+                text = HELP
+        is_for_all = await self._sessions.switches(place) != before
+        self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
+
+    async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
+        """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
+        was open when it was typed: one that was asked later is another."""
+        if message.late_s is None:
+            return message.from_downtime and await self._means_another(message, command)
+        if command.name not in ("approve", "deny"):
+            return command.name not in LATE_COMMANDS
+        asked = await self._runs.open_approval(message.place, message.sender)
+        typed_at = time.time() - message.late_s if message.late_s else 0.0
+        return asked is not None and not 0.0 < asked.asked_at <= typed_at
+
+    async def _means_another(self, message: MessageReceived, command: ChatCommand) -> bool:
+        """Of a command from before the start: whether it loosens something, or would answer a question that was asked
+        since."""
+        match command.name:
+            case "yolo":
+                return switched(command.argument, now=await self._sessions.is_yolo(message.place)) is True
+            case "approve" | "deny":
+                asked = await self._runs.open_approval(message.place, message.sender)
+                return asked is not None and asked.asked_at > self._started_at
+            case _:
+                return False
+
+    async def _answer(self, message: MessageReceived, command: ChatCommand) -> None:
+        place, sender, key = message.place, message.sender, message.update_id
+        asked = await self._runs.open_approval(place, sender)
+        decision = "deny" if command.name == "deny" else command.argument or "once"
+        if asked is None or decision not in DECISIONS:
+            whole = self._sessions.is_whole_chat(place)
+            nothing = "No question of yours is open here." if whole else "There is nothing to approve."
+            self._deliveries.say(place, nothing if asked is None else HELP, key, only_for=sender)
+            return
+        reason = command.argument if decision == "deny" else ""
+        await self._runs.answer(place, sender, asked.approval_id, decision, key, reason)
+
+    # ── conversations ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stop(self, message: MessageReceived) -> None:
+        place, sender, key = message.place, message.sender, message.update_id
+        stopped = await self._runs.stop(place, sender, key)
+        if self._sessions.is_whole_chat(place):  # the answers stand elsewhere, each in its thread
+            waited, below = "", list[str]()
+        else:
+            waited, below = unanswered(stopped), stopped
+        told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
+        self._deliveries.say(place, told, key, below=below, only_for=sender)
+
+    async def stop_by_button(self, pressed: StopPressed) -> None:
+        """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
+        stopped = await self._runs.stop(pressed.place, pressed.sender)
+        if waited := unanswered(stopped):
+            self._deliveries.say(pressed.place, STOPPED + waited, pressed.update_id, below=stopped)
+
+    async def _begin(self, message: MessageReceived, question: str) -> None:
+        place, key = message.place, message.update_id
+        if question and await self._sessions.was_moved_by(place, key):  # what runs there now answers it
+            await self._ask(replace(message, text=question))
+            return
+        stopped, ended = await self._leave(place, message.sender)
+        can_go_back = await self._sessions.begin(place, key)
+        back = " /back returns to the one before." if can_go_back else ""
+        self._deliveries.say(place, f"A new conversation begins.{back}{ended}", key, below=stopped)
+        if question:
+            await self._ask(replace(message, text=question))
+
+    async def _go_back(self, message: MessageReceived, question: str) -> None:
+        place, key = message.place, message.update_id
+        if question and await self._sessions.was_moved_by(place, key):
+            await self._ask(replace(message, text=question))
+            return
+        before = await self._sessions.conversation_before(place, key)
+        if before is None:
+            self._deliveries.say(place, "There is no conversation before this one.", key, only_for=message.sender)
+            return
+        stopped, ended = await self._leave(place, message.sender)
+        leaves_something = await self._sessions.go_back(place, key)
+        began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
+        other = "/back returns to the other one." if leaves_something else ""
+        lines = [f"Back in the conversation that began with {began}", (other + ended).strip()]
+        self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
+        if question:
+            await self._ask(replace(message, text=question))
+
+    async def _leave(self, place: Place, sender: Sender) -> tuple[list[str], str]:
+        """Ends what runs in the conversation that is left: the runs, and what the chat is told of them."""
+        session = await self._sessions.session_of(place)
+        asked = await self._runs.open_approval(place, sender)
+        asks_here = asked is not None and await self._runs.asks_in(session, asked)
+        stopped = await self._runs.stop(place, sender)
+        return stopped, ended_by_leaving(stopped, asked=asks_here)
+
+    # ── switches ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _model(self, place: Place, name: str) -> str:
+        config, chosen = self._app.config, (await self._sessions.chosen(place)).model
+        if not name:
+            told = f"The model is {model_name(named(config, chosen))}."
+            return f"{told} /model default goes back to {model_name(config.model)}." if chosen else told
+        if name == "default":
+            await self._sessions.choose_model(place, "")
+            return f"The model is {model_name(named(config, (await self._sessions.chosen(place)).model))} from now on."
+        if len(name.split()) != 1 or "/" not in unaliased(config, name):
+            return f"⚠️ A model is named so: /model <provider>/<model>. /model default is {model_name(config.model)}."
+        try:
+            self._app.models.routes(named(config, name))
+        except TailraceError as exc:
+            return f"⚠️ {exc}"
+        await self._sessions.choose_model(place, name)
+        return f"The model is {code_span(name)} from now on."
+
+    async def _switch_verbose(self, place: Place, argument: str) -> str:
+        on = switched(argument, now=self._sessions.chrome(await self._sessions.chosen(place)) == "verbose")
+        if on is None:
+            return "/verbose, /verbose on or /verbose off."
+        await self._sessions.choose_verbose(place, on=on)
+        return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
+
+    async def _switch_yolo(self, place: Place, argument: str) -> str:
+        on = switched(argument, now=await self._sessions.is_yolo(place))
+        if on is None:
+            return "/yolo, /yolo on or /yolo off."
+        await self._sessions.choose_yolo(place, on=on)
+        if not on:
+            return "Dangerous commands ask again."
+        where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
+        return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
+
+    async def _status(self, place: Place, sender: Sender) -> str:
+        sessions = self._sessions
+        chosen = await sessions.chosen(place)
+        ids = [run.id for run in reversed(await self._runs.running(place, sender))]  # the oldest runs, the others wait
+        waiting = [] if sessions.is_whole_chat(place) else ids[1:]
+        choice = named(self._app.config, chosen.model)
+        lines = [
+            f"model: {choice.provider}/{choice.name}",
+            f"streaming: {'on' if sessions.showing(place).streaming else 'off'}",
+            f"approvals: {'off' if await sessions.is_yolo(place) or self._app.config.yolo else 'on'}",
+            f"running: {', '.join(ids[: len(ids) - len(waiting)]) or 'nothing'}",
+            *([f"waiting: {len(waiting)}"] if waiting else []),
+        ]
+        if others := await self._runs.others_served(place, sender):
+            lines.append(f"running for others: {', '.join(others)}")
+        if asked := await self._runs.open_approval(place, sender):
+            ours = asked.requester == self._runs.requester(sender)
+            whom = "for your approval" if ours else f"for approval by {await self._names.requester_of(asked)}"
+            lines.append(f"waiting {whom}: {asked.tool_name}")
+        return "\n".join(f"- {line}" for line in lines)

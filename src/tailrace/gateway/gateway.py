@@ -1,0 +1,384 @@
+"""Starts every enabled chat platform, keeps it connected and stops it. A failure in one does not affect the others.
+
+Of several processes on one journal one polls a platform and sends to it (`platform_lease`); each of them answers its
+webhook. Use `Gateway` as an async context manager beside an open `App`. At the end it lets the deliveries in flight
+finish for `server.drain_s` and marks those that it cuts; the next process completes them, and answers the questions
+that come meanwhile. Commands and buttons are heard to the end: an answer that is waited for may wait for one. Where
+another process lives that can, `hand_over` leaves all to it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from tailrace.app import App
+from tailrace.config.error_place import with_place
+from tailrace.config.sections import PlatformSettings
+from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
+from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
+from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing, import_chat_files
+from tailrace.gateway.platform_lease import PlatformLease
+from tailrace.gateway.registry import (
+    POSITIONS,
+    account_of,
+    enabled,
+    former_account_of,
+    make_platform,
+    settings_of,
+)
+from tailrace.journal.key_values import KeyValues
+from tailrace.journal.storage_wait import warning_level
+from tailrace.runs.signals import FlatTaskGroup, run_beside
+
+log = logging.getLogger("tailrace.gateway")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+STEADY_S = 60.0  # a connection that has held so long starts the pauses over
+
+
+def platforms_of(app: App) -> list[Platform]:
+    """The adapters of the platforms that the config enables. One that cannot be made is logged and left out."""
+    found: list[Platform] = []
+    for name in enabled(app.config):
+        try:
+            found.append(make_platform(app.config, name))
+        except TailraceError as exc:
+            placed = with_place(exc, app.config) if isinstance(exc, ConfigError) else exc
+            log.error("%s is not started: %s", name, placed)  # noqa: TRY400 - ours: one line says it
+            app.platforms_down.mark(name, f"it is not started: {exc}")
+    return found
+
+
+class Gateway:
+    """`platforms`: None for those that the config enables."""
+
+    def __init__(self, app: App, platforms: Sequence[Platform] | None = None) -> None:
+        self._app = app
+        self.platforms = list(platforms_of(app) if platforms is None else platforms)
+        self._stack = AsyncExitStack()
+        self._runners: list[PlatformRunner] = []
+        self._drained_by: float | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:  # the heartbeat and what was started before the failure
+            await self._stack.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        await import_chat_files(self._app.journal, self._app.config)
+        await self._stack.enter_async_context(self._app.processes)
+        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
+        for platform in self.platforms:
+            runner = PlatformRunner(self._app, platform, group, chats, pairing)
+            await self._stack.enter_async_context(runner.deliveries)
+            self._runners.append(runner)
+            await runner.start()
+
+    async def hand_over(self) -> None:
+        """Leaves each platform that another process can serve to that process, at once."""
+        self.take_no_more()
+        await self._app.processes.look()
+        for runner in self._runners:
+            await runner.hand_over()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._drained_by = 0.0
+        try:
+            await self.drain()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        try:
+            await self._each(PlatformRunner.stop)
+        finally:
+            await self._stack.aclose()
+
+    async def _each(self, do: Callable[[PlatformRunner], Coroutine[None, None, None]]) -> None:
+        """Does it for all platforms at once. What fails for one is logged."""
+        for failure in await asyncio.gather(*map(do, self._runners), return_exceptions=True):
+            if failure is not None:
+                log.error("a platform could not be ended as it should: %r", failure, exc_info=failure)
+
+    def take_no_more(self) -> None:
+        """Begins no new work from now on. Deliveries in flight have `server.drain_s`, counted from the first call."""
+        if self._drained_by is None:
+            self._drained_by = asyncio.get_running_loop().time() + self._app.config.server.drain_s
+        for runner in self._runners:
+            runner.take_no_more()
+
+    async def drain(self) -> None:
+        """Lets the deliveries in flight come to their end while there is time, and marks those that it cuts. People are
+        heard meanwhile: leave the webhooks open."""
+        self.take_no_more()
+        drained_by = self._drained_by or 0.0
+        drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
+        await self._each(lambda runner: runner.drain(drain_s))
+
+    @property
+    def hook_paths(self) -> list[str]:
+        """The paths of the platforms' webhooks."""
+        return [platform.hook_path for platform in self.platforms if platform.hook_path]
+
+    async def hook(self, request: HookRequest) -> HookAnswer:
+        """Answers a call of a webhook."""
+        for runner in self._runners:
+            if runner.platform.hook_path and runner.platform.hook_path == request.path:
+                return await runner.platform.hook(request, HookInbox(runner))
+        return HookAnswer(404)
+
+
+class HookInbox:
+    """Takes what a platform's webhook brings: it may call any process."""
+
+    def __init__(self, runner: PlatformRunner) -> None:
+        self._runner = runner
+        self.connected = runner.connected
+
+    async def put(self, update: Update) -> None:
+        await self._runner.handle(update)
+
+    async def serves(self, sender: Sender) -> bool:
+        return await self._runner.serves(sender)
+
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._runner.has_conversation(place)
+
+    async def position(self) -> str:
+        return await self._runner.position()
+
+    async def keep_position(self, position: str) -> bool:
+        return await self._runner.keep_position(position)
+
+
+class PlatformRunner:
+    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`, for what the
+    connection brings."""
+
+    def __init__(
+        self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
+    ) -> None:
+        # Deferred with all that makes messages of Markdown: a server without a chat platform needs none of it.
+        from tailrace.gateway.conversations import Conversations
+        from tailrace.gateway.deliveries import Deliveries
+
+        self.platform = platform
+        self._down = app.platforms_down
+        self._group = group
+        self._processes = app.processes
+        account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
+        self._lease = PlatformLease(app.journal, app.processes, account, former)
+        self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
+        self.deliveries = Deliveries(app, platform, group, chats, self._lease)
+        settings = settings_of(app.config, platform.name) or PlatformSettings()
+        self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._connected_at: float | None = None
+
+    async def start(self) -> None:
+        await self._processes.serve(self._lease.account)
+        self._tasks = [
+            self._group.create_task(self._keep_serving()),
+            self._group.create_task(self._conversations.join_pastes()),
+            self._group.create_task(self._take_own_up()),
+        ]
+
+    async def hand_over(self) -> None:
+        """Leaves the platform to another process, where one lives that can serve it. What is half shown goes on
+        there."""
+        if self._processes.successors(serving=self._lease.account):
+            await self._disconnect()
+            await self.deliveries.hand_over()
+            await self._give_up_lease()
+        else:
+            self.deliveries.leave_questions()
+
+    def take_no_more(self) -> None:
+        """The process is about to end."""
+        self._stopping.set()
+        self._conversations.take_no_more()
+
+    async def drain(self, timeout_s: float) -> None:
+        """The platform stays connected: whoever is asked for approval can answer."""
+        await self._conversations.flush()
+        await self.deliveries.drain(timeout_s)
+
+    async def stop(self) -> None:
+        await self._disconnect()
+        await self.drain(0.0)  # what was asked since
+        await self._give_up_lease()
+        await self.platform.close()
+
+    async def _disconnect(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give_up_lease(self) -> None:
+        try:
+            await self._lease.give_up()
+            await self._processes.announce_hand_over()
+        except JournalError as exc:
+            log.warning("%s is polled by another process a little later: %s", self.platform.name, exc)
+
+    # ── Inbox ──
+
+    async def put(self, update: Update) -> None:
+        if not self._lease.holds:
+            raise PlatformError("another process polls it now", platform=self.platform.name)
+        await self.handle(update)
+
+    async def handle(self, update: Update) -> None:
+        """Raises `TailraceError` for an update that was not handled: the platform must deliver it again."""
+        await self._conversations.handle(update)
+
+    async def serves(self, sender: Sender) -> bool:
+        return await self._conversations.newcomers.serves(sender)
+
+    async def has_conversation(self, place: Place) -> bool:
+        return await self._conversations.has_begun(place)
+
+    def connected(self) -> None:
+        log.info("%s is connected", self.platform.name)
+        if self._connected_at is None:  # else it has replaced a connection of its own
+            self._connected_at = asyncio.get_running_loop().time()
+        self._down.clear(self.platform.name)
+        self.deliveries.wake()
+
+    async def position(self) -> str:
+        return await self._positions.get(self._lease.account) or ""
+
+    async def keep_position(self, position: str) -> bool:
+        """Where storage fails the next one is kept: updates that come twice are one run."""
+        if not self._lease.holds:
+            raise PlatformError("another process polls it now", platform=self.platform.name)
+        try:
+            await self._positions.update(self._lease.account, lambda _: position)
+        except JournalError as exc:
+            log.log(warning_level(exc), "%s: how far it was read is not kept: %s", self.platform.name, exc)
+            return False
+        return True
+
+    # ── connection ──
+
+    async def _keep_serving(self) -> None:
+        """Polls the platform and delivers to it whenever this process holds the platform's lease."""
+        while True:
+            try:
+                await self._serve_while_held()
+            except JournalError as exc:
+                level = warning_level(exc)
+                log.log(level, "%s: whether this process may poll it is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
+            except Exception:
+                log.exception("%s failed", self.platform.name)
+                await asyncio.sleep(self._processes.interval_s)
+
+    async def _serve_while_held(self) -> None:
+        name = self.platform.name
+        acquiring = asyncio.ensure_future(self._lease.acquire())
+        try:
+            await asyncio.wait([acquiring], timeout=self._processes.interval_s)
+            if not acquiring.done():
+                log.info("%s is polled by another process; this one goes on when that ends", name)
+            before = await acquiring
+        finally:
+            acquiring.cancel()
+        if before not in ("", self._processes.owner):
+            log.info("%s was polled by %s, which is gone; this process goes on", name, before)
+        await run_beside(self._lease.lost(), self._serve())
+        log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
+        self._down.clear(name)  # whoever polls it now knows
+        await self.deliveries.give_back()
+        await self._processes.announce_hand_over()
+
+    async def _serve(self) -> None:
+        async with FlatTaskGroup() as group:
+            group.create_task(self._stay_connected())
+            group.create_task(self._see_to_other_accounts())
+            group.create_task(self._take_deliveries_over())
+            group.create_task(self._take_held_over())
+            group.create_task(self._welcome_newcomers())
+
+    async def _take_deliveries_over(self) -> None:
+        recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
+        await run_beside(self._stopping.wait(), recovering)  # then the next process does
+
+    async def _take_held_over(self) -> None:
+        while not self._stopping.is_set():
+            await self._conversations.take_up_left(self._processes.is_gone)
+            await asyncio.sleep(self._processes.interval_s)
+
+    async def _take_own_up(self) -> None:
+        """A webhook may have brought what could not be asked, and the process that holds the lease leaves it to this
+        one, which lives."""
+
+        async def is_gone(_owner: str) -> bool:
+            return False
+
+        while not self._stopping.is_set():
+            await asyncio.sleep(self._processes.interval_s)
+            if not self._lease.holds:
+                await self._conversations.take_up_left(is_gone)
+
+    async def _welcome_newcomers(self) -> None:
+        while True:
+            try:
+                await self._conversations.newcomers.welcome()
+            except JournalError as exc:
+                log.warning("%s: whether somebody was let in is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
+
+    async def _see_to_other_accounts(self) -> None:
+        try:
+            await self.deliveries.see_to_other_accounts()
+        except JournalError as exc:
+            log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
+
+    async def _stay_connected(self) -> None:
+        """Reconnects with backoff, to the end of the process: what is left to be shown then may need the connection.
+        Every failure is logged, and none leaves this task. A platform that must not try a refused token again is left
+        alone."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            self._connected_at = None
+            try:
+                await self.platform.run(self)
+                reason = "the connection ended"
+            except PlatformError as exc:
+                reason = str(exc).removeprefix(f"{self.platform.name}: ")
+                pause_s = LONGEST_PAUSE_S if exc.permanent else pause_s
+                if exc.permanent and self.platform.stops_when_refused:
+                    self._down.mark(self.platform.name, f"{reason}; it is not tried again before a restart")
+                    told = f"{self.platform.name}: {reason}"
+                    log.error("%s; it is not tried again before a restart", told)  # noqa: TRY400 - one line says it
+                    return
+            except Exception as exc:
+                log.exception("%s failed", self.platform.name)
+                reason = f"{type(exc).__name__}: {exc}"
+            self._down.mark(self.platform.name, reason)
+            if self._held_for() >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            wait_s = pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that many do not come back at once
+            log.warning("%s: %s; connecting again in %.0f s", self.platform.name, reason, wait_s)
+            await asyncio.sleep(wait_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    def _held_for(self) -> float:
+        if self._connected_at is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._connected_at

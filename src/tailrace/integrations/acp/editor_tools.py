@@ -1,0 +1,265 @@
+"""The built-in tools in the editor's hands: files as its buffers have them, commands in its own terminals.
+
+Where a path may lead, what is asked first and what is kept in a checkpoint is decided as ever, before any of these run.
+An editor that cannot do a thing leaves it to the tool as it is without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import stat
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tailrace.integrations.acp.editor import Editor, EditorRefused, TerminalExit
+from tailrace.integrations.acp.old_texts import OldTexts
+from tailrace.integrations.acp.tool_updates import absolute
+from tailrace.ports import Tool, ToolContext, ToolOutcome
+from tailrace.tools.patch import MAX_FILE_BYTES, Patch, PatchArgs, replace_text
+from tailrace.tools.paths import PathRefused, Place, opened_directory, opened_file, parent_of, placed
+from tailrace.tools.process import to_the_end
+from tailrace.tools.read_file import ReadFile, ReadFileArgs, numbered
+from tailrace.tools.terminal import SHELL, Terminal, TerminalArgs, working_directory
+from tailrace.tools.typed import clipped, failed
+from tailrace.tools.write_file import WriteFile, WriteFileArgs, written
+
+MAX_SHOWN_BYTES: Final = 1_000_000  # of an old text that is kept to be shown in a diff
+OUTPUT_BYTES: Final = 30_000  # of a command, as the editor keeps it
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+
+ShowTerminal = Callable[[str], Awaitable[None]]
+
+
+class EditorFiles:
+    """The files of one session, as the editor has them. `old_texts` takes what a file held before it was written."""
+
+    def __init__(self, editor: Editor, session_id: str, old_texts: OldTexts) -> None:
+        self._editor = editor
+        self._session_id = session_id
+        self._old_texts = old_texts
+
+    @property
+    def can_read(self) -> bool:
+        return self._editor.offered.read
+
+    @property
+    def can_write(self) -> bool:
+        return self._editor.offered.write
+
+    async def text_at(self, place: Place, context: ToolContext) -> str | None:
+        """What the editor has there; None where the disk must be read: it cannot tell, or it is no plain file."""
+        if not self.can_read or await asyncio.to_thread(_is_unfit, place.path):
+            return None
+        try:
+            return await self._editor.read_text(self._session_id, _editor_path(place, context))
+        except EditorRefused:
+            return None
+
+    async def write(self, place: Place, context: ToolContext, text: str) -> bool:
+        """Whether it replaced a file. Makes the directories. Raises `PathRefused`, `EditorRefused`."""
+        replaced = await asyncio.to_thread(_prepare, place)
+        await self._editor.write_text(self._session_id, _editor_path(place, context), text)
+        return replaced
+
+    async def keep_old_text(self, place: Place, context: ToolContext, new: str) -> None:
+        """For the diff of a file that is about to be written whole."""
+        text = await self.text_at(place, context)
+        if text is None:
+            text = await asyncio.to_thread(_small_text, place)
+        self._old_texts.keep(absolute(place.asked, str(context.directory)), new, text)
+
+
+class EditorReadFile(ReadFile):
+    def __init__(self, files: EditorFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    async def execute(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
+        try:
+            place = await asyncio.to_thread(placed, args.path, context)
+        except PathRefused as exc:
+            return failed(str(exc))
+        text = await self._files.text_at(place, context)
+        if text is None:
+            return await super().execute(args, context)
+        data = io.BytesIO(text.encode("utf-8", "replace"))
+        return ToolOutcome(await asyncio.to_thread(numbered, data, "utf-8", args))
+
+
+class EditorWriteFile(WriteFile):
+    def __init__(self, files: EditorFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
+        try:
+            args.content.encode()
+            place = await asyncio.to_thread(placed, args.path, context)
+            await self._files.keep_old_text(place, context, args.content)
+            if self._files.can_write:
+                return written(args, replaced=await self._files.write(place, context, args.content))
+        except (PathRefused, EditorRefused) as exc:
+            return failed(str(exc))
+        except UnicodeEncodeError:
+            pass  # the tool itself says so
+        return await super().execute(args, context)
+
+
+class EditorPatch(Patch):
+    """Reads and writes in the editor, or does neither: a buffer and a file on the disk may differ."""
+
+    def __init__(self, files: EditorFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
+        if not self._files.can_write:
+            return await super().execute(args, context)
+        try:
+            place = await asyncio.to_thread(placed, args.path, context)
+            before = await self._files.text_at(place, context)
+            if before is None:
+                return await super().execute(args, context)
+            change = await asyncio.to_thread(replace_text, before, args)
+            if isinstance(change, ToolOutcome):
+                return change
+            await self._files.write(place, context, change.after)
+        except (PathRefused, EditorRefused) as exc:
+            return failed(str(exc))
+        return ToolOutcome(change.shown)
+
+
+class EditorTerminal(Terminal):
+    """Commands run in a terminal that the user sees. `hidden` are variables whose values commands must not see."""
+
+    def __init__(
+        self,
+        editor: Editor,
+        session_id: str,
+        *,
+        environment: Mapping[str, str],
+        hidden: Collection[str],
+        show: ShowTerminal,
+    ) -> None:
+        super().__init__(environment)
+        self._editor = editor
+        self._session_id = session_id
+        self._variables = {"PAGER": "cat", "GIT_PAGER": "cat", **dict.fromkeys(hidden, "")}
+        self._show = show
+
+    async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
+        if "\0" in args.command:
+            return failed("a command cannot hold a NUL character")
+        try:
+            directory = await asyncio.to_thread(working_directory, args.directory, context)
+            terminal_id = await self._create(args.command, directory)
+        except PathRefused as exc:
+            return failed(str(exc))
+        except EditorRefused as exc:
+            return failed(f"the command was not run: {exc}")
+        try:
+            await self._show(terminal_id)
+            return await self._outcome(args, terminal_id)
+        except EditorRefused as exc:
+            return failed(str(exc))
+        except asyncio.CancelledError:
+            await to_the_end(self._kill(terminal_id))
+            raise
+        finally:
+            await to_the_end(self._release(terminal_id))
+
+    async def _create(self, command: str, directory: Path) -> str:
+        env = [{"name": name, "value": value} for name, value in self._variables.items()]
+        wanted = {"command": SHELL, "args": ["-c", "--", command], "cwd": str(directory), "env": env}
+        return await self._editor.create_terminal(self._session_id, {**wanted, "outputByteLimit": OUTPUT_BYTES})
+
+    async def _outcome(self, args: TerminalArgs, terminal_id: str) -> ToolOutcome:
+        try:
+            async with asyncio.timeout(args.timeout_s):
+                ended = await self._editor.terminal_exit(self._session_id, terminal_id)
+        except TimeoutError:
+            await self._kill(terminal_id)
+            shown = await self._editor.terminal_output(self._session_id, terminal_id)
+            return failed(_said(shown, f"[ended after {args.timeout_s} s: it had not finished]"))
+        note = f"[ended by signal {ended.signal}]" if ended.signal else f"[exit code {ended.code}]"
+        return ToolOutcome(_said(ended, note), ended.code == 0)
+
+    async def _kill(self, terminal_id: str) -> None:
+        await self._within_a_moment(self._editor.kill_terminal(self._session_id, terminal_id))
+
+    async def _release(self, terminal_id: str) -> None:
+        await self._within_a_moment(self._editor.release_terminal(self._session_id, terminal_id))
+
+    async def _within_a_moment(self, work: Awaitable[None]) -> None:
+        """An editor that is gone, or slow, does not hold up a stop."""
+        with suppress(EditorRefused, TimeoutError):
+            async with asyncio.timeout(0.5):
+                await work
+
+
+def editor_tools(
+    editor: Editor,
+    session_id: str,
+    *,
+    environment: Mapping[str, str],
+    hidden: Collection[str],
+    old_texts: OldTexts,
+    show_terminal: ShowTerminal,
+) -> dict[str, Tool]:
+    """What stands in for the built-in tools of the same names."""
+    files = EditorFiles(editor, session_id, old_texts)
+    tools: list[Tool] = [EditorWriteFile(files)]
+    if files.can_read:
+        tools += [EditorReadFile(files), EditorPatch(files)]
+    if editor.offered.terminal:
+        tools.append(EditorTerminal(editor, session_id, environment=environment, hidden=hidden, show=show_terminal))
+    return {tool.spec.name: tool for tool in tools}
+
+
+def _editor_path(place: Place, context: ToolContext) -> str:
+    """The path as the editor knows it: with the links by which it has opened the directory, where both are the same."""
+    path = absolute(place.asked, str(context.directory))
+    return path if os.path.realpath(path) == str(place.path) else str(place.path)
+
+
+def _is_unfit(path: Path) -> bool:
+    """Whether an editor should not be asked for it: a pipe, a device, a directory, or very long."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False  # it may be a buffer that was never saved
+    return not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES
+
+
+def _prepare(place: Place) -> bool:
+    """Makes the directories of a file; returns whether it is there. Raises `PathRefused` for what is no plain file."""
+    if not place.parts:
+        raise PathRefused(f"{place.asked} is a directory")
+    with opened_directory(parent_of(place), make=True) as folder:
+        try:
+            status = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    if not stat.S_ISREG(status.st_mode):
+        raise PathRefused(f"{place.asked} is {'a directory' if stat.S_ISDIR(status.st_mode) else 'no plain file'}")
+    return True
+
+
+def _small_text(place: Place) -> str | None:
+    try:
+        with opened_file(place) as file:
+            data = file.read(MAX_SHOWN_BYTES + 1)
+        return data.decode() if len(data) <= MAX_SHOWN_BYTES else None
+    except (PathRefused, OSError, UnicodeDecodeError):
+        return None
+
+
+def _said(ended: TerminalExit, note: str) -> str:
+    plain = _ESCAPES.sub("", ended.output).replace("\r\n", "\n").rstrip("\n")
+    cut = "… earlier output left out …\n" if ended.truncated else ""
+    return f"{cut}{clipped(plain, OUTPUT_BYTES)}\n{note}".lstrip("\n")

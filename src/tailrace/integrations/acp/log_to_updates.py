@@ -1,0 +1,422 @@
+"""A run's log as the `session/update` notifications of one turn, line by line.
+
+Pure, a function of the entries and of what the editor's own terminal adds (`attach_terminal`). Any cut of the log into
+batches gives the same bytes. A chunk of the answer becomes one line, made of a prefix that is encoded once a message.
+
+An editor cannot be told to remove text. Where an attempt is withdrawn after its text was shown, a thought says so and
+the answer begins again under another `messageId`; what is read later, from the log, has the final text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeAlias, assert_never
+
+import msgspec
+
+from tailrace.events import (
+    AnswerKept,
+    ApprovalAnswered,
+    ApprovalAsked,
+    AttemptDiscarded,
+    AttemptStarted,
+    Commentary,
+    Delivered,
+    Entry,
+    GatewayNotice,
+    HistoryCompressed,
+    LongToolHint,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    ReasoningChunk,
+    RelayFact,
+    RunFinished,
+    RunForked,
+    RunStarted,
+    SequenceFact,
+    Snapshot,
+    ToolArgumentsChunk,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+    UsageRecorded,
+)
+from tailrace.events.attempt_text import AttemptText
+from tailrace.integrations.acp.old_texts import OldTexts
+from tailrace.integrations.acp.tool_updates import (
+    TERMINAL,
+    WRITE_FILE,
+    Content,
+    ToolStatus,
+    diff_of,
+    fenced,
+    kind_of,
+    locations_of,
+    output_content,
+    replaced_content,
+    terminal_content,
+    text_content,
+    title_of,
+)
+from tailrace.messages import File, Image, JsonObject, Message, Text, Usage
+from tailrace.system.json_rpc.lines import rpc_line
+from tailrace.tools.write_file import has_replaced
+
+_encode: Final = msgspec.json.Encoder().encode
+_Unshown: TypeAlias = (
+    RunStarted
+    | RunForked
+    | AttemptStarted
+    | AnswerKept
+    | ToolArgumentsChunk
+    | RelayFact
+    | ApprovalAnswered
+    | HistoryCompressed
+    | LongToolHint
+    | SequenceFact
+    | Delivered
+)
+META: Final = "tailrace"  # our key in `_meta`
+
+
+class _Call(msgspec.Struct):
+    """One tool call, as far as the editor was told."""
+
+    index: int
+    id: str  # the provider's
+    tool: str
+    args: JsonObject | None = None
+    title: str = ""
+    status: ToolStatus = "pending"
+    terminal_id: str = ""
+
+
+class LogToUpdates:
+    """Reads one run. `loaded`: the editor has seen nothing of this turn, so the question and a failure are shown too.
+    `directory` is where relative paths start. `context_tokens` is the size of the context, for its gauge; input of the
+    providers in `cached_apart` is counted without what they had cached. `old_texts` has what files held before they
+    were written, where a tool of this process has looked."""
+
+    def __init__(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        directory: str = "",
+        loaded: bool = False,
+        context_tokens: int = 0,
+        cached_apart: Collection[str] = (),
+        old_texts: OldTexts | None = None,
+    ) -> None:
+        self._session_id = session_id
+        self._run_id = run_id
+        self._directory = directory
+        self._loaded = loaded
+        self._context_tokens = context_tokens
+        self._cached_apart = frozenset(cached_apart)
+        self._old_texts = old_texts or OldTexts()
+        self._messages = 0  # begun in this turn, thoughts and notices included
+        self._text = AttemptText()  # of the message under way
+        self._text_prefix = b""  # of its lines; empty where none is under way
+        self._thought_prefix = b""
+        self._message_id = ""
+        self._calls: list[_Call] = []
+        self._waiting_terminal = ""  # made before its call was announced
+        self.stop = ""  # how the last answer ended
+        self.last_text = ""  # of the last answer
+        self.finished: RunFinished | None = None
+
+    def feed(self, entries: Iterable[Entry]) -> bytes:
+        """The lines that these entries add."""
+        return b"".join([self._lines(entry) for entry in entries])
+
+    def _lines(self, entry: Entry) -> bytes:  # noqa: C901, PLR0912 - one case per event
+        match entry.event:
+            case MessageChunk(text):
+                return self._message_chunk(text, entry.attempt)
+            case ReasoningChunk(text):
+                return self._thought_chunk(text)
+            case Commentary(text):
+                self._end_message()
+                lines = self._message_chunk(text, entry.attempt)
+                self._end_message()
+                return lines
+            case MessageStop():
+                self._end_message()
+                return b""
+            case AttemptDiscarded(reason):
+                return self._discarded(reason, entry.attempt)
+            case MessageRecorded(message, stop):
+                return self._recorded(message, stop)
+            case ToolCallChunk(name, preview, args, index):
+                return self._started(index, name, preview, args)
+            case ToolCallFinished(ok=ok, index=index):
+                return self._ended(index, ok)
+            case ToolOutputRecorded():
+                return self._output(entry.event)
+            case ApprovalAsked():
+                return self._asked(entry.event)
+            case GatewayNotice(kind, text, extra):
+                return self._notice(kind, text, extra)
+            case UsageRecorded(usage, provider):
+                return self._usage(usage, provider)
+            case RunFinished():
+                return self._finish(entry.event)
+            case Snapshot():
+                return self._snapshot(entry.event)
+            case _ if isinstance(entry.event, _Unshown):
+                return b""
+            case _:
+                assert_never(entry.event)
+
+    # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _message_chunk(self, text: str, attempt: int) -> bytes:
+        if not self._text_prefix:
+            self._message_id = self._next_message_id()
+            self._text_prefix = self._chunk_prefix("agent_message_chunk", self._message_id)
+            self._thought_prefix = b""
+        self._text.add(text, attempt)
+        return b"%b%b}}}}\n" % (self._text_prefix, _encode(text))
+
+    def _thought_chunk(self, text: str) -> bytes:
+        if not self._thought_prefix:
+            self._thought_prefix = self._chunk_prefix("agent_thought_chunk", self._next_message_id())
+        return b"%b%b}}}}\n" % (self._thought_prefix, _encode(text))
+
+    def _end_message(self) -> None:
+        self._text, self._text_prefix, self._thought_prefix = AttemptText(), b"", b""
+
+    def _discarded(self, reason: str, attempt: int) -> bytes:
+        """Begins the answer again, with what other attempts wrote of it."""
+        self._thought_prefix = b""
+        withdrawn, kept = self._message_id, self._text
+        if not kept.withdraw(attempt):
+            return b""
+        self._end_message()
+        why = f" ({reason})" if reason else ""
+        lines = self._notice_line(f"The answer above was withdrawn{why}; it begins again.", {"withdrawn": withdrawn})
+        for number, text in kept.pieces():
+            lines += self._message_chunk(text, number)
+        return lines
+
+    def _next_message_id(self) -> str:
+        self._messages += 1
+        return f"{self._run_id}.{self._messages}"
+
+    def _chunk_prefix(self, kind: str, message_id: str) -> bytes:
+        start = self._update({"sessionUpdate": kind, "messageId": message_id, "content": {"type": "text", "text": ""}})
+        return start.removesuffix(b'""}}}}\n')
+
+    def _notice(self, kind: str, text: str, extra: Mapping[str, Any]) -> bytes:
+        if kind == "tool_progress":
+            return self._progress(str(extra.get("tool_name", "")), text)
+        return self._notice_line(text, {"notice": kind}) if text else b""
+
+    def _notice_line(self, text: str, meta: Mapping[str, str]) -> bytes:
+        """What the user should know and is not part of the answer: the protocol has thoughts alone for that."""
+        self._thought_prefix = b""
+        update = {
+            "sessionUpdate": "agent_thought_chunk",
+            "messageId": self._next_message_id(),
+            "content": {"type": "text", "text": f"{text}\n\n"},
+            "_meta": {META: meta},
+        }
+        return self._update(update)
+
+    def notice(self, text: str) -> bytes:
+        """A line of this process's own, beside the log."""
+        return self._notice_line(text, {"notice": "editor"})
+
+    def _recorded(self, message: Message, stop: str) -> bytes:
+        if message.role == "user":
+            return self._question(message) if self._loaded else b""
+        if message.role != "assistant":
+            return b""
+        self.stop, self.last_text = stop, message.text
+        lines = b""
+        for call in message.tool_calls:
+            told = _Call(len(self._calls), call.id, call.name)
+            self._calls.append(told)
+            told.title = title_of(call.name, None)
+            shown = {"title": told.title, "kind": kind_of(call.name), "status": "pending"}
+            lines += self._call_line("tool_call", told, shown)
+        if message.tool_calls:
+            self._end_message()
+        return lines
+
+    def _question(self, message: Message) -> bytes:
+        message_id = self._next_message_id()
+        return b"".join(
+            self._update({"sessionUpdate": "user_message_chunk", "messageId": message_id, "content": block})
+            for part in message.parts
+            if (block := _block_of(part)) is not None
+        )
+
+    # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
+        call = self._call_at(index, tool)
+        call.args, call.status = args, "in_progress"
+        call.title = title_of(tool, args, preview)
+        if tool == TERMINAL and self._waiting_terminal:
+            call.terminal_id, self._waiting_terminal = self._waiting_terminal, ""
+        shown: dict[str, Any] = {"title": call.title, "status": call.status, "rawInput": args or {}}
+        if locations := locations_of(tool, args, self._directory):
+            shown["locations"] = locations
+        if content := self._change_of(call):
+            shown["content"] = content
+        return self._call_line("tool_call_update", call, shown)
+
+    def _call_at(self, index: int, tool: str) -> _Call:
+        while len(self._calls) <= index:  # its message came in a snapshot
+            self._calls.append(_Call(len(self._calls), "", tool))
+        return self._calls[index]
+
+    def _asked(self, asked: ApprovalAsked) -> bytes:
+        """What would run, in full; the question itself is put by `session/request_permission`."""
+        call = self._newest_call(asked.call_id)
+        if call is None:
+            return b""
+        call.title = title_of(call.tool, None, asked.command)
+        return self._call_line("tool_call_update", call, {"title": call.title, "content": question_content(asked)})
+
+    def call_of(self, asked: ApprovalAsked) -> Content | None:
+        """The call that is asked about, as `session/request_permission` names it."""
+        call = self._newest_call(asked.call_id)
+        if call is None:
+            return None
+        shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": kind_of(call.tool)}
+        return {**shown, "status": "pending", "content": question_content(asked)}
+
+    def _output(self, recorded: ToolOutputRecorded) -> bytes:
+        call = self._newest_call(recorded.call_id)
+        if call is None:
+            return b""
+        call.status = "completed" if recorded.ok else "failed"
+        content = self._change_of(call) if recorded.ok else []
+        if call.tool == WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
+            content = replaced_content(recorded.output, call.args)  # a diff without the old text would show a new file
+        if call.terminal_id:
+            content = [terminal_content(call.terminal_id)]
+        if not content:
+            content = output_content(call.tool, recorded.output, recorded.files)
+        shown = {"status": call.status, "content": content, "rawOutput": {"output": recorded.output}}
+        return self._call_line("tool_call_update", call, shown)
+
+    def _ended(self, index: int, ok: bool) -> bytes:
+        """The output, which comes first, has said it already; without one the line alone ends."""
+        if index >= len(self._calls) or self._calls[index].status in ("completed", "failed"):
+            return b""
+        call = self._calls[index]
+        call.status = "completed" if ok else "failed"
+        return self._call_line("tool_call_update", call, {"status": call.status})
+
+    def _progress(self, tool: str, text: str) -> bytes:
+        running = [call for call in self._calls if call.tool == tool and call.status == "in_progress"]
+        if not running or running[-1].terminal_id:
+            return b""
+        shown = fenced(text) if kind_of(tool) == "execute" else text
+        return self._call_line("tool_call_update", running[-1], {"content": [text_content(shown)]})
+
+    def attach_terminal(self, terminal_id: str) -> bytes:
+        """Shows the editor's own terminal in the command that runs. Empty where the log has not come to that command
+        yet: then the terminal is shown with it."""
+        running = [call for call in self._calls if call.tool == TERMINAL and call.status == "in_progress"]
+        if not running:
+            self._waiting_terminal = terminal_id
+            return b""
+        running[-1].terminal_id = terminal_id
+        return self._call_line("tool_call_update", running[-1], {"content": [terminal_content(terminal_id)]})
+
+    def shows_terminal(self, terminal_id: str) -> bool:
+        return any(call.terminal_id == terminal_id for call in self._calls)
+
+    def _change_of(self, call: _Call) -> list[Content]:
+        if call.terminal_id:
+            return [terminal_content(call.terminal_id)]
+        return diff_of(call.tool, call.args, self._directory, self._old_text(call))
+
+    def _old_text(self, call: _Call) -> str | None:
+        match locations_of(call.tool, call.args, self._directory), call.args:
+            case [{"path": path}], {"content": str(new)}:
+                return self._old_texts.before(path, new)
+            case _:
+                return None
+
+    def _newest_call(self, call_id: str) -> _Call | None:
+        """Providers have been seen to reuse ids from one answer to the next."""
+        return next((call for call in reversed(self._calls) if call.id == call_id), None)
+
+    def _call_id(self, call: _Call) -> str:
+        return f"{self._run_id}.call{call.index}"
+
+    def _call_line(self, kind: str, call: _Call, shown: Mapping[str, Any]) -> bytes:
+        return self._update({"sessionUpdate": kind, "toolCallId": self._call_id(call), **shown})
+
+    # ── the whole turn ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _usage(self, usage: Usage, provider: str) -> bytes:
+        if not self._context_tokens:
+            return b""
+        cached = usage.cache_read_tokens + usage.cache_write_tokens if provider in self._cached_apart else 0
+        used = usage.input_tokens + cached + usage.output_tokens
+        size = max(self._context_tokens, used)
+        return self._update({"sessionUpdate": "usage_update", "used": used, "size": size})
+
+    def _finish(self, finished: RunFinished) -> bytes:
+        self.finished = finished
+        self._end_message()
+        if not self._loaded or finished.error is None or finished.status == "completed":
+            return b""
+        return self._notice_line(f"The turn ended early: {finished.error.message}", {"notice": finished.status})
+
+    def _snapshot(self, state: Snapshot) -> bytes:
+        """The state of a run whose first entries are no longer kept."""
+        lines = b""
+        for text in state.messages:
+            if text.text:
+                lines += self._message_chunk(text.text, 0)
+            if text.stopped:
+                self._end_message()
+        for tool in state.tools:
+            call = self._call_at(tool.index, tool.tool_name)
+            call.args = tool.args
+            call.status = "in_progress" if tool.ok is None else "completed" if tool.ok else "failed"
+            shown = {"title": title_of(call.tool, tool.args, tool.preview), "kind": kind_of(call.tool)}
+            lines += self._call_line("tool_call", call, {**shown, "status": call.status})
+        return lines
+
+    def _update(self, update: Mapping[str, Any]) -> bytes:
+        return update_line(self._session_id, update)
+
+
+def update_line(session_id: str, update: Mapping[str, Any]) -> bytes:
+    """One `session/update` notification."""
+    params = {"sessionId": session_id, "update": update}
+    return rpc_line({"jsonrpc": "2.0", "method": "session/update", "params": params})
+
+
+def question_content(asked: ApprovalAsked) -> list[Content]:
+    """Exactly what would happen, where, and why it is asked about."""
+    where = f" (in {asked.directory})" if asked.directory else ""
+    return [text_content(f"{fenced(asked.command)}\n{asked.reason}{where}")]
+
+
+def _block_of(part: object) -> Content | None:
+    """A part of the user's message as a content block."""
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(data=data, media_type=media_type) if data:
+            return {"type": "image", "data": data, "mimeType": media_type}
+        case Image(url=url):
+            return {"type": "resource_link", "name": "image", "uri": url}
+        case File(data=data, media_type=media_type, name=name) if data:
+            resource = {"uri": f"file:///{name}", "mimeType": media_type, "blob": data}
+            return {"type": "resource", "resource": resource}
+        case File(url=url, name=name):
+            return {"type": "resource_link", "name": name or url, "uri": url}
+        case _:
+            return None

@@ -1,0 +1,90 @@
+"""`tailrace acp` from its first line to its last: the channel, the agent behind it, and an orderly end.
+
+The process ends when the editor closes the pipe, or at a signal. A turn under way is given back then: it is on record,
+and goes on in another process, or when its session is loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from acp.connection import Connection
+
+from tailrace.app import open_app
+from tailrace.config.error_place import with_place
+from tailrace.config.load import Config
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.integrations.acp.agent import AcpAgent
+from tailrace.integrations.acp.editor import Editor
+from tailrace.integrations.acp.transport import Channel, EditorTransport
+from tailrace.system.json_rpc.stdio import Pipes, StdioChannel
+
+OPEN_AFTER_END_S: Final = 30.0  # for the app to open where the input has ended already and its requests wait
+
+
+async def serve(config: Config | TailraceError, pipes: Pipes, stop: asyncio.Event) -> None:
+    """Speaks with one editor on these pipes."""
+    await serve_channel(config, StdioChannel(pipes), stop)
+
+
+async def serve_channel(config: Config | TailraceError, channel: Channel, stop: asyncio.Event) -> None:
+    """Speaks with one editor. Where the config cannot be loaded, it is told so at its first session."""
+    editor = Editor(channel)
+    agent = AcpAgent(editor, config if isinstance(config, Config) else None)
+    connection = Connection(agent.handle, EditorTransport(channel), listening=False)
+    editor.connect(connection)
+    talking = asyncio.create_task(connection.main_loop())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        async with AsyncExitStack() as stack:
+            await _open_in_time(stack, agent, config, talking, stopping)
+            await asyncio.wait({talking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                await agent.answer_the_rest()
+            await connection.close()  # the requests under way are cancelled, their turns are not
+            await agent.close()
+    finally:
+        talking.cancel()
+        stopping.cancel()
+        await asyncio.wait({talking, stopping})
+
+
+async def _open_in_time(
+    stack: AsyncExitStack,
+    agent: AcpAgent,
+    config: Config | TailraceError,
+    talking: asyncio.Task[None],
+    stopping: asyncio.Task[bool],
+) -> None:
+    """A store that does not answer keeps no process alive whose editor is gone, or that was told to stop."""
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(None)
+
+    def end_at(ended: asyncio.Task[Any]) -> None:
+        limit.reschedule(loop.time() + (OPEN_AFTER_END_S if ended is talking else 0.0))
+
+    try:
+        async with limit:
+            talking.add_done_callback(end_at)
+            stopping.add_done_callback(end_at)
+            try:
+                await _open(stack, agent, config)
+            finally:
+                talking.remove_done_callback(end_at)
+                stopping.remove_done_callback(end_at)
+    except TimeoutError:
+        agent.failed(TailraceError("the store did not open in time"))
+
+
+async def _open(stack: AsyncExitStack, agent: AcpAgent, config: Config | TailraceError) -> None:
+    if isinstance(config, TailraceError):
+        agent.failed(config)
+        return
+    try:
+        app = await stack.enter_async_context(open_app(config))
+    except TailraceError as exc:
+        agent.failed(with_place(exc, config) if isinstance(exc, ConfigError) else exc)
+    else:
+        agent.opened(app)

@@ -1,0 +1,346 @@
+"""One conversation of an editor: where it works, what its user chose, and the turn under way.
+
+Owns the viewer of each turn: entries go out as lines, questions as requests for permission. A turn belongs to the
+journal; when the editor goes away it is left as it is, and a session that is loaded again shows it from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+import msgspec
+
+from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import TURN_KIND, Branch
+from tailrace.app import App
+from tailrace.app.app import SessionTools
+from tailrace.app.housekeeping import EDITOR_SESSIONS
+from tailrace.app.models import named
+from tailrace.errors import ConfigError, RunSealed, TailraceError
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
+from tailrace.integrations.acp.editor import Editor
+from tailrace.integrations.acp.editor_tools import editor_tools
+from tailrace.integrations.acp.log_to_updates import LogToUpdates, update_line
+from tailrace.integrations.acp.mcp_servers import GivenServer, SessionServers
+from tailrace.integrations.acp.old_texts import OldTexts
+from tailrace.integrations.acp.options import YOLO
+from tailrace.integrations.acp.replay import whole_messages, with_inherited, without_withdrawn
+from tailrace.journal.key_values import KeyValues
+from tailrace.messages import Message
+from tailrace.ports import ENDED, Journal, Run
+from tailrace.providers.presets import PRESETS
+from tailrace.runs.recovery import follow
+from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
+from tailrace.tools.typed import preview_line
+
+log = logging.getLogger("tailrace.integrations.acp")
+REQUESTER: Final = "editor"  # who answers the approvals of these runs: the user at this machine
+SHOWN_S: Final = 1.0  # for the log to come to the command whose terminal is shown
+_PAGE = 50
+
+
+class StoredSession(msgspec.Struct, frozen=True):
+    """What is kept of a session beside its runs. `at` is the wall clock of its last prompt."""
+
+    directory: str
+    mode: str = ""
+    model: str = ""
+    title: str = ""
+    at: float = 0.0
+
+
+def stored_sessions(journal: Journal) -> KeyValues[StoredSession]:
+    return KeyValues(journal, EDITOR_SESSIONS, StoredSession)
+
+
+class EditorSession:
+    """`close` must be called."""
+
+    def __init__(
+        self, app: App, editor: Editor, session_id: str, stored: StoredSession, servers: Sequence[GivenServer]
+    ) -> None:
+        self.id = session_id
+        self.stored = stored
+        self._app = app
+        self._editor = editor
+        self._log: LogToUpdates | None = None  # of the turn that is shown
+        self._fed = asyncio.Event()  # it has read more of its log
+        self._old_texts = OldTexts()
+        self._servers = SessionServers(servers, app.config.environment.without(app.secrets))
+        self._watching: asyncio.Task[None] | None = None  # of a turn that was under way when the session was loaded
+        self._loaded_run = ""
+        self._turn = asyncio.Lock()  # one prompt at a time
+        self._cancels: set[asyncio.Event] = set()  # one for each prompt that waits or runs
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+        self._app.session_tools.pop(self.id, None)
+        await self._servers.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a prompt of this editor is under way, or the session is being shown."""
+        return self._turn.locked()
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prompt(self, message: Message, at: float, cancelled: asyncio.Event) -> LogToUpdates | None:
+        """Runs a turn to its end and shows it; None where it was `cancelled` before it began. `at` is the wall clock.
+        Raises `TailraceError`."""
+        self._cancels.add(cancelled)
+        try:
+            async with AsyncExitStack() as turn:
+                await run_beside(turn.enter_async_context(self._turn), _stopped_when(cancelled))
+                await run_beside(self._prepare(message, at), _stopped_when(cancelled))
+                return await self._take_turn(message, cancelled)
+        except Stopped:
+            return None
+        finally:
+            self._cancels.discard(cancelled)
+
+    async def _prepare(self, message: Message, at: float) -> None:
+        """What may take long: a model that is loaded, servers that do not answer."""
+        await self._app.models.make_ready(named(self._app.config, self.stored.model))
+        await self._note_prompt(message, at)
+        await self._equip()
+
+    async def _take_turn(self, message: Message, cancelled: asyncio.Event) -> LogToUpdates:
+        run = await self._app.agents.submit(self._spec(message), session=self.id)
+        updates = self._updates(run)
+        await run_beside(self._show_turn(run.id, updates, cancelled), self._stop_when(cancelled, run.id))
+        return updates
+
+    async def _show_turn(self, run_id: str, updates: LogToUpdates, cancelled: asyncio.Event) -> None:
+        for problem in self._servers.take_problems():
+            await self._editor.write(updates.notice(problem))
+        if self._watching is not None:  # the turn before comes first
+            with suppress(Stopped):
+                await run_beside(_ended(self._watching), _stopped_when(cancelled))
+        await self._watch(run_id, updates)
+
+    async def _stop_when(self, cancelled: asyncio.Event, run_id: str) -> None:
+        await cancelled.wait()
+        await self._stop(run_id)
+
+    def _spec(self, message: Message) -> TurnSpec:
+        return TurnSpec(
+            message,
+            model=self.stored.model,
+            directory=self.stored.directory,
+            requester=REQUESTER,
+            reachable=True,
+            yolo=self.stored.mode == YOLO,
+            busy="queue",  # a turn that was cut goes on first
+        )
+
+    async def cancel(self) -> None:
+        """Stops the turn under way, also one that has not begun."""
+        for cancelled in self._cancels:
+            cancelled.set()
+        if self._loaded_run:
+            await self._stop(self._loaded_run)
+
+    async def _stop(self, run_id: str) -> None:
+        await self._app.agents.stop(run_id, by=REQUESTER)
+
+    async def _equip(self) -> None:
+        instead = editor_tools(
+            self._editor,
+            self.id,
+            environment=self._app.config.environment.without(self._app.secrets),
+            hidden=self._app.secrets,
+            old_texts=self._old_texts,
+            show_terminal=self._show_terminal,
+        )
+        self._app.session_tools[self.id] = SessionTools(instead, await self._servers.tools())
+
+    # ── what was said before ─────────────────────────────────────────────────────────────────────────────────
+
+    async def replay(self) -> None:
+        """Shows the whole conversation. A turn that has not ended is shown as far as it is, and then live; where its
+        process is gone, this one goes on with it."""
+        async with self._turn:
+            runs = await self._runs()
+            ended = [run for run in runs if run.state in ENDED]
+            for start in range(0, len(ended), _PAGE):
+                page = ended[start : start + _PAGE]
+                logs = await self._app.journal.facts_of_runs([run.id for run in page])
+                for run, facts in zip(page, logs, strict=True):
+                    updates = self._updates(run, loaded=True)
+                    await self._editor.write(updates.feed(whole_messages(with_inherited(facts))))
+            await self._join([run for run in runs if run.state not in ENDED], shown=False)
+
+    async def resume(self) -> None:
+        """Goes on without showing what was said; a turn that has not ended is shown from here on."""
+        async with self._turn:
+            await self._join([run for run in await self._runs() if run.state not in ENDED], shown=True)
+
+    async def _runs(self) -> list[Run]:
+        """Oldest first, without turns that another one replaced."""
+        found: list[Run] = []
+        branch = Branch()
+        before: str | None = None
+        while page := await self._app.journal.runs(session=self.id, kind=TURN_KIND, before=before, limit=_PAGE):
+            found += [run for run in page if branch.takes(run)]
+            before = page[-1].id
+        return found[::-1]
+
+    async def _join(self, unfinished: Sequence[Run], *, shown: bool) -> None:
+        if not unfinished:
+            return
+        await self._equip()
+        await self._app.agents.recover(session=self.id)
+        joined: list[tuple[str, LogToUpdates, int]] = []
+        for run in unfinished:
+            updates = self._updates(run, loaded=True)
+            entries = await self._app.journal.read(run.id)
+            lines = updates.feed(without_withdrawn(with_inherited(entries)))
+            if not shown:
+                await self._editor.write(lines)
+            joined.append((run.id, updates, entries[-1].seq if entries else 0))
+        self._watching = asyncio.create_task(self._watch_all(joined))
+
+    async def _watch_all(self, joined: Sequence[tuple[str, LogToUpdates, int]]) -> None:
+        try:
+            for run_id, updates, seq in joined:
+                self._loaded_run = run_id
+                # Its process may die while it is watched here: then this one goes on with it.
+                taking_over = self._app.agents.see_to_end(run_id)
+                try:
+                    await run_beside(self._watch(run_id, updates, after=seq), taking_over)
+                except TailraceError as exc:  # parked, or the journal is gone
+                    await self._editor.write(updates.notice(str(exc)))
+        except Exception:  # the top of a task
+            log.exception("the turn of session %s is not shown any further", self.id)
+        finally:
+            self._loaded_run = ""
+
+    # ── the viewer ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _updates(self, run: Run, *, loaded: bool = False) -> LogToUpdates:
+        config = self._app.config
+        providers = {name: preset.dialect for name, preset in PRESETS.items()}
+        providers |= {name: settings.dialect for name, settings in config.providers.items() if settings.dialect}
+        return LogToUpdates(
+            self.id,
+            run.id,
+            directory=str(run.new.input.get("directory") or self.stored.directory),
+            loaded=loaded,
+            context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
+            cached_apart=[name for name, dialect in providers.items() if dialect == "anthropic"],
+            old_texts=self._old_texts,
+        )
+
+    def _context_tokens(self, model: str) -> int:
+        """What the model of a turn reads. The name may be an alias that the config has no more: the turn is shown all
+        the same."""
+        config = self._app.config
+        try:
+            return self._app.context_tokens(named(config, model))
+        except ConfigError:
+            return self._app.context_tokens(config.model)
+
+    async def _watch(self, run_id: str, updates: LogToUpdates, *, after: int = 0) -> None:
+        """Shows the log from a cursor to its end. Cancelled, it leaves the run alone. Raises `RunParked`."""
+        questions = _Questions(self._app, self._editor, self.id, run_id, updates)
+        self._log = updates
+        try:
+            if after:  # what was asked before and is not answered yet
+                questions.note([fact for fact in await self._app.journal.facts(run_id) if fact.seq <= after])
+            async with FlatTaskGroup() as group:
+                questions.ask_open(group)
+                async for batch in follow(self._app.journal, run_id, after=after):
+                    await self._editor.write(updates.feed(batch))
+                    self._fed.set()
+                    questions.note(batch)
+                    questions.ask_open(group)
+                questions.cancel_all()
+        finally:
+            self._log = None
+
+    async def _show_terminal(self, terminal_id: str) -> None:
+        """Returns when the editor has been told in which call the terminal is shown, or soon."""
+        if self._log is None:
+            return
+        updates = self._log
+        await self._editor.write(updates.attach_terminal(terminal_id))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SHOWN_S):
+                while not updates.shows_terminal(terminal_id):
+                    self._fed.clear()
+                    await self._fed.wait()
+
+    async def remember(self, **changes: str | float) -> None:
+        """Changes what is kept of the session. Before its first prompt there is nothing to find again."""
+        self.stored = kept = msgspec.structs.replace(self.stored, **changes)
+        if not kept.title:
+            return
+        await stored_sessions(self._app.journal).update(self.id, lambda _: kept)
+
+    async def _note_prompt(self, message: Message, at: float) -> None:
+        """The first question is the session's title, without secrets (J114)."""
+        title = self.stored.title or preview_line(self._app.redactor.redact(message.text)) or "untitled"
+        if title != self.stored.title:
+            await self._editor.write(update_line(self.id, {"sessionUpdate": "session_info_update", "title": title}))
+        await self.remember(title=title, at=at)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+
+
+async def _stopped_when(cancelled: asyncio.Event) -> None:
+    await cancelled.wait()
+    raise Stopped
+
+
+class _Questions:
+    """The open approvals of one turn, each asked in the editor once, for as long as the log has no answer."""
+
+    def __init__(self, app: App, editor: Editor, session_id: str, run_id: str, updates: LogToUpdates) -> None:
+        self._app = app
+        self._editor = editor
+        self._session_id = session_id
+        self._run_id = run_id
+        self._updates = updates
+        self._open: dict[str, ApprovalAsked] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            match entry.event:
+                case ApprovalAsked() as asked if asked.requester == REQUESTER:
+                    self._open[asked.approval_id] = asked
+                case ApprovalAnswered(approval_id=approval_id):
+                    self._open.pop(approval_id, None)
+                    if (task := self._asking.pop(approval_id, None)) is not None:
+                        task.cancel()  # by this editor, another surface, or because the time was up
+                case _:
+                    pass
+
+    def ask_open(self, group: asyncio.TaskGroup) -> None:
+        for approval_id, asked in self._open.items():
+            if approval_id not in self._asking:
+                self._asking[approval_id] = group.create_task(self._ask(asked))
+
+    def cancel_all(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+
+    async def _ask(self, asked: ApprovalAsked) -> None:
+        call = self._updates.call_of(asked)
+        if call is None:
+            return
+        decision = await self._editor.ask_permission(self._session_id, call)
+        try:
+            await self._app.agents.answer(self._run_id, asked.approval_id, decision or "deny", by=REQUESTER)
+        except RunSealed:
+            return  # it ended meanwhile
+        except TailraceError as exc:
+            log.warning("an approval cannot be answered: %s", exc)

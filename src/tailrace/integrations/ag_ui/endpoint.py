@@ -1,0 +1,385 @@
+"""`POST /ag-ui`: an AG-UI front end starts runs of the agent in a thread, and watches them.
+
+The thread is the session, and the client is a viewer: a closed connection stops nothing, and the same `runId` again
+goes on with the same run. Owns what a request means: a new turn, one that it comes back to, the answer to an approval,
+or a thread that is opened. The encoding is in `encoder`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace.agent.client_calls import calling_run, with_recorded_calls
+from tailrace.agent.client_thread import (
+    ThreadPlace,
+    began_by,
+    place_in_thread,
+    question_ids,
+    request_id,
+    request_key,
+    requester,
+    run_of_message,
+    session_turns,
+)
+from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.agent.session import history_of
+from tailrace.app.models import AGENT, named, unaliased
+from tailrace.errors import RunNotFound, RunParked, RunSealed
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.integrations.ag_ui.encoder import AgUiEncoder
+from tailrace.integrations.ag_ui.messages import to_messages
+from tailrace.integrations.ag_ui.run_agent_input import (
+    AgUiMessage,
+    AssistantMessage,
+    ResumeEntry,
+    RunAgentInput,
+    ToolMessage,
+    UserMessage,
+    decision_of,
+    denial_reason,
+    input_of,
+    system_of,
+    tools_of,
+)
+from tailrace.integrations.ag_ui.thread import open_thread
+from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
+from tailrace.messages import JsonObject, Message, ModelRequest
+from tailrace.ports import ENDED, Run, StoredLine
+from tailrace.server.frontends.token_counts import counts_cache_apart
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
+from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IDENTITY, read_object
+from tailrace.server.http.route import Route
+from tailrace.server.http.session_access import check_session
+from tailrace.server.v1.model_target import require_model
+
+_EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
+_ACCEPTED: Final = frozenset({"", "*/*", "text/*", "text/event-stream"})
+_RECENT: Final = 50  # turns among which a `runId` that comes again is looked for
+
+
+class Viewed(msgspec.Struct, frozen=True):
+    """What a request is shown: this stretch of this run. Without a run: the thread alone. `can_go_on`: the client may
+    have seen a part of it."""
+
+    view: ClientView
+    run: Run | None = None
+    stretch: Stretch = Stretch()
+    can_go_on: bool = False
+
+
+class AgUi:
+    """The handler, and the decision what a request asks for."""
+
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._app = pipeline.app
+        self._journal = pipeline.app.journal
+
+    async def run(self, request: web.Request) -> web.StreamResponse:
+        """Runs the agent in a thread, or goes on with a run of it; answers with AG-UI events.
+
+        Raises 400 for what cannot be understood, 403 for another's thread, 404 for an unknown model or interrupt,
+        409 where the `runId` was used for another message. What fails later is a `RUN_ERROR` event."""
+        _check_accept(request)
+        after = _last_event(request)
+        body = await read_object(request)
+        asked = input_of(body)
+        check_session(asked.thread_id, request[IDENTITY], "threadId")
+        viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
+        if after is not None and viewed.run is not None and viewed.can_go_on:
+            if after[0] > (last := viewed.run.last_seq):
+                raise ApiError(409, f"the log has {last} entries and the cursor says {after[0]}", code="cursor_ahead")
+            viewed = msgspec.structs.replace(viewed, view=msgspec.structs.replace(viewed.view, after=after))
+        return await self._stream(request, viewed)
+
+    # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _viewed(self, asked: RunAgentInput, messages: Sequence[JsonObject], caller: Identity) -> Viewed:
+        shows = asked.props.reasoning
+        view = ClientView(
+            asked.thread_id,
+            asked.run_id,
+            messages,
+            asked.state,
+            reasoning=self._app.config.agent.show_reasoning if shows is None else shows,
+        )
+        known = await self._known_turn(asked, caller)
+        if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
+            return Viewed(view, *resumed, can_go_on=True)
+        if known is not None:
+            return Viewed(view, known, can_go_on=True)
+        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
+        if asked.messages and not _only_watches(asked, place):
+            return Viewed(view, await self._new_turn(asked, place, caller))
+        opened = await open_thread(self._journal, asked.thread_id)
+        state = opened.state if asked.state in (None, {}) else asked.state
+        view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
+        return Viewed(view, opened.active, Stretch(answered=opened.answered))
+
+    async def _known_turn(self, asked: RunAgentInput, caller: Identity) -> Run | None:
+        """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
+        looked_at = 0
+        async with aclosing(session_turns(self._journal, asked.thread_id)) as turns:
+            async for run in turns:
+                if not looked_at and not caller.owns(requester(run)):
+                    await self._check_began(asked.thread_id, caller)
+                if request_id(run) == asked.run_id:
+                    return _same_question(run, asked)
+                if (looked_at := looked_at + 1) == _RECENT:
+                    return None
+        return None
+
+    async def _check_began(self, thread_id: str, caller: Identity) -> None:
+        """Raises `ApiError` 403. A thread stays its own key's where an admin has asked last."""
+        if await began_by(self._journal, thread_id) != caller.name:
+            raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
+
+    # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
+        """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
+        spec = await self._turn_spec(asked, place, caller)
+        run = await self._pipeline.run_to_end(
+            self._app.agents.submit(
+                spec,
+                session=asked.thread_id,
+                idempotency_key=request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
+                durability=self._app.config.store.durability,
+            )
+        )
+        return _same_question(run, asked)
+
+    async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
+        config, model = self._app.config, asked.props.model
+        require_model(self._app, model or AGENT, caller)
+        model = "" if AGENT in (model, unaliased(config, model)) else model
+        self._app.models.routes(named(config, model))
+        new = [*enumerate(asked.messages)][place.new_from :]
+        if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
+            new = _after_last_answer(new)
+        said = _said(message for _, message in new)
+        if not said or isinstance(said[-1], AssistantMessage):
+            problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
+            raise ApiError(400, f"messages: {problem}", param="messages")
+        await self._check_results(new, asked.thread_id)
+        messages = to_messages(new)
+        *before, message = await with_recorded_calls(self._journal, messages, lambda run: caller.owns(requester(run)))
+        if message.is_blank:
+            raise ApiError(400, f"messages[{len(asked.messages) - 1}].content: is empty", param="messages")
+        history: tuple[Message, ...] | None = None
+        earlier = msgspec.convert(place.repeated.new.input, TurnSpec) if place.repeated is not None else None
+        if place.asks_again and earlier is not None and earlier.replaces_history:
+            history = earlier.history
+        elif before:
+            history = (*await history_of(self._journal, asked.thread_id, follows=place.follows), *before)
+        return TurnSpec(
+            message,
+            model=model,
+            request=ModelRequest("", (), system=system_of(asked)),
+            history=history,
+            replaces_history=history is not None,
+            follows=place.follows,
+            foreign=tools_of(asked),
+            requester=caller.name,
+            reachable=True,
+            client=ClientTurn(asked.run_id, tuple(each.id for each in said if _is_input(each)), asked.state),
+        )
+
+    async def _check_results(self, new: Sequence[tuple[int, AgUiMessage]], thread_id: str) -> None:
+        """Raises `ApiError` 400 for the result of a call that nobody has made."""
+        called = {
+            call.id for _, message in new if isinstance(message, AssistantMessage) for call in message.tool_calls or ()
+        }
+        for index, message in new:
+            if not isinstance(message, ToolMessage) or message.tool_call_id in called:
+                continue
+            try:
+                run = await self._journal.get(calling_run(message.tool_call_id))
+            except RunNotFound:
+                run = None
+            if run is None or run.new.session != thread_id:
+                param = f"messages[{index}].toolCallId"
+                raise ApiError(400, f"{param}: no call of this thread waits for this result", param=param)
+
+    # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _resumed(self, asked: RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
+        """Answers the approvals that are still open, and returns the run that goes on. None where a new message takes
+        its place. An approval that was answered meanwhile, elsewhere or by nobody in time, keeps that answer."""
+        newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision, str]]()
+        for index, entry in enumerate(asked.resume or ()):
+            run, approval_id = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
+            decision = decision_of(entry, f"resume[{index}]")
+            asked_at, is_open = await self._approval(run, approval_id, f"resume[{index}]")
+            if is_open:
+                open_ones.append((run, approval_id, decision, denial_reason(entry) if decision == "deny" else ""))
+            if newest is None or (run.id, asked_at) > (newest.id, seq):
+                newest, seq = run, asked_at
+        if newest is None:
+            return None
+        goes_on = not _has_more(asked.messages, newest)
+        if not goes_on and any(decision != "deny" for _, _, decision, _ in open_ones):
+            problem = "send the new message after the run that goes on with this answer has finished"
+            raise ApiError(400, f"resume: {problem}", param="resume")
+        for run, approval_id, decision, reason in open_ones:
+            with suppress(RunSealed):  # it ended meanwhile: its log says how
+                await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=reason)
+        return (newest, Stretch(seq, seq)) if goes_on else None
+
+    async def _interrupted(self, entry: ResumeEntry, where: str, thread_id: str, caller: Identity) -> tuple[Run, str]:
+        """The run that an interrupt is of, and its approval. Raises `ApiError` 404, 403 (J110)."""
+        try:
+            run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
+            run = await self._journal.get(run_id)
+        except RunNotFound:
+            raise _no_interrupt(where) from None
+        if run.new.session != thread_id:
+            raise _no_interrupt(where)
+        if requester(run) != caller.name:
+            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
+        return run, approval_id
+
+    async def _approval(self, run: Run, approval_id: str, where: str) -> tuple[int, bool]:
+        """The entry that asks for it, and whether it waits for an answer."""
+        seq, is_open = 0, run.state not in ENDED
+        for entry in await self._journal.facts(run.id):
+            match entry.event:
+                case ApprovalAsked(approval_id=each) if each == approval_id:
+                    seq = entry.seq
+                case ApprovalAnswered(approval_id=each) if each == approval_id:
+                    is_open = False
+                case _:
+                    pass
+        if not seq:
+            raise _no_interrupt(where)
+        return seq, is_open
+
+    # ── the stream ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stream(self, request: web.Request, viewed: Viewed) -> web.StreamResponse:
+        run = viewed.run
+        if run is None:
+            return await self._pipeline.stream(request).end(opened_thread(viewed.view))
+        encoder = AgUiEncoder(
+            run.id,
+            viewed.view,
+            stretch=viewed.stretch,
+            foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
+            counts_cache_apart=partial(counts_cache_apart, self._app.config),
+        )
+        stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
+        stream.begin()
+        if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
+            return await stream.end(encoder.feed(await self._journal.facts(run.id)))
+        pages = self._journal.tail_pages(run.id)
+        try:
+            async for page in pages:
+                data, last = encoder.feed_lines(page), page[-1]
+                del page  # none is held while the client's socket takes no more (L141)
+                await stream.send_pieces(data)
+                if encoder.ended:
+                    return await stream.end()
+                run = await self._not_parked(run, last)
+                await stream.caught_up()
+        finally:
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
+        raise ApiError(
+            503, "the server is stopping; the run goes on: send the same runId again", code="server_stopping"
+        )
+
+    async def _not_parked(self, run: Run, last: StoredLine) -> Run:
+        """The run; raises `RunParked` where this is its last entry and it is set aside: nothing more will come."""
+        if last.type == b"gateway_notice":
+            run = await self._journal.get(run.id)
+        if run.parked is not None and last.seq >= run.last_seq:
+            raise RunParked(f"run {run.id} is parked: {run.parked.message}")
+        return run
+
+
+def _check_accept(request: web.Request) -> None:
+    given = ",".join(request.headers.getall("Accept", ()))
+    if _ACCEPTED.isdisjoint(each.partition(";")[0].strip().lower() for each in given.split(",")):
+        raise ApiError(406, "this route answers with text/event-stream; say so in Accept", param="Accept")
+
+
+def _last_event(request: web.Request) -> tuple[int, int] | None:
+    """The event that the client has; None where it names none. Raises `ApiError` 400."""
+    if not (given := request.headers.get("Last-Event-ID", "").strip()):
+        return None
+    if (found := _EVENT_ID.fullmatch(given)) is None:
+        raise ApiError(400, "Last-Event-ID is not the id of an event of this stream", param="Last-Event-ID")
+    return int(found[1]), int(found[2])
+
+
+def _same_question(run: Run, asked: RunAgentInput) -> Run:
+    """The run that has this `runId`. Raises `ApiError` 409 where it answers another message."""
+    inputs = [message.id for message in asked.messages if _is_input(message)]
+    if inputs and inputs[-1] not in question_ids(run):
+        problem = "was used for another message of this thread; each run needs a new one"
+        raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
+    return run
+
+
+def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
+    """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
+    so, and must not be answered twice."""
+    if place.repeated is None:
+        return False
+    if place.asks_again:
+        return place.repeated.state not in ENDED
+    return not _said(asked.messages[place.new_from :])
+
+
+def _said(messages: Iterable[AgUiMessage]) -> list[UserMessage | ToolMessage | AssistantMessage]:
+    """The conversation among these messages."""
+    return [message for message in messages if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+
+
+def _is_input(message: AgUiMessage) -> bool:
+    return isinstance(message, UserMessage | ToolMessage)
+
+
+def _after_last_answer(messages: Sequence[tuple[int, AgUiMessage]]) -> list[tuple[int, AgUiMessage]]:
+    answers = [place for place, (_, message) in enumerate(messages) if isinstance(message, AssistantMessage)]
+    return [*messages[answers[-1] + 1 if answers else 0 :]]
+
+
+def _has_more(messages: Sequence[AgUiMessage], run: Run) -> bool:
+    """Whether the client says something new after this run's messages."""
+    known = question_ids(run)
+    for message in reversed(messages):
+        if message.id in known or run_of_message(message.id) == run.id:
+            return False
+        if _is_input(message):
+            return True
+    return False
+
+
+def _no_interrupt(where: str) -> ApiError:
+    param = f"{where}.interruptId"
+    return ApiError(404, f"{param}: this thread has no such interrupt", param=param)
+
+
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    return (
+        Route(
+            "POST",
+            "/ag-ui",
+            AgUi(pipeline).run,
+            "runs",
+            headers={"Last-Event-ID": "The last event that the client has of this run."},
+            body=RunAgentInput,
+            streams=True,
+            errors=(404, 406, 409, 413),
+        ),
+    )

@@ -1,0 +1,474 @@
+"""A run's log as the AI SDK's UI message stream (version 1): one assistant message, grown chunk by chunk.
+
+Pure, a function of the entries alone: any cut of the log into batches gives the same bytes, so a stream that is resumed
+replays exactly what the first one sent. The chunks have no field that a strict reader of the protocol's first version
+refuses: clients of the AI SDK 5 check each of them. What that version has no word for is metadata of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Literal, TypeAlias, assert_never
+
+import msgspec
+
+from tailrace.events import (
+    AnswerKept,
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    AttemptDiscarded,
+    AttemptStarted,
+    Commentary,
+    Delivered,
+    Entry,
+    GatewayNotice,
+    HistoryCompressed,
+    LongToolHint,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    ReasoningChunk,
+    RelayFact,
+    RunFinished,
+    RunForked,
+    RunStarted,
+    SequenceFact,
+    Snapshot,
+    ToolArgumentsChunk,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+    UsageRecorded,
+    from_json,
+)
+from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
+from tailrace.integrations.ai_sdk.parts import (
+    ToolPart,
+    ToolParts,
+    client_result,
+    document_sources,
+    fetched_page,
+    files_of,
+    output_of,
+    web_sources,
+)
+from tailrace.integrations.ai_sdk.stored_text import text_deltas
+from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
+from tailrace.ports import LogPage
+from tailrace.server.frontends.moments import moment
+from tailrace.server.frontends.token_counts import cached_tokens, token_counts
+
+# How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
+# `POST /runs/{id}/approval`, with the question as a data part (any version).
+ApprovalStyle = Literal["parts", "data"]
+DONE: Final = b"data: [DONE]\n\n"
+_DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
+_DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
+_encode = msgspec.json.Encoder().encode
+# No part of the message. Each is named by its class: one that joins a kind of which others are shown must not pass.
+_Unshown: TypeAlias = (
+    RunForked | AnswerKept | HistoryCompressed | ToolCallFinished | RelayFact | SequenceFact | Delivered | Snapshot
+)
+
+
+class _Part(msgspec.Struct):
+    """The text or the reasoning that grows now."""
+
+    kind: bytes
+    id: bytes
+    attempt: int
+
+
+class UiMessageEncoder:
+    """Encodes one message: the entries of a run, and of those that continue it with results of the client's own tools.
+
+    `reasoning`: what the model thought is shown. `whole`: texts come when they are complete. `answered`: approvals that
+    are known to be answered, so that the stream does not end with their question. `counts_cache_apart`: as in
+    `token_counts`.
+    """
+
+    def __init__(
+        self,
+        message_id: str,
+        *,
+        reasoning: bool = True,
+        approvals: ApprovalStyle = "parts",
+        whole: bool = False,
+        answered: Collection[str] = (),
+        counts_cache_apart: Callable[[str], bool] = lambda _provider: False,
+    ) -> None:
+        self._message_id = message_id
+        self._reasoning = reasoning
+        self._approvals = approvals
+        self._whole = whole
+        self._answered_before = frozenset(answered)
+        self._counts_cache_apart = counts_cache_apart
+        self._out: list[bytes] = []
+        self._begun = False
+        # the run
+        self._run_id = ""
+        self._tools = ToolParts()
+        self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
+        # the step: one answer of the model and its tools
+        self._in_step = False
+        self._recorded = False  # the answer is whole: the next text begins another step
+        self._said = False  # its text or its reasoning came in chunks
+        self._attempts: list[str] = []  # of this answer: who was asked
+        self._part: _Part | None = None
+        self._parts = 0
+        self._blank = ""  # white space at the beginning of a text, until there is more
+        self._blank_attempt = 0
+        # approvals
+        self._asked: dict[str, ToolPart] = {}
+        self._open: set[str] = set()
+        self._running: set[int] = set()
+        self.seq = 0  # of the last entry that was read
+        self.paused = False  # nothing goes on before the user has answered: the entries after this are not read
+        # the end
+        self._pages: set[str] = set()
+        self._stop = ""
+        self._usage = Usage()
+        self._counted_apart = 0  # cached tokens that it does not have among the input
+        self._model = ""
+        self.spent: list[SpentTokens] = []
+        self.finished: RunFinished | None = None
+
+    # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
+        """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
+        self._run_id, self._tools = run_id, ToolParts(run_id, foreign)
+        self._open.clear()
+        self._running.clear()
+        self.finished = None
+
+    def feed(self, entries: Iterable[Entry]) -> bytes:
+        """The chunks of these entries, as server-sent events."""
+        for entry in entries:
+            self._advance(entry.event, entry.attempt, entry.seq)
+        return self._taken()
+
+    def feed_page(self, page: LogPage) -> bytes:
+        """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
+        part = self._part if not self.paused else None
+        if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
+            self.seq = page[-1].seq
+            return deltas
+        for line in page:
+            if not self.paused and (delta := self._tools.stored_delta(line.json)) is not None:
+                self.seq = line.seq
+                self._out.append(delta)
+            else:
+                self._advance(from_json(line.json), line.attempt, line.seq)
+        return self._taken()
+
+    def go_on(self, answered: Collection[str]) -> bool:
+        """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
+        after `seq` are to be read again then."""
+        self._open.difference_update(answered)
+        self.paused = bool(self._open)
+        return not self.paused
+
+    def _advance(self, event: AnyEvent, attempt: int, seq: int) -> None:
+        if not self.paused:
+            self._take(event, attempt)
+            self.seq = seq
+            self.paused = bool(self._open) and not self._running and self._approvals == "parts"
+
+    def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
+        """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
+        of the stream that asked it. Returns how many they were. `restart` begins the rest."""
+        missing, taken = set(approval_ids), 0
+        for entry in entries:
+            self._take(entry.event, entry.attempt)
+            taken += 1
+            if isinstance(entry.event, ApprovalAsked):
+                missing.discard(entry.event.approval_id)
+            if approval_ids and not missing and not self._running:
+                break
+        self._taken()
+        return taken
+
+    def restart(self) -> bytes:
+        """The beginning of a stream that goes on with a message; the client has the results that it gave itself."""
+        self._begun = True
+        self._client_ids = {}
+        self._add("start", messageId=self._message_id, messageMetadata={"runId": self._run_id})
+        return self._taken()
+
+    def close(self, *, cost_usd: float | None = None) -> bytes:
+        """What ends the stream of a run that has ended, or of one that waits for an approval."""
+        finished = self.finished
+        if self._in_step:
+            self._add("finish-step")
+        if finished is None:
+            self._add("finish", messageMetadata=WAITING)
+            return self._taken() + DONE
+        calls_client = any(call.foreign and call.shown for call in self._tools.made)
+        tokens = token_counts(self._usage, counted_apart=self._counted_apart)
+        metadata = end_metadata(finished, tokens, self._model, finish_reason(finished, self._stop, calls_client))
+        if cost_usd is not None:
+            metadata["costUsd"] = cost_usd
+        match finished.status:
+            case "completed" | "incomplete":
+                self._add("finish", messageMetadata=metadata)
+            case "stopped":
+                self._add("message-metadata", messageMetadata=metadata)
+                self._add("abort")
+            case "failed":
+                self._add("message-metadata", messageMetadata=metadata)
+                self._add("error", errorText=finished.error.message if finished.error else "the run failed")
+        return self._taken() + DONE
+
+    def _taken(self) -> bytes:
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def _add(self, kind: str, **fields: object) -> None:
+        self._put({"type": kind, **fields})
+
+    def _put(self, *chunks: JsonObject) -> None:
+        self._out += [b"data: %b\n\n" % _encode(chunk) for chunk in chunks]
+
+    # ── what the entries say ─────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, event: AnyEvent, attempt: int) -> None:
+        match event:
+            case MessageChunk(text):
+                self._text(text, attempt)
+            case ReasoningChunk(text):
+                self._thought(text, attempt)
+            case Commentary(text):
+                self._text(text, attempt)
+                self._end_part()
+            case MessageStop():
+                self._end_part()
+            case MessageRecorded(message, stop):
+                self._record(message, stop)
+            case ToolArgumentsChunk() | ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
+                self._take_tool(event)
+            case LongToolHint() | GatewayNotice():
+                self._add_notice(event)
+            case AttemptStarted() | AttemptDiscarded() | UsageRecorded():
+                self._take_attempt(event, attempt)
+            case RunStarted():
+                self._begin(event)
+            case RunFinished():
+                self._finish(event)
+            case _ if isinstance(event, _Unshown):
+                pass
+            case _:
+                assert_never(event)
+
+    def _begin(self, started: RunStarted) -> None:
+        if self._begun:
+            self._add("message-metadata", messageMetadata={"runId": self._run_id})
+            return
+        self._begun = True
+        self._add("start", messageId=self._message_id, messageMetadata=start_metadata(self._run_id, started))
+
+    def _finish(self, finished: RunFinished) -> None:
+        self._end_part()
+        self._usage += finished.usage
+        self.finished = finished
+        self._put(*self._tools.finish(completed=finished.status == "completed"))
+
+    # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _goes_on(self, kind: bytes) -> bool:
+        return self._part is not None and self._part.kind == kind
+
+    def _text(self, text: str, attempt: int) -> None:
+        """White space at the beginning waits for more: an attempt that gave nothing else may be withdrawn."""
+        if self._whole:
+            return
+        if not self._goes_on(b"text"):
+            text = self._blank + text
+            if not text.strip():
+                self._blank, self._blank_attempt = text, attempt
+                return
+        self._blank = ""
+        self._grow(b"text", text, attempt)
+
+    def _thought(self, text: str, attempt: int) -> None:
+        if self._reasoning and not self._whole:
+            self._grow(b"reasoning", text, attempt)
+
+    def _grow(self, kind: bytes, text: str, attempt: int) -> None:
+        if not self._goes_on(kind):
+            self._step()
+            self._end_part()
+            self._parts += 1
+            self._part = _Part(kind, b"%d" % self._parts, attempt)
+            self._add(f"{kind.decode()}-start", id=self._part.id.decode())
+        self._said = True
+        self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
+
+    def _end_part(self, *, discarded: bool = False) -> None:
+        """`discarded`: what the part shows was withdrawn. The protocol has no word for that; the page may look here."""
+        part, self._part = self._part, None
+        if part is None:
+            return
+        fields: JsonObject = {"id": part.id.decode()}
+        if discarded:
+            fields["providerMetadata"] = {"tailrace": {"discarded": True}}
+        self._add(f"{part.kind.decode()}-end", **fields)
+
+    def _step(self) -> None:
+        """What follows belongs to an answer of the model."""
+        if self._in_step and self._recorded:
+            self._end_part()
+            self._add("finish-step")
+            self._in_step = False
+        if not self._in_step:
+            self._in_step, self._recorded, self._said = True, False, False
+            self._add("start-step")
+
+    def _record(self, message: Message, stop: str) -> None:
+        if message.role == "tool":
+            self._client_results(message)
+        if message.role != "assistant":
+            return
+        if self._recorded or not self._in_step:
+            self._step()
+        if not self._said:  # it did not come in chunks
+            self._whole_texts(message)
+        self._end_part()
+        self._recorded, self._stop, self._blank = True, stop, ""
+        self._attempts.clear()
+        for url, title in web_sources(message):
+            self._page(url, title)
+        for number, (name, media_type) in enumerate(document_sources(message), 1):
+            source = f"document-{self._parts}-{number}"
+            self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
+        before = len(self._tools.made)
+        self._put(*self._tools.record(message.tool_calls))
+        made = self._tools.made[before:]
+        self._client_ids = {part.call.id: part.part_id for part in made if part.foreign}
+
+    def _whole_texts(self, message: Message) -> None:
+        thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if thoughts and self._reasoning:
+            self._grow(b"reasoning", thoughts, 0)
+        if message.text.strip():
+            self._grow(b"text", message.text, 0)
+
+    def _page(self, url: str, title: str = "") -> None:
+        if url not in self._pages:
+            self._pages.add(url)
+            source = f"page-{len(self._pages)}"
+            self._add("source-url", sourceId=source, url=url, **({"title": title} if title else {}))
+
+    # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_tool(
+        self, event: ToolArgumentsChunk | ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
+    ) -> None:
+        match event:
+            case ToolArgumentsChunk():
+                self._write_call(event)
+            case ToolCallChunk(index=index, args=args):
+                if index < len(self._tools.made):
+                    call = self._tools.made[index]
+                    self._put(*self._tools.show(call, args if args is not None else call.arguments))
+                    self._running.add(index)
+            case ToolOutputRecorded(call_id=call_id):
+                if (place := self._tools.place_of(call_id)) is not None:
+                    self._running.discard(place)
+                    self._output(self._tools.made[place], event)
+            case ApprovalAsked(call_id=call_id):
+                if (place := self._tools.place_of(call_id)) is not None:
+                    self._ask(self._tools.made[place], event)
+            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
+                self._open.discard(approval_id)
+                if (asked := self._asked.get(approval_id)) is not None:
+                    why = {"deniedBecause": reason} if reason else {}
+                    self._approval_part(approval_id, asked, {"decision": decision, "by": by, **why})
+            case _:
+                assert_never(event)
+
+    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+        """The text before a call stays open: more of it may still come."""
+        if self._whole:
+            return
+        chunks, begins = self._tools.write(chunk)
+        if begins:
+            self._step()
+            if self._goes_on(b"reasoning"):
+                self._end_part()
+        self._put(*chunks)
+
+    def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
+        if not call.shown:
+            self._put(*self._tools.show(call, call.arguments))
+        refused = recorded.not_executed
+        if refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
+            self._add("tool-output-denied", toolCallId=call.part_id)
+        else:
+            self._put(output_of(call.part_id, recorded))
+        self._put(*files_of(recorded))
+        if recorded.ok and (url := fetched_page(call.call)):
+            self._page(url)
+
+    def _client_results(self, message: Message) -> None:
+        """They are shown to a client that did not run its tools itself."""
+        for part in message.parts:
+            if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
+                self._put(client_result(client_id, part))
+
+    def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
+        if not call.shown:
+            self._put(*self._tools.show(call, call.arguments))
+        self._asked[asked.approval_id] = call
+        if asked.approval_id not in self._answered_before:
+            self._open.add(asked.approval_id)
+        call.asked = True
+        what = {"command": asked.command, "directory": asked.directory, "reason": asked.reason}
+        if asked.expires_at:
+            what["expiresAt"] = moment(asked.expires_at)
+        self._approval_part(asked.approval_id, call, what)
+        if self._approvals == "parts":
+            self._add("tool-approval-request", approvalId=asked.approval_id, toolCallId=call.part_id)
+
+    def _approval_part(self, approval_id: str, call: ToolPart, fields: JsonObject) -> None:
+        """The question and then its answer: the later part with this id replaces the earlier one."""
+        data = {"approvalId": approval_id, "runId": self._run_id, "toolCallId": call.part_id}
+        self._add("data-approval", id=approval_id, data={**data, "toolName": call.call.name, **fields})
+
+    # ── what goes on beside the answer ───────────────────────────────────────────────────────────────────────
+
+    def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
+        match event:
+            case AttemptStarted(provider=provider, model=model):
+                self._put(*self._tools.break_off())
+                self._model = f"{provider}/{model}" if provider else model
+                if self._attempts and not self._recorded:
+                    kind = "retry" if self._attempts[-1] == self._model else "failover"
+                    extra = {"provider": provider, "model": model, "attempt": attempt}
+                    self._notice(kind, f"Asking {self._model} …", extra)
+                self._attempts.append(self._model)
+            case AttemptDiscarded():
+                self._put(*self._tools.break_off())
+                if self._part is not None and self._part.attempt == attempt:
+                    self._end_part(discarded=True)
+                if self._blank_attempt == attempt:
+                    self._blank = ""
+            case UsageRecorded(usage, provider, model):
+                self.spent.append(SpentTokens(provider, model, usage))
+                if self._counts_cache_apart(provider):
+                    self._counted_apart += cached_tokens(usage)
+            case _:
+                assert_never(event)
+
+    def _add_notice(self, event: LongToolHint | GatewayNotice) -> None:
+        if isinstance(event, GatewayNotice):
+            self._notice(event.kind, event.text, event.extra)
+            return
+        text = f"{event.tool_name} is still running after {event.duration:.0f} s"
+        self._notice("long_tool", text, {"tool_name": event.tool_name, "duration_s": event.duration})
+
+    def _notice(self, kind: str, text: str, extra: JsonObject) -> None:
+        """For the moment: a transient part is shown and becomes no part of the message."""
+        self._add("data-notice", data={**extra, "kind": kind, "text": text}, transient=True)

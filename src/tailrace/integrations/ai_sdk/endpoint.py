@@ -1,0 +1,388 @@
+"""`/ui/chat`: the agent behind `useChat` of the AI SDK, which is a viewer of a run like any other.
+
+A closed connection stops nothing: the page that comes back resumes the message from its beginning. What a request means
+for the session is in `turns`, its body in `request`, the chunks in `encoder`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace.agent.client_calls import calling_run, with_recorded_calls
+from tailrace.agent.client_thread import request_key, requester, session_turns
+from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import Branch
+from tailrace.app.costs import Costs
+from tailrace.errors import RunSealed
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
+from tailrace.integrations.ai_sdk.encoder import DONE, UiMessageEncoder
+from tailrace.integrations.ai_sdk.request import (
+    ApprovalResponse,
+    UiChatBody,
+    UiMessage,
+    approval_responses,
+    question_of,
+    system_of,
+    tool_results,
+    tools_of,
+)
+from tailrace.integrations.ai_sdk.turns import (
+    UiTurn,
+    answer_id,
+    asked_in,
+    digest_of,
+    foreign_names,
+    is_sent_again,
+    message_runs,
+    newest_turn,
+    replaced_turn,
+    turn_before,
+    ui_turn_of,
+)
+from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_message
+from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
+from tailrace.ports import ENDED, Run
+from tailrace.providers.prices import load_prices
+from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends.token_counts import counts_cache_apart
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
+from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IDENTITY, read_as
+from tailrace.server.http.route import OBJECTS, Route, json_response
+from tailrace.server.http.sse_stream import EventStream
+from tailrace.server.v1.model_target import turn_model
+from tailrace.wire.sse import encode_event
+
+PROTOCOL: Final = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+class ChatStatus(msgspec.Struct, frozen=True):
+    """`run`: the one that was stopped; null where none was under way."""
+
+    id: str
+    run: str | None
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the page has already of the message that a stream goes on with. `approvals`: the questions that it answered;
+    without any it has all that came before the run."""
+
+    message_id: str
+    approvals: tuple[str, ...] = ()
+
+
+class UiChat:
+    """The handlers."""
+
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._app = pipeline.app
+        self._journal = pipeline.app.journal
+
+    async def send(self, request: web.Request) -> web.StreamResponse:
+        """Asks the agent, and streams its message as the AI SDK's `useChat` reads it.
+
+        The last message is a question, or the assistant's with results of the page's tools or answers to approvals.
+        Raises 400 where nothing is new, 403 for another key's chat, 404 for an unknown model, 409 for answers to what
+        is no longer asked."""
+        body = await read_as(request, UiChatBody)
+        identity = request[IDENTITY]
+        newest = await newest_turn(self._journal, body.id, identity)
+        last = body.last
+        if last is not None and last.role == "assistant":
+            return await self._go_on(request, body, last, newest)
+        run = await self._ask(body, last, newest, identity)
+        return await self._stream(request, run)
+
+    async def resume(self, request: web.Request) -> web.StreamResponse:
+        """The message that is being written in this chat, from its beginning.
+
+        204 where none is."""
+        run = await newest_turn(self._journal, request.match_info["id"], request[IDENTITY])
+        if run is None or run.state in ENDED:
+            return web.Response(status=204)
+        return await self._stream(request, run)
+
+    async def messages(self, request: web.Request) -> web.Response:
+        """The messages of this chat, as `useChat` keeps them: those that were streamed, with the same ids and parts.
+
+        Empty where it has none. Answers and questions that were asked anew are left out. A message that is being
+        written is not among them, but its question is: `resume` brings it, from its beginning."""
+        chat_id = request.match_info["id"]
+        await newest_turn(self._journal, chat_id, request[IDENTITY])
+        branch, turns = Branch(), list[Run]()
+        async for run in session_turns(self._journal, chat_id):
+            if branch.takes(run):
+                turns.append(run)
+            if branch.is_whole:
+                break
+        shown: list[JsonObject] = []
+        for at, run in enumerate(reversed(turns), 1):
+            message = asked_in(run)
+            if message.role == "user":
+                shown.append(question_message(message, ui_turn_of(run).question_id or f"{answer_id(run)}-question"))
+            following = turns[-at - 1] if at < len(turns) else None
+            if following is None or ui_turn_of(following).continues != run.id:
+                shown += await self._whole_message(run)
+        return json_response(shown)
+
+    async def _whole_message(self, run: Run) -> list[JsonObject]:
+        """The message of this run and of those that it continues; none while it is being written, unless it waits for
+        an answer: then all that was streamed of it."""
+        runs = await message_runs(self._journal, run)
+        logs = [await self._journal.facts(each.id) for each in runs]
+        encoder = self._encoder(run, None, _answered([entry for log in logs for entry in log]))
+        builder = UiMessageBuilder()
+        for each, log in zip(runs, logs, strict=True):
+            entries: Sequence[Entry] = log if each.first_seq > 1 else await self._journal.read(each.id)
+            encoder.begin_run(each.id, foreign_names(each))
+            builder.feed(encoder.feed(entries))
+        if encoder.finished is None and not encoder.paused:
+            return []
+        costs = Costs(self._app.config)
+        await costs.load(encoder.spent)
+        builder.feed(encoder.close(cost_usd=costs.of(encoder.spent)))
+        return [builder.message]
+
+    async def stop(self, request: web.Request) -> web.Response:
+        """Ends what is being written in this chat: a page that closes its connection does not.
+
+        200, also where nothing is."""
+        chat_id, identity = request.match_info["id"], request[IDENTITY]
+        await newest_turn(self._journal, chat_id, identity)
+        stopped: str | None = None
+        async for run in session_turns(self._journal, chat_id):
+            if run.state in ENDED:
+                break
+            await self._app.agents.stop(run.id, by=identity.name)
+            stopped = stopped or run.id
+        return json_response(ChatStatus(chat_id, stopped))
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, body: UiChatBody, last: UiMessage | None, newest: Run | None, identity: Identity) -> Run:
+        """The turn that answers this question; the one that does so already, where it was sent before."""
+        replaced = await self._replaced(body, last, newest)
+        question = _question(last, body.where, replaced)
+        question_id = last.id if last is not None else ""
+        kept = UiTurn(
+            question_id=question_id or (ui_turn_of(replaced).question_id if replaced is not None else ""),
+            digest=digest_of(question),
+            reasoning=body.reasoning,
+            approvals=body.approvals,
+        )
+        spec = TurnSpec(
+            question,
+            model=turn_model(self._app, body.model, identity),
+            system=system_of(body),
+            foreign=tools_of(body),
+            requester=identity.name,
+            reachable=True,
+            follows=await turn_before(self._journal, replaced) if replaced is not None else None,
+            origin=kept.as_origin(),
+        )
+        if replaced is None and not question_id:
+            return await self._submit(spec, body.id)
+        if newest is not None and is_sent_again(newest, kept, body.trigger, replaced):
+            return newest
+        place = newest.id if newest is not None else body.id
+        key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
+        return await self._submit(spec, body.id, key)
+
+    async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
+        """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
+        asks_anew, question_id = body.trigger == "regenerate-message", last.id if last is not None else ""
+        if newest is None or not (asks_anew or (body.message_id and body.message_id == question_id)):
+            return None
+        message_id = (body.message_id or "") if asks_anew else ""
+        found = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
+        if found is not None or not asks_anew:
+            return found
+        first = (await message_runs(self._journal, newest))[0]
+        return first if last is None or question_of(last, body.where) == asked_in(first) else None
+
+    async def _submit(self, spec: TurnSpec, chat_id: str, key: str = "") -> Run:
+        durability = self._app.config.store.durability
+        work = self._app.agents.submit(spec, session=chat_id, idempotency_key=key, durability=durability)
+        return await self._pipeline.run_to_end(work)
+
+    async def _go_on(
+        self, request: web.Request, body: UiChatBody, last: UiMessage, newest: Run | None
+    ) -> web.StreamResponse:
+        """The page has answered what the assistant's message asked."""
+        if newest is None:
+            raise ApiError(409, "this chat has no message that could go on", param=body.where)
+        if responses := approval_responses(last):
+            approvals = await self._answer(request[IDENTITY], newest, responses, body.decision)
+            return await self._stream(request, newest, _Known(last.id, approvals))
+        run = await self._with_results(request[IDENTITY], body, last, newest)
+        return await self._stream(request, run, _Known(last.id))
+
+    async def _answer(
+        self, identity: Identity, run: Run, responses: Sequence[ApprovalResponse], yes: Decision
+    ) -> tuple[str, ...]:
+        """Passes the user's answers on; one that comes too late changes nothing. Returns the questions."""
+        facts = [entry.event for entry in await self._journal.facts(run.id)]
+        asked = {event.approval_id: event for event in facts if isinstance(event, ApprovalAsked)}
+        answered = {event.approval_id for event in facts if isinstance(event, ApprovalAnswered)}
+        given = [response for response in responses if response.approval_id in asked]
+        if not given:
+            raise ApiError(409, "this approval is no longer asked for", code="approval_closed")
+        for approval_id, approved, reason in given:
+            if asked[approval_id].requester != identity.name:
+                raise ApiError(403, "only the key that started this run may answer it", code="not_the_requester")
+            if approval_id in answered:
+                continue
+            try:
+                await self._app.agents.answer(
+                    run.id,
+                    approval_id,
+                    yes if approved else "deny",
+                    by=identity.name,
+                    reason="" if approved else reason,
+                )
+            except RunSealed:
+                break  # the stream says how it ended
+        return tuple(response.approval_id for response in given)
+
+    async def _with_results(self, identity: Identity, body: UiChatBody, last: UiMessage, newest: Run) -> Run:
+        """The turn that goes on with what the page's tools gave. Results that came before begin no other."""
+        given, turn = tool_results(last), ui_turn_of(newest)
+        results = await self._own_results(identity, newest.id, given)
+        if not results and turn.continues and _results_of(turn.continues, given):
+            return newest
+        if not given:
+            message = "the last message is the assistant's, without results of the page's tools or answers to approvals"
+            raise ApiError(400, f"{body.where}: {message}", param=body.where)
+        if not results or newest.state not in ENDED:
+            raise ApiError(409, "these are results of calls that this chat does not wait for", code="calls_closed")
+        caller = msgspec.convert(newest.new.input, TurnSpec)
+        message_id = last.id or answer_id(newest)
+        kept = msgspec.structs.replace(turn, answer_id=message_id, continues=newest.id, reasoning=body.reasoning)
+        spec = TurnSpec(
+            Message("tool", results),
+            model=turn_model(self._app, body.model, identity) or caller.model,
+            system=system_of(body) or caller.system,
+            foreign=_merged(caller.foreign, tools_of(body)),
+            requester=identity.name,
+            reachable=True,
+            origin=kept.as_origin(),
+        )
+        return await self._submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
+
+    async def _own_results(
+        self, identity: Identity, run_id: str, results: Sequence[ToolResult]
+    ) -> tuple[ToolResult, ...]:
+        """The results of this run's calls, under the ids that the model gave them."""
+        if not (known := _results_of(run_id, results)):
+            return ()
+        restored = await with_recorded_calls(
+            self._journal,
+            (Message("tool", known),),
+            lambda run: identity.owns(requester(run)),
+        )
+        return tuple(part for message in restored for part in message.parts if isinstance(part, ToolResult))
+
+    # ── the stream ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stream(self, request: web.Request, run: Run, known: _Known | None = None) -> web.StreamResponse:
+        """The message of this run: all of it, or what the page does not know yet."""
+        prices = asyncio.get_running_loop().create_task(load_prices())
+        self._pipeline.track(prices)
+        stream = self._pipeline.stream(request, error_frame=_error_frame, headers=PROTOCOL, run_id=run.id)
+        *before, _ = await message_runs(self._journal, run)
+        facts = [await self._journal.facts(each.id) for each in before]
+        is_compacted = run.first_seq > 1  # its chunks are no longer kept, and the facts have all that they said
+        own = await self._journal.facts(run.id) if is_compacted else ()
+        encoder = self._encoder(run, known, _answered([entry for log in (*facts, own) for entry in log]))
+        data, after = b"", 0
+        for each, log in zip(before, facts, strict=True):
+            encoder.begin_run(each.id, foreign_names(each))
+            data += encoder.feed(log)
+        encoder.begin_run(run.id, foreign_names(run))
+        if known is not None:
+            if known.approvals:
+                entries: Sequence[Entry] = own if is_compacted else await self._journal.read(run.id)
+                after = entries[encoder.skip(entries, known.approvals) - 1].seq
+            data = encoder.restart()
+        if is_compacted:
+            data, after = data + encoder.feed(entry for entry in own if entry.seq > after), run.last_seq
+        stream.begin()
+        await stream.send_pieces(data)
+        while await self._send(stream, encoder, run, after):
+            after = encoder.seq
+        if encoder.finished is None and not encoder.paused:
+            raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
+        await prices
+        return await stream.end(encoder.close(cost_usd=Costs(self._app.config).of(encoder.spent)))
+
+    async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
+        """Sends the entries after this one, to the end or to an open question. True where that was answered before:
+        the rest is still to be sent."""
+        async with aclosing(follow_pages(self._journal, run.id, after=after)) as pages:
+            async for page in pages:
+                await stream.send_pieces(encoder.feed_page(page))
+                del page
+                await stream.caught_up()
+                if encoder.paused:
+                    return encoder.go_on(_answered(await self._journal.facts(run.id)))
+        return False
+
+    def _encoder(self, run: Run, known: _Known | None, answered: Collection[str]) -> UiMessageEncoder:
+        turn = ui_turn_of(run)
+        return UiMessageEncoder(
+            (known.message_id if known is not None else "") or answer_id(run),
+            reasoning=turn.reasoning,
+            approvals=turn.approvals,
+            whole=self._app.config.streaming.api_server is False,
+            answered={*answered, *(known.approvals if known is not None else ())},
+            counts_cache_apart=partial(counts_cache_apart, self._app.config),
+        )
+
+
+def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Message:
+    """What is asked. A page that regenerates an answer need not repeat the question."""
+    if last is not None:
+        if last.role != "user":
+            raise ApiError(400, f"{where}: the last message must be the user's or the assistant's", param=where)
+        return question_of(last, where)
+    if replaced is None:
+        raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
+    return asked_in(replaced)
+
+
+def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:
+    """Those of calls that this run made, by the ids that the page was told."""
+    return tuple(result for result in results if calling_run(result.call_id) == run_id)
+
+
+def _answered(facts: Sequence[Entry]) -> set[str]:
+    return {entry.event.approval_id for entry in facts if isinstance(entry.event, ApprovalAnswered)}
+
+
+def _merged(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The page's tools, where a request that brings results repeats none or some of them."""
+    return tuple({tool.name: tool for tool in (*before, *now)}.values())
+
+
+def _error_frame(error: ApiError) -> bytes:
+    return encode_event(msgspec.json.encode({"type": "error", "errorText": str(error)})) + DONE
+
+
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    api, route = UiChat(pipeline), partial(Route, access="runs")
+    errors = (404, 409, 413)
+    return (
+        route("POST", "/ui/chat", api.send, body=UiChatBody, streams=True, errors=errors),
+        route("GET", "/ui/chat/{id}/stream", api.resume, streams=True, errors=(204, 409)),
+        route("GET", "/ui/chat/{id}/messages", api.messages, answer=OBJECTS),
+        route("POST", "/ui/chat/{id}/stop", api.stop, answer=ChatStatus),
+    )

@@ -1,0 +1,90 @@
+"""discord.py's objects as updates. Pure: no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import discord
+
+from tailrace.delivery.inbound import command_in
+from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.integrations.discord.message_text import KnownName, MessageText, is_private
+from tailrace.integrations.discord.private_word import USER
+
+MESSAGE_LIMIT = 2000
+_THREADS = (
+    discord.ChannelType.public_thread,
+    discord.ChannelType.private_thread,
+    discord.ChannelType.news_thread,
+)
+
+
+def parse_message(message: discord.Message, me: discord.ClientUser, known_name: KnownName) -> MessageReceived | None:
+    """The message as an update; None for one that no person wrote: of a bot, a webhook, a join, a pin."""
+    if message.author.bot or message.webhook_id is not None:
+        return None
+    if message.type not in (discord.MessageType.default, discord.MessageType.reply):
+        return None
+    private = is_private(message)
+    said = MessageText(message, me, "private" if private else "group", known_name)
+    attachments = tuple(
+        Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
+        for file in said.files
+    )
+    text = said.text_with_quotes
+    if said.calls_bot and message.content and not (text or attachments):
+        text = "/help"  # a mention alone asks whether the bot is there
+    if not (text or attachments):
+        return None
+    return MessageReceived(
+        update_id=f"message:{message.id}",
+        place=place_of(message.channel, message.author, private=private),
+        sender=sender_of(message.author),
+        text=text,
+        attachments=attachments,
+        addressed=private or said.calls_bot or said.replies_to_bot or command_in(text) is not None,
+        at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
+        message_id=str(message.id),
+        forwarded=bool(message.message_snapshots) and not message.content,
+    )
+
+
+def parse_interaction(interaction: discord.Interaction) -> Update | None:
+    """A pressed button, or a slash command as the text of a message."""
+    data: Any = interaction.data or {}
+    if interaction.channel is None:
+        return None
+    place = place_of(interaction.channel, interaction.user, private=interaction.guild_id is None)
+    sender = sender_of(interaction.user)
+    update_id = f"interaction:{interaction.id}"
+    match interaction.type, data:
+        case discord.InteractionType.component, {"custom_id": str(value)}:
+            message_id = str(interaction.message.id) if interaction.message is not None else ""
+            return ButtonPressed(update_id, place, sender, value, message_id)
+        case discord.InteractionType.application_command, {"name": str(name)}:
+            given = [str(option.get("value", "")) for option in data.get("options", ())]
+            return MessageReceived(update_id, place, sender, " ".join([f"/{name}", *given]).strip())
+        case _:
+            return None
+
+
+def may_write(interaction: discord.Interaction) -> bool:
+    """Whether the bot has the right to write where somebody used a command. True where Discord does not say."""
+    rights = interaction.app_permissions
+    in_thread = getattr(interaction.channel, "type", None) in _THREADS
+    return not rights.value or (rights.send_messages_in_threads if in_thread else rights.send_messages)
+
+
+def place_of(channel: Any, user: discord.User | discord.Member, *, private: bool) -> Place:
+    """A thread is a channel of its own; the chat around it is the channel that it hangs from. In a server the place
+    says who asked: they are told in private where nothing can be written."""
+    parent = getattr(channel, "parent_id", None)  # channels of every kind come here, also ones not known to us
+    if parent is not None and getattr(channel, "type", None) in _THREADS:
+        return Place("discord", str(parent), str(channel.id), "group", {USER: str(user.id)})
+    if private:
+        return Place("discord", str(channel.id))
+    return Place("discord", str(channel.id), kind="group", extra={USER: str(user.id)})
+
+
+def sender_of(user: discord.User | discord.Member) -> Sender:
+    return Sender(str(user.id), user.display_name)

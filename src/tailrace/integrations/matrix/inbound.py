@@ -1,0 +1,321 @@
+"""What a Matrix sync says: messages and reactions for us, and what became of ours."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import nio
+from msgspec.structs import replace
+
+from tailrace.delivery.port import ButtonPressed, Inbox, MessageReceived, Place, Sender, Update
+from tailrace.delivery.speakers import typed_text
+from tailrace.errors import PlatformError
+from tailrace.gateway.connection_errors import NO_ANSWER
+from tailrace.integrations.matrix.addressing import BotNames, is_command, is_others_command, with_slash
+from tailrace.integrations.matrix.event_fields import (
+    EVENT_ID,
+    FILES,
+    age_s,
+    attachment_in,
+    before_joining,
+    content_of,
+    is_entry,
+    relation_of,
+    replied_to,
+    shown_name,
+    since_invitation,
+    thread_of,
+    without_quote,
+)
+from tailrace.integrations.matrix.invitations import Serves
+from tailrace.integrations.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
+from tailrace.integrations.matrix.quotations import Quotations
+from tailrace.integrations.matrix.reactions import Questions, reaction_in
+from tailrace.messages import JsonObject
+
+log = logging.getLogger("tailrace.integrations.matrix")
+
+_TEXTS = ("m.text", "m.emote")
+_ENCRYPTED = ("m.room.encrypted", "m.room.encryption")  # what is written, and the room from now on
+MAX_MISSED = 1000  # events of a room that are read after a gap; what is older is not
+_PAGE = 100
+MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
+_ASKED_FOR = [
+    *("m.room.message", "m.room.encrypted", "m.reaction"),
+    *("m.room.redaction", "m.room.member", "m.room.tombstone"),
+]
+LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
+MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
+REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
+
+
+def remember_event(events: OrderedDict[str, bool], event_id: str) -> None:
+    """One more; the oldest are forgotten."""
+    events.setdefault(event_id, True)
+    while len(events) > REMEMBERED:
+        events.popitem(last=False)
+
+
+class Rooms:
+    """What is said in the rooms that the bot is in."""
+
+    def __init__(
+        self,
+        client: nio.AsyncClient,
+        user_id: str,
+        sent: OrderedDict[str, bool],
+        of_others: OrderedDict[str, bool],
+        questions: Questions,
+        notices: RoomNotices,
+        quotations: Quotations,
+    ) -> None:
+        """`sent` are events of ours, and whether they are still there; what is redacted is noted in it. `of_others` are
+        rooms and events in them that are known not to be ours."""
+        self._client = client
+        self._user_id = user_id
+        self._sent = sent
+        self._of_others = of_others
+        self._questions = questions
+        self._notices = notices
+        self._quotations = quotations
+
+    def note_encrypted(self, answer: nio.SyncResponse) -> None:
+        """Whoever writes in an encrypted room, switches encryption on, or sends us an encrypted file, is told once that
+        it cannot be read."""
+        for room_id, event in self._events(answer):
+            if event.get("sender") == self._user_id:
+                continue
+            if event.get("type") in _ENCRYPTED and self._notices.add(room_id, ENCRYPTED_ROOM):
+                log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
+            file = self._message(room_id, event) if _is_encrypted_file(content_of(event)) else None
+            if file is not None and file.addressed:
+                self._notices.add(room_id, ENCRYPTED_FILE)
+
+    def _events(self, answer: nio.SyncResponse) -> Iterator[tuple[str, JsonObject]]:
+        for room_id, room in answer.rooms.join.items():
+            for event in since_invitation([event.source for event in room.timeline.events], self._user_id):
+                yield room_id, event
+
+    async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
+        """Asks whose message somebody replies or reacts to, where it is none of those that this process has sent: an
+        answer from before a restart is ours too. What is for us anyway, or from somebody who is not served, needs no
+        such question. Of many the newest `MAX_ASKED` are asked for. Raises `PlatformError` as `fill_gaps` does."""
+        undecided = await self._all_undecided(answer, serves)
+        if len(undecided) > MAX_ASKED:
+            log.warning(
+                "matrix: too many messages were replied or reacted to: whether the oldest %d are ours is not asked",
+                len(undecided) - MAX_ASKED,
+            )
+        for room_id, event_id in undecided[-MAX_ASKED:]:
+            try:
+                await self._note_author(room_id, event_id)
+            except (PlatformError, *NO_ANSWER) as exc:
+                why = str(exc) or type(exc).__name__
+                reason = f"whether a reply or a reaction in {room_id} is for us could not be asked: {why}"
+                if not give_up:
+                    raise PlatformError(reason, platform="matrix") from exc
+                log.warning("matrix: %s", reason)
+                return  # each of the others might wait as long
+
+    async def _all_undecided(self, answer: nio.SyncResponse, serves: Serves) -> list[tuple[str, str]]:
+        """Rooms and messages, each once."""
+        served, undecided = dict[str, bool](), dict[tuple[str, str], None]()
+        for room_id, event in self._events(answer):
+            unknown = [one for one in self._undecided(room_id, event) if f"{room_id} {one}" not in self._of_others]
+            if not unknown:
+                continue
+            sender = self._sender(room_id, event)
+            if sender.id not in served:
+                served[sender.id] = await serves(sender)
+            if served[sender.id]:
+                undecided |= {(room_id, one): None for one in unknown}
+        return list(undecided)
+
+    def _undecided(self, room_id: str, event: JsonObject) -> list[str]:
+        """The messages on whose authors it depends whether the event is for us: what it replies to, and the one that
+        its thread hangs from. None where that is known."""
+        if event.get("type") == "m.reaction":
+            reaction = reaction_in(content_of(event))
+            return [reaction.event_id] if reaction is not None and reaction.event_id not in self._sent else []
+        relation = relation_of(content_of(event))
+        about = [one for one in (replied_to(relation), thread_of(relation)) if EVENT_ID.fullmatch(one)]
+        update = self._message(room_id, event) if about else None
+        return about if update is not None and not update.addressed else []
+
+    async def _note_author(self, room_id: str, event_id: str) -> None:
+        found = await self._client.room_get_event(room_id, event_id)
+        if isinstance(found, nio.RoomGetEventResponse):
+            self._quotations.note_found(event_id, found.event.source)
+        if isinstance(found, nio.RoomGetEventResponse) and found.event.sender == self._user_id:
+            remember_event(self._sent, event_id)
+            self._questions.note_found(event_id, found.event.source)
+        elif isinstance(found, nio.ErrorResponse) and _passes(found):
+            raise PlatformError(str(found))
+        else:
+            remember_event(self._of_others, f"{room_id} {event_id}")
+
+    async def fill_gaps(self, answer: nio.SyncResponse, since: str, *, give_up: bool = False) -> None:
+        """After a long silence a sync has the newest events of a room alone; those before them are asked for, back to
+        `since`. A room that was just entered has nothing there that is for us. Raises `PlatformError` where the
+        homeserver does not answer for now, so that the same sync is asked for again; not with `give_up`."""
+        for room_id, room in answer.rooms.join.items():
+            events, start = room.timeline.events, room.timeline.prev_batch
+            if not room.timeline.limited or any(is_entry(event.source, self._user_id) for event in events):
+                continue
+            if start:
+                missed = await self._missed(room_id, start, since, give_up=give_up)
+                room.timeline.events = [*reversed(missed), *events]
+
+    async def _missed(self, room_id: str, start: str, since: str, *, give_up: bool) -> list[nio.Event]:
+        """From the newest to the oldest. A page may be empty though others follow: the homeserver filters it."""
+        missed = list[nio.Event]()
+        for _ in range(MAX_PAGES):
+            page = await self._client.room_messages(
+                room_id, start, since, limit=_PAGE, message_filter={"types": _ASKED_FOR}
+            )
+            if not isinstance(page, nio.RoomMessagesResponse):
+                if _passes(page) and not give_up:
+                    reason = f"what was written in {room_id} meanwhile could not be read yet ({page})"
+                    raise PlatformError(reason, platform="matrix")
+                log.warning("matrix: what was written in %s meanwhile could not be read: %s", room_id, page)
+                return missed
+            missed += page.chunk
+            if not page.end or page.end in (start, since):
+                return missed
+            if len(missed) >= MAX_MISSED:
+                break
+            start = page.end
+        log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
+        return missed
+
+    async def updates(
+        self, answer: nio.SyncResponse, inbox: Inbox, *, first: bool = False, late: bool = False
+    ) -> AsyncIterator[Update]:
+        """Messages of people who are served have what they refer to above them. `first`: the sync begins a connection,
+        and may tell of days. `late`: it tells what happened while no process was there. What was written in a room
+        before the bot came in is both."""
+        early = self._before_joining(answer)
+        for room_id, event in self._events(answer):
+            self._note_redaction(event)
+            update = self._update(room_id, event)
+            if update is None:
+                continue
+            is_early = update.update_id in early
+            if (first or is_early) and age_s(event) > LATE_S:
+                log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
+                continue
+            if isinstance(update, MessageReceived):
+                update = await self._with_reference(update, event, inbox)
+                update = replace(update, late_s=max(0.0, age_s(event))) if late or is_early else update
+            yield update
+        self._quotations.forget_found()
+
+    async def _with_reference(self, message: MessageReceived, event: JsonObject, inbox: Inbox) -> MessageReceived:
+        relation, place = relation_of(content_of(event)), message.place
+        if not (relation and await inbox.serves(message.sender)):
+            return message
+        has_conversation = bool(place.thread) and await inbox.has_conversation(place)
+        about = self._quotations.reference(message, relation, has_conversation=has_conversation)
+        if not about:
+            return message
+        return await self._quotations.placed_above(message, about)
+
+    def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
+        """The events of rooms from before the bot came in."""
+        rooms = [[event.source for event in room.timeline.events] for room in answer.rooms.join.values()]
+        return {str(event.get("event_id")) for events in rooms for event in before_joining(events, self._user_id)}
+
+    def _note_redaction(self, event: JsonObject) -> None:
+        content: Any = event.get("content")
+        redacted = event.get("redacts") or (content.get("redacts") if isinstance(content, dict) else None)
+        if event.get("type") == "m.room.redaction" and isinstance(redacted, str) and redacted in self._sent:
+            self._sent[redacted] = False
+
+    def _update(self, room_id: str, event: JsonObject) -> Update | None:
+        if event.get("type") == "m.reaction":
+            return self._reaction(room_id, event)
+        return self._message(room_id, event)
+
+    def _reaction(self, room_id: str, event: JsonObject) -> ButtonPressed | None:
+        reaction = reaction_in(content_of(event))
+        question = self._questions.answered_by(reaction) if reaction is not None else None
+        if reaction is None or question is None or event.get("sender") == self._user_id:
+            return None
+        return ButtonPressed(
+            update_id=str(event.get("event_id")),
+            place=self._place(room_id, question.thread),
+            sender=self._sender(room_id, event),
+            value=f"{question.approval_id}:{reaction.decision}",
+            message_id=reaction.event_id,
+        )
+
+    def _place(self, room_id: str, thread: str) -> Place:
+        room = self._client.rooms.get(room_id)
+        private = room is None or room.joined_count <= 2  # who is only invited reads nothing yet
+        return Place(platform="matrix", chat=room_id, thread=thread, kind="private" if private else "group")
+
+    def _sender(self, room_id: str, event: JsonObject) -> Sender:
+        sender = str(event.get("sender"))
+        return Sender(sender, shown_name(self._client.rooms.get(room_id), sender))
+
+    def _message(self, room_id: str, event: JsonObject) -> MessageReceived | None:
+        content: Any = event.get("content")
+        if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
+            return None
+        # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
+        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *FILES):
+            return None
+        relation = relation_of(content)
+        if relation.get("rel_type") == "m.replace":
+            return None
+        place = self._place(room_id, thread_of(relation))
+        names = BotNames(self._user_id, shown_name(self._client.rooms.get(room_id), self._user_id))
+        mentioned = self._is_mentioned(content)
+        written = without_quote(str(content.get("body") or ""), relation)
+        to_us = place.kind == "private" or mentioned or names.named_in(written)
+        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us), place.kind)
+        named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
+            text = "/help"  # the bot's name alone
+        to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
+        attachment = attachment_in(content)
+        is_name = content.get("msgtype") in FILES and not _is_caption(content)
+        return MessageReceived(
+            update_id=str(event.get("event_id")),
+            place=place,
+            sender=self._sender(room_id, event),
+            text="" if is_name else text,
+            attachments=(attachment,) if attachment else (),
+            addressed=place.kind == "private" or named or (place.thread in self._sent and not to_others),
+            message_id=str(event.get("event_id")),
+            to_others=to_others,
+        )
+
+    def _is_mentioned(self, content: JsonObject) -> bool:
+        mentions = content.get("m.mentions")
+        users = mentions.get("user_ids") if isinstance(mentions, dict) else None
+        return isinstance(users, list) and self._user_id in users
+
+    def _is_reply_to_us(self, relation: JsonObject) -> bool:
+        return replied_to(relation) in self._sent
+
+
+def _passes(error: nio.ErrorResponse) -> bool:
+    """Whether a later try may be answered: a limit, an ended session, a homeserver that is not there for now."""
+    status = error.transport_response.status if error.transport_response is not None else 0
+    lasting = status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS
+    return not lasting or error.status_code in ("M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN")
+
+
+def _is_encrypted_file(content: JsonObject) -> bool:
+    """A file with a key of its own, in place of an address."""
+    return content.get("msgtype") in FILES and isinstance(content.get("file"), dict) and "url" not in content
+
+
+def _is_caption(content: JsonObject) -> bool:
+    """The body of a file is its name, unless the name stands elsewhere."""
+    return bool(content.get("filename")) and content.get("filename") != content.get("body")

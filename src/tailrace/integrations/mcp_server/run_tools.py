@@ -1,0 +1,334 @@
+"""Runs as tools: start, watch, stop, answer an approval, list.
+
+Owns what a call of each does. What the model of the host can put right is a result with `isError`, in words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent, Tool, ToolAnnotations
+
+from tailrace.agent.endings import not_executed_in
+from tailrace.agent.service import TurnSpec
+from tailrace.app import App
+from tailrace.app.models import named
+from tailrace.errors import CursorAhead, RunNotFound, RunSealed, TailraceError
+from tailrace.integrations.mcp_server.approvals import (
+    MAX_ROUNDS,
+    REQUESTER,
+    answers_in,
+    has_elicitation,
+    questions,
+    run_in,
+)
+from tailrace.integrations.mcp_server.run_report import (
+    OUTPUT_SCHEMAS,
+    AnswerApproval,
+    ListRuns,
+    RunPage,
+    RunReport,
+    StartRun,
+    StopRun,
+    WatchRun,
+    in_words,
+    line_of,
+    report_of,
+)
+from tailrace.integrations.mcp_server.run_view import RunView
+from tailrace.integrations.mcp_server.stdio import Cancelled
+from tailrace.integrations.mcp_server.watch import RunWatch
+from tailrace.messages import JsonObject, user
+from tailrace.ports import ENDED, Run, RunState
+from tailrace.runs.run_overview import OWN_RECORDS
+from tailrace.tools.typed import Arguments, invalid_arguments, schema_of
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Result: TypeAlias = CallToolResult | InputRequiredResult
+log = logging.getLogger("tailrace.mcp")
+SETTLE_S: Final = 20.0  # for a run to end after a stop, or to take an answer; another process may have it
+_TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
+
+
+class TurnDefaults(msgspec.Struct, frozen=True):
+    """What `tailrace mcp` was started with, for every run of it."""
+
+    model: str = ""  # "<provider>/<model>"; empty: the configured one
+    directory: str = ""
+    yolo: bool = False
+    checkpoints: bool = False
+    max_turns: int | None = None
+
+
+class _RunTool(NamedTuple):
+    title: str
+    description: str
+    arguments: type[Arguments]
+    result: type[msgspec.Struct]
+    annotations: ToolAnnotations
+
+
+_ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+_READS = ToolAnnotations(read_only_hint=True)
+TOOLS: Final[dict[str, _RunTool]] = {
+    "start_run": _RunTool(
+        "Start a run",
+        "Gives Tailrace's agent a task and returns its answer. The agent works on its own, with its own model and "
+        "tools (terminal, files, web). The run is durable: it survives a crash of this server, and watch_run finds it "
+        "by its id.",
+        StartRun,
+        RunReport,
+        _ACTS,
+    ),
+    "watch_run": _RunTool(
+        "Watch a run",
+        "Follows a run to its end, or for `wait_s` seconds, and returns what was said since `after`. Works for a run "
+        "of any process, also for one that has ended.",
+        WatchRun,
+        RunReport,
+        _READS,
+    ),
+    "stop_run": _RunTool(
+        "Stop a run",
+        "Ends a run; what it said so far stays.",
+        StopRun,
+        RunReport,
+        ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False),
+    ),
+    "answer_approval": _RunTool(
+        "Answer an approval",
+        "Passes on what the user decided about an action that a run wants to take. Never decide it yourself.",
+        AnswerApproval,
+        RunReport,
+        _ACTS,
+    ),
+    "list_runs": _RunTool("List runs", "The latest runs, newest first.", ListRuns, RunPage, _READS),
+}
+
+
+class RunTools:
+    """The tools of one host. `cancelled` knows what it cancelled."""
+
+    def __init__(self, app: App, defaults: TurnDefaults, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
+        """What must not be cut short by a cancelled call runs in `group`."""
+        self._app = app
+        self._journal = app.journal
+        self._defaults = defaults
+        self._cancelled = cancelled
+        self._group = group
+
+    def described(self) -> list[Tool]:
+        return [
+            Tool(
+                name=name,
+                title=tool.title,
+                description=tool.description,
+                input_schema=schema_of(tool.arguments),
+                output_schema=OUTPUT_SCHEMAS[tool.result],
+                annotations=tool.annotations,
+            )
+            for name, tool in TOOLS.items()
+        ]
+
+    async def call(self, context: Context, params: CallToolRequestParams) -> Result:
+        given: JsonObject = params.arguments or {}
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            return _failed(f"there is no tool named {params.name!r}; there are: {', '.join(TOOLS)}")
+        if problem := invalid_arguments(given, tool.arguments):
+            return _failed(problem)
+        try:
+            return await self._called(context, params, msgspec.convert(given, tool.arguments, strict=False))
+        except RunNotFound as exc:
+            return _failed(f"{exc}; list_runs lists those that there are")
+        except TailraceError as exc:
+            return _failed(str(exc))
+        finally:
+            self._cancelled.forget(context.request_id)
+
+    async def _called(self, context: Context, params: CallToolRequestParams, args: Arguments) -> Result:
+        match args:
+            case StartRun():
+                return await self._start(context, params, args)
+            case WatchRun(run_id=run_id, after=after, wait_s=wait_s):
+                return await self._watched(context, params, run_id, after=after, wait_s=wait_s)
+            case StopRun(run_id=run_id):
+                return await self._stop(run_id)
+            case AnswerApproval():
+                return await self._answer(args)
+            case ListRuns():
+                return await self._list(args)
+            case _:
+                raise TypeError(args)
+
+    # ── start and watch ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _start(self, context: Context, params: CallToolRequestParams, args: StartRun) -> Result:
+        """A call that comes again with answers goes on with the run that it started."""
+        if params.request_state is not None:
+            run_id, _ = run_in(params.request_state)
+            starting: Awaitable[Run] = self._journal.get(run_id)
+        else:
+            starting = self._submit(args)
+        begun = self._group.create_task(_outcome(starting))
+        try:
+            run = await asyncio.shield(begun)
+            if isinstance(run, TailraceError):
+                raise run
+            try:
+                return await self._watched(context, params, run.id, after=0, wait_s=args.wait_s)
+            except TailraceError as exc:  # without the id a model would start it once more
+                raise TailraceError(f"run {run.id} has begun and goes on, but {exc}; watch_run shows it") from exc
+        except asyncio.CancelledError:
+            self._on_cancelled(context, begun)
+            raise
+
+    async def _submit(self, args: StartRun) -> Run:
+        if not args.question.strip():
+            raise TailraceError("nothing was asked: question is empty")
+        defaults = self._defaults
+        model = args.model or defaults.model
+        self._app.models.routes(named(self._app.config, model))
+        spec = TurnSpec(
+            user(args.question),
+            model=model,
+            directory=defaults.directory,
+            requester=REQUESTER,
+            reachable=True,
+            yolo=defaults.yolo,
+            checkpoints=defaults.checkpoints,
+            max_turns=defaults.max_turns,
+        )
+        return await self._app.agents.submit(spec, session=args.session)
+
+    def _on_cancelled(self, context: Context, begun: asyncio.Task[Run | TailraceError]) -> None:
+        """The host cancelled the call, so its run is stopped; but not where the host merely waited no longer, nor where
+        it is gone: the run then goes on."""
+        reason = self._cancelled.reason_of(context.request_id)
+        if reason is None or _TIMED_OUT.search(reason):
+            return
+
+        async def stop() -> None:
+            run = await begun
+            if not isinstance(run, TailraceError):
+                await _outcome(self._app.agents.stop(run.id, by=REQUESTER))
+
+        self._group.create_task(stop())
+
+    async def _watched(
+        self, context: Context, params: CallToolRequestParams, run_id: str, *, after: int, wait_s: float | None
+    ) -> Result:
+        run = await self._journal.get(run_id)
+        if after > run.last_seq:
+            raise CursorAhead(f"run {run_id} has {run.last_seq} entries and `after` says {after}; 0 gives all of it")
+        view = RunView(after)
+        view.feed(await self._journal.read(run_id))
+        watch = RunWatch(self._app, context, run_id, view)
+        rounds = 0
+        if params.request_state is not None:
+            _, rounds = run_in(params.request_state)
+            for approval_id, decision in answers_in(params.input_responses).items():
+                if _may_answer(view, approval_id):
+                    await watch.answer(approval_id, decision)
+        try:
+            async with asyncio.timeout(wait_s):
+                await watch.follow()
+        except TimeoutError:
+            pass
+        open_now = view.waiting.keys() - watch.answered
+        waiting = {key: asked for key, asked in view.waiting.items() if key in open_now and _may_answer(view, key)}
+        if waiting and rounds < MAX_ROUNDS and has_elicitation(context) and not context.session.can_send_request:
+            return questions(run_id, waiting, rounds)
+        return await self._reported(run_id, view)
+
+    async def _reported(self, run_id: str, view: RunView) -> CallToolResult:
+        not_executed = not_executed_in(await self._journal.facts(run_id)) if view.has_ended else ()
+        report = report_of(await self._journal.get(run_id), view, not_executed)
+        is_error = report.status in ("failed", "parked")
+        return _result(report, in_words(report), is_error=is_error)
+
+    # ── the others ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stop(self, run_id: str) -> CallToolResult:
+        await self._journal.get(run_id)
+        await self._app.agents.stop(run_id, by=REQUESTER)
+        return await self._reported(run_id, await self._settled(run_id, lambda view: view.has_ended))
+
+    async def _answer(self, args: AnswerApproval) -> CallToolResult:
+        run = await self._journal.get(args.run_id)
+        if run.state in ENDED:
+            raise RunSealed(f"run {run.id} has ended: {run.state}")
+        view = RunView()
+        view.feed(await self._journal.read(run.id))
+        asked = view.waiting.get(args.approval_id)
+        if asked is None:
+            there_are = ", ".join(view.waiting) or "none"
+            raise TailraceError(f"run {run.id} has no open approval {args.approval_id}; open: {there_are}")
+        if asked.requester != REQUESTER:
+            raise TailraceError("this run was started elsewhere, and only whoever started it may answer its approvals")
+        reason = args.reason if args.decision == "deny" else ""
+        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=REQUESTER, reason=reason)
+        return await self._reported(
+            run.id, await self._settled(run.id, lambda view: args.approval_id not in view.waiting)
+        )
+
+    async def _settled(self, run_id: str, is_so: Callable[[RunView], bool]) -> RunView:
+        """The run once this is so. Gives up after a while: its process may hang."""
+        view = RunView()
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                async for batch in self._journal.tail(run_id):
+                    view.feed(batch)
+                    if is_so(view):
+                        break
+        except TimeoutError:
+            pass
+        return view
+
+    async def _list(self, args: ListRuns) -> CallToolResult:
+        states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
+        found: list[Run] = []
+        before, more = args.before or None, True
+        while more and len(found) <= args.limit:
+            page = await self._journal.runs(
+                session=args.session or None, states=states, before=before, limit=args.limit + 1
+            )
+            found += [run for run in page if run.new.kind not in OWN_RECORDS]
+            more = len(page) > args.limit
+            before = page[-1].id if page else None
+        shown = found[: args.limit]
+        listed = RunPage(tuple(map(line_of, shown)), shown[-1].id if len(found) > len(shown) else "")
+        lines = [f"{run.run_id}  {run.status}  {run.question or run.kind}" for run in listed.runs]
+        return _result(listed, "\n".join(lines) or "there are no runs")
+
+
+def _may_answer(view: RunView, approval_id: str) -> bool:
+    asked = view.waiting.get(approval_id)
+    return asked is not None and asked.requester == REQUESTER
+
+
+async def _outcome(work: Awaitable[Any]) -> Any:
+    """What it returns, or the error that it raises: a task that raises it would end the server."""
+    try:
+        return await work
+    except TailraceError as exc:
+        return exc
+    except Exception as exc:  # the top of a task
+        log.exception("a call of a tool failed")
+        return TailraceError(f"{type(exc).__name__}: {exc}")
+
+
+def _result(value: msgspec.Struct, text: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(
+        content=[TextContent(text=text)], structured_content=msgspec.to_builtins(value), is_error=is_error
+    )
+
+
+def _failed(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)

@@ -1,0 +1,351 @@
+"""The queries. Each is one statement where what it reads must be of one moment, and is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from tailrace.errors import CorruptLog
+from tailrace.events import Entry, from_json
+from tailrace.integrations.postgres.address import Connection
+from tailrace.journal.fold import Fold
+from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
+from tailrace.journal.stored.counter_names import end_of
+from tailrace.journal.stored.rows import (
+    Compaction,
+    Row,
+    RunRow,
+    TimedRow,
+    decoded_payload,
+    decoded_seqs,
+    entries_after,
+    entries_of,
+    facts_in,
+    lines_after,
+    no_such_run,
+    repeats_outputs,
+    run_of_row,
+    step_finished,
+    with_outputs,
+)
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
+
+MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
+FOLLOWED_ROWS = 64  # of each run, when several are followed at once
+
+_RUN = """
+    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
+        coalesce(h.last_seq, (
+            SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1
+        ))
+    FROM runs AS r JOIN heads AS h ON h.num = r.num
+"""
+
+_CONDITIONS = {  # by the name in `RunFilter`
+    "session": "r.session = ",
+    "kind": "r.kind = ",
+    "ended_before": "h.ended_at < ",
+    "compacted": "(h.first_seq > 1) = ",
+    "before": "r.id < ",
+}
+
+
+def is_text(value: str) -> bool:
+    """PostgreSQL's text has no NUL, and its encoding no lone surrogate: nothing that has one is stored."""
+    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def known_id(run_id: str) -> str:
+    """Raises `RunNotFound` for what can be no run's id."""
+    if not is_text(run_id):
+        raise no_such_run(run_id)
+    return run_id
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def run_of(connection: Connection, run_id: str) -> Run:
+    row = await connection.fetchrow(_RUN + " WHERE r.id = $1", known_id(run_id))
+    if row is None:
+        raise no_such_run(run_id)
+    return await _run(connection, RunRow._make(row))
+
+
+async def run_with_key(connection: Connection, idempotency_key: str) -> Run | None:
+    if not is_text(idempotency_key):
+        return None
+    row = await connection.fetchrow(_RUN + " WHERE r.idempotency_key = $1", idempotency_key)
+    return None if row is None else await _run(connection, RunRow._make(row))
+
+
+async def _run(connection: Connection, row: RunRow) -> Run:
+    seqs = row.output_seqs
+    return run_of_row(row, None if seqs is None else await _step_outputs(connection, row.id, row.num, seqs))
+
+
+async def list_runs(connection: Connection, wanted: RunFilter) -> list[Run]:
+    values: list[Any] = []
+    conditions: list[str] = []
+    for name, condition in _CONDITIONS.items():
+        if (value := wanted.get(name)) is not None:
+            values.append(value)
+            conditions.append(f"{condition}${len(values)}")
+            if isinstance(value, str) and not is_text(value):
+                return []
+    if (states := wanted.get("states")) is not None:
+        values.append(list(states))
+        conditions.append(f"h.state = ANY(${len(values)}::text[])")
+        if not ENDED.intersection(states):
+            conditions.append("h.ended_at IS NULL")  # there is an index of these
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    limit = wanted.get("limit", RUNS_LIMIT)
+    rows = await connection.fetch(f"{_RUN}{where} ORDER BY r.id DESC LIMIT {int(limit)}", *values)
+    return [await _run(connection, RunRow._make(row)) for row in rows]
+
+
+async def abandoned_runs(connection: Connection, now: float | None) -> list[Run]:
+    """Unfinished runs that any owner may claim, oldest first. A run that another process is claiming is left out. One
+    for which another only looks is not: when a process hands its runs over all look at once, and each leaves some to
+    others."""
+    rows = await connection.fetch(
+        f"{_RUN} WHERE h.ended_at IS NULL AND (h.state = 'pending'"
+        " OR (h.state = 'running' AND h.lease_until <= wall_clock($1)))"
+        " ORDER BY h.num FOR SHARE OF h SKIP LOCKED",
+        now,
+    )
+    return [await _run(connection, RunRow._make(row)) for row in rows]
+
+
+async def last_seq_of(connection: Connection, run_id: str) -> int:
+    row = await connection.fetchrow(
+        "SELECT (SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1)"
+        " FROM runs AS r WHERE r.id = $1",
+        known_id(run_id),
+    )
+    if row is None:
+        raise no_such_run(run_id)
+    if (seq := row[0]) is None:
+        raise CorruptLog(f"run {run_id} has lost all its entries")
+    return int(seq)
+
+
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+# The rows from the one with the next entry on, as many as `$3` entries may need and `$4` bytes hold. A cursor into
+# what was compacted gets the snapshot alone.
+_PAGE = """
+    SELECT r.num, h.output_seqs, s.seq, s.attempt, s.crc, s.state,
+        b.first_seq, b.last_seq, b.attempt, b.crc, b.events
+    FROM runs AS r JOIN heads AS h ON h.num = r.num
+    LEFT JOIN snapshots AS s ON s.run = r.num AND s.seq > $2
+    LEFT JOIN LATERAL (
+        SELECT * FROM (
+            SELECT c.*, sum(octet_length(c.events)) OVER (ORDER BY c.first_seq) - octet_length(c.events) AS bytes_before
+            FROM batches AS c
+            WHERE c.run = r.num AND c.first_seq <= $2 + $3 AND c.first_seq >=
+                coalesce((SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= $2 + 1), 0)
+        ) AS bounded WHERE bytes_before < $4
+    ) AS b ON s.seq IS NULL
+    WHERE r.id = $1 ORDER BY b.first_seq
+"""
+
+
+class _StoredPage(NamedTuple):
+    """Rows of one run and what is needed to read them."""
+
+    run_id: str
+    num: int
+    output_seqs: bytes | None
+    snapshot: Row | None
+    rows: list[Row]
+
+    async def completed(self, connection: Connection, entries: list[Entry]) -> list[Entry]:
+        """Gives the last entry the outputs that were left out when it was stored."""
+        if not repeats_outputs(entries) or self.output_seqs is None:
+            return entries
+        outputs = await _step_outputs(connection, self.run_id, self.num, self.output_seqs)
+        return [*entries[:-1], with_outputs(entries[-1], outputs)]
+
+
+async def _stored_page(connection: Connection, run_id: str, after: int, limit: int, most_bytes: int) -> _StoredPage:
+    found = [tuple(row) for row in await connection.fetch(_PAGE, known_id(run_id), after, limit, most_bytes)]
+    if not found:
+        raise no_such_run(run_id)
+    num, output_seqs, seq, attempt, crc, state = found[0][:6]
+    snapshot = None if seq is None else Row(seq, seq, attempt, crc, state)
+    return _StoredPage(run_id, num, output_seqs, snapshot, [Row._make(row[6:]) for row in found if row[6] is not None])
+
+
+async def read_page(connection: Connection, run_id: str, after: int, limit: int) -> Batch:
+    """Entries after the cursor, at most `limit`; none only where there are none."""
+    page = await _stored_page(connection, run_id, after, limit, MOST_BYTES)
+    if page.snapshot is not None:
+        return Batch(await page.completed(connection, entries_of(run_id, page.snapshot)))
+    return Batch(await page.completed(connection, entries_after(run_id, page.rows, after, limit)))
+
+
+async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage:
+    """The same as they are stored: one page, as `Source.stored_page` says."""
+    page = await _stored_page(connection, run_id, after, PAGE_LINES, PAGE_BYTES)
+    if page.snapshot is not None:
+        return Batch(await page.completed(connection, entries_of(run_id, page.snapshot))).page
+    lines = lines_after(run_id, page.rows, after)
+    if lines and lines[-1].type == b"run_finished" and page.output_seqs is not None:
+        last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
+        lines[-1:] = Batch(await page.completed(connection, [last])).page
+    return LogPage(lines)
+
+
+async def read_all(connection: Connection, run_id: str, after: int, limit: int | None) -> Batch:
+    entries: list[Entry] = []
+    while limit is None or len(entries) < limit:
+        page = await read_page(connection, run_id, after, min(PAGE_ENTRIES, (limit or PAGE_ENTRIES) - len(entries)))
+        if not page:
+            break
+        entries += page
+        after = page[-1].seq
+    return Batch(entries[:limit])
+
+
+async def _pages(connection: Connection, run_id: str) -> AsyncIterator[Batch]:
+    after = 0
+    while page := await read_page(connection, run_id, after, PAGE_ENTRIES):
+        yield page
+        after = page[-1].seq
+
+
+async def folded(connection: Connection, run_id: str) -> Fold:
+    state = Fold()
+    async for page in _pages(connection, run_id):
+        for entry in page:
+            state.apply(entry)
+    return state
+
+
+async def facts_of_runs(connection: Connection, run_ids: Sequence[str]) -> list[list[Entry]]:
+    found = await connection.fetch(
+        "SELECT w.place, r.num, h.output_seqs, b.first_seq, b.last_seq, b.attempt, b.crc, b.events"
+        " FROM unnest($1::text[]) WITH ORDINALITY AS w(id, place) LEFT JOIN runs AS r ON r.id = w.id"
+        " LEFT JOIN heads AS h ON h.num = r.num LEFT JOIN batches AS b ON b.run = r.num ORDER BY w.place, b.first_seq",
+        list(map(known_id, run_ids)),
+    )
+    facts: list[list[Entry]] = []
+    for place, rows in groupby(map(tuple, found), itemgetter(0)):
+        run_id, (_, num, output_seqs, *first), *rest = run_ids[place - 1], *rows
+        if num is None:
+            raise no_such_run(run_id)
+        page = _StoredPage(run_id, num, output_seqs, None, [Row._make(first), *(Row._make(row[3:]) for row in rest)])
+        facts.append(await page.completed(connection, facts_in(run_id, page.rows)))
+    return facts
+
+
+async def times_of(connection: Connection, run_id: str) -> list[tuple[int, float]]:
+    rows = await connection.fetch(
+        "SELECT b.first_seq, b.at FROM runs AS r LEFT JOIN batches AS b ON b.run = r.num AND b.at IS NOT NULL"
+        " WHERE r.id = $1 ORDER BY b.first_seq",
+        known_id(run_id),
+    )
+    if not rows:
+        raise no_such_run(run_id)
+    return [(first_seq, at) for first_seq, at in rows if first_seq is not None]
+
+
+async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
+    """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
+    compaction = Compaction()
+    async for page in _pages(connection, run_id):
+        compaction.add(page)
+    seqs = await connection.fetchval(
+        "SELECT h.output_seqs FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = $1", run_id
+    )
+    return compaction.rows(await times_of(connection, run_id), outputs_in_steps=seqs is not None)
+
+
+async def _step_outputs(connection: Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
+    found = await connection.fetch(
+        "SELECT w.seq, b.first_seq, b.last_seq, b.attempt, b.crc, b.events FROM unnest($2::integer[]) AS w(seq)"
+        " LEFT JOIN LATERAL (SELECT * FROM batches AS c WHERE c.run = $1 AND c.first_seq <= w.seq"
+        " ORDER BY c.first_seq DESC LIMIT 1) AS b ON true",
+        num,
+        decoded_seqs(seqs),
+    )
+    steps = [step_finished(run_id, seq, None if row[0] is None else Row._make(row)) for seq, *row in found]
+    return {step.block_id: step.output for step in steps}
+
+
+class GrownLog(NamedTuple):
+    """The rows after a cursor. `is_simple` says that they are all there is to know: they begin with the next entry,
+    none was left out, and none repeats what is stored elsewhere."""
+
+    rows: list[Row]
+    is_simple: bool
+
+
+async def grown_logs(connection: Connection, cursors: Mapping[str, int]) -> dict[str, GrownLog]:
+    """What follows the cursor of each run that has more, or is gone: all in one read."""
+    found = await connection.fetch(
+        "SELECT w.id, r.num IS NOT NULL AND h.output_seqs IS NULL AND h.first_seq = 1,"
+        " b.first_seq, b.last_seq, b.attempt, b.crc, b.events"
+        " FROM unnest($1::text[], $2::integer[]) AS w(id, after) LEFT JOIN runs AS r ON r.id = w.id"
+        " LEFT JOIN heads AS h ON h.num = r.num LEFT JOIN LATERAL ("
+        " SELECT * FROM batches AS c WHERE c.run = r.num AND c.first_seq >="
+        " coalesce((SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= w.after), 0)"
+        " AND c.last_seq > w.after ORDER BY c.first_seq LIMIT $3) AS b ON true"
+        " WHERE b.first_seq IS NOT NULL OR r.num IS NULL OR h.first_seq > 1 ORDER BY w.id, b.first_seq",
+        list(cursors),
+        list(cursors.values()),
+        FOLLOWED_ROWS,
+    )
+    grown: dict[str, GrownLog] = {}
+    for run_id, group in groupby(map(tuple, found), itemgetter(0)):
+        (_, plain, *first), *rest = group
+        rows = [] if first[0] is None else [Row._make(first), *(Row._make(row[2:]) for row in rest)]
+        follows = bool(rows) and rows[0].first_seq == cursors[run_id] + 1
+        grown[run_id] = GrownLog(rows, is_simple=plain and follows and len(rows) < FOLLOWED_ROWS)
+    return grown
+
+
+# ── signals ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def signals_after(connection: Connection, run_id: str, after: int) -> list[Signal]:
+    rows = await connection.fetch(
+        "SELECT s.name, s.payload, s.sender, s.id FROM runs AS r LEFT JOIN signals AS s ON s.run = r.num AND s.id > $2"
+        " WHERE r.id = $1 ORDER BY s.id",
+        known_id(run_id),
+        after,
+    )
+    if not rows:
+        raise no_such_run(run_id)
+    return [
+        Signal(name, decoded_payload(payload), sender, number)
+        for name, payload, sender, number in rows
+        if number is not None
+    ]
+
+
+# ── small state ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def value_of(connection: Connection, namespace: str, key: str) -> bytes | None:
+    if not is_text(namespace + key):
+        return None
+    value: bytes | None = await connection.fetchval(
+        "SELECT value FROM key_values WHERE namespace = $1 AND key = $2", namespace, key
+    )
+    return value
+
+
+async def values_in(connection: Connection, namespace: str) -> dict[str, bytes]:
+    rows = await connection.fetch("SELECT key, value FROM key_values WHERE namespace = $1", namespace)
+    return {key: value for key, value in rows}  # noqa: C416 - a record is no pair for `dict`
+
+
+async def counters(connection: Connection, prefix: str, first: str) -> dict[str, float]:
+    rows = await connection.fetch(
+        "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", max(prefix, first), end_of(prefix)
+    )
+    return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`

@@ -1,0 +1,178 @@
+"""The tables and their versions.
+
+Owns the storage format. As in SQLite's file, a row of `batches` holds what one group commit wrote to one run: the
+events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`, NULL where an older format has
+written the row. `heads` holds what changes of a run: its rows are narrow and are
+locked for each write to their run. `writers` has the number of the last transaction of each process: after a lost
+connection it says whether the transaction in flight was committed. `deleted` lists runs whose entries are still to be
+removed. `wall_clock` counts leases by the database's clock, unless a test gives another time;
+`newest_in_session` lets one transaction at a time create runs of a session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tailrace.integrations.postgres.address import Address, Connection, translated
+from tailrace.journal.stored.storage_format import (
+    ForeignStore,
+    NothingStored,
+    check_version,
+    log_upgrade,
+    log_upgrading,
+)
+
+APPLICATION = "tailrace"
+MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
+MIGRATION_TIMEOUT_S = 600.0
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE runs (
+        num bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id text COLLATE "C" NOT NULL UNIQUE,
+        kind text NOT NULL,
+        session text NOT NULL,
+        idempotency_key text UNIQUE,
+        new bytea NOT NULL,
+        created_at double precision NOT NULL
+    );
+    CREATE INDEX runs_by_session ON runs (session, id);
+    CREATE TABLE heads (
+        num bigint PRIMARY KEY,
+        epoch integer NOT NULL,
+        kills integer NOT NULL,
+        first_seq integer NOT NULL,
+        last_seq integer,
+        claimed_seq integer NOT NULL DEFAULT 0,
+        lease_until double precision NOT NULL,
+        ended_at double precision,
+        state text NOT NULL,
+        owner text NOT NULL,
+        outcome bytea,
+        output_seqs bytea
+    ) WITH (fillfactor = 70);
+    CREATE INDEX heads_unfinished ON heads (num) WHERE ended_at IS NULL;
+    CREATE INDEX heads_ended ON heads (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE TABLE batches (
+        run bigint NOT NULL,
+        crc bigint NOT NULL,
+        first_seq integer NOT NULL,
+        last_seq integer NOT NULL,
+        attempt integer NOT NULL,
+        events bytea NOT NULL,
+        PRIMARY KEY (run, first_seq)
+    );
+    CREATE TABLE snapshots (
+        run bigint PRIMARY KEY,
+        crc bigint NOT NULL,
+        seq integer NOT NULL,
+        attempt integer NOT NULL,
+        state bytea NOT NULL
+    );
+    CREATE TABLE signals (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        run bigint NOT NULL,
+        name text NOT NULL,
+        payload bytea NOT NULL,
+        sender text NOT NULL
+    );
+    CREATE INDEX signals_by_run ON signals (run, id);
+    CREATE TABLE key_values (
+        namespace text NOT NULL,
+        key text NOT NULL,
+        value bytea NOT NULL,
+        PRIMARY KEY (namespace, key)
+    );
+    CREATE TABLE writers (
+        id text PRIMARY KEY,
+        number bigint NOT NULL,
+        seen_at timestamptz NOT NULL DEFAULT now()
+    ) WITH (fillfactor = 50);
+    CREATE TABLE deleted (run bigint PRIMARY KEY);
+    CREATE FUNCTION wall_clock(instead double precision) RETURNS double precision LANGUAGE sql VOLATILE
+        AS 'SELECT coalesce(instead, extract(epoch FROM clock_timestamp())::double precision)';
+    CREATE FUNCTION newest_in_session(named text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock(hashtextextended(named, hashtext(current_schema)));
+            RETURN (SELECT max(id) FROM runs WHERE session = named);  -- as it is after the wait
+        END
+    $$;
+    """,
+    """
+    ALTER TABLE batches ADD COLUMN at double precision;
+    CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
+    """,
+    """
+    CREATE TABLE counters (
+        name text COLLATE "C" PRIMARY KEY,
+        value double precision NOT NULL
+    ) WITH (fillfactor = 50)
+    """,
+)
+
+
+async def prepare(
+    connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS, *, upgrade: bool = True
+) -> None:
+    """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new, and
+    where it may not `upgrade` it, `OlderFormat` for one that is older and `NothingStored` where there is none; none of
+    them is written to."""
+    with translated(address):
+        async with connection.transaction():
+            await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
+            version = await _version(connection, address)
+            where = f"the database at {address.shown}"
+            check_version(where, version, len(migrations), upgrade=upgrade)
+            if version == 0 and not upgrade:  # it can be made, and is taken back with the transaction
+                raise NothingStored(f"there is no journal yet in {where}")
+            began_at = time.monotonic()
+            if 0 < version < len(migrations):
+                log_upgrading(where, version, len(migrations), await _count_rows(connection, address))
+            for script in migrations[version:]:
+                await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
+            if version < len(migrations):
+                await connection.execute("UPDATE format SET version = $1", len(migrations))
+        log_upgrade(where, version, len(migrations), time.monotonic() - began_at)
+
+
+async def _count_rows(connection: Connection, address: Address) -> int | None:
+    """About how many rows the log has, as the database has counted them last; None where it has not yet."""
+    counted: int | None = await connection.fetchval(  # None: there is no such table
+        "SELECT reltuples::bigint FROM pg_class WHERE relname = 'batches' AND relnamespace = to_regnamespace($1)",
+        f'"{address.schema}"',
+    )
+    if counted is not None and counted > 0:
+        return counted
+    return None if await connection.fetchval("SELECT EXISTS (SELECT FROM batches)") else 0
+
+
+async def _version(connection: Connection, address: Address) -> int:
+    """The format of the schema; it is made where there is none."""
+    known = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'format')", address.schema
+    )
+    if known:
+        row = await connection.fetchrow("SELECT * FROM format")
+        if row is None or row.get("application") != APPLICATION:
+            raise _not_ours(address)
+        version: int = row["version"]
+        return version
+    relations = await connection.fetchval(
+        "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)", f'"{address.schema}"'
+    )
+    if relations:
+        raise _not_ours(address)
+    # IF NOT EXISTS would ask for the right to make it also where an administrator has made it for this user.
+    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", f'"{address.schema}"'):
+        await connection.execute(f'CREATE SCHEMA "{address.schema}"')
+    await connection.execute("CREATE TABLE format (application text NOT NULL, version integer NOT NULL)")
+    await connection.execute("INSERT INTO format VALUES ($1, 0)", APPLICATION)
+    return 0
+
+
+def _not_ours(address: Address) -> ForeignStore:
+    return ForeignStore(
+        f"the schema {address.schema} at {address.shown} is another program's; add ?schema=NAME to store.url"
+    )

@@ -1,0 +1,357 @@
+"""The journal in a PostgreSQL database: the event loop's side of it.
+
+`stored.journal` owns which runs this process writes to; `schema` and `queries` own what is stored, `commits` when it is
+written, `wakeups` when another process has written. Leases are counted by the database's clock. A dead owner is known
+by its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Unpack
+
+from tailrace.errors import JournalError, RunNotFound, StorageFailed
+from tailrace.events import AnyEvent, Entry, RunFailure
+from tailrace.integrations.postgres import queries, session_queries, statements
+from tailrace.integrations.postgres.address import Address, Connection, connect, parse_address, translated
+from tailrace.integrations.postgres.commits import WAIT_AT_CLOSE_S, Commits
+from tailrace.integrations.postgres.following import Following
+from tailrace.integrations.postgres.outage import Outage
+from tailrace.integrations.postgres.readers import Readers
+from tailrace.integrations.postgres.schema import MIGRATIONS, prepare
+from tailrace.integrations.postgres.statements import Claimant
+from tailrace.integrations.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
+from tailrace.journal.bus import Bus
+from tailrace.journal.fold import Fold
+from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
+from tailrace.journal.storage_wait import PATIENCE_S
+from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.group_commit import OnLag, StoredLog
+from tailrace.journal.stored.journal import StoredJournal
+from tailrace.journal.stored.late_releases import LateReleases
+from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.ports import (
+    RUNS_LIMIT,
+    Batch,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Signal,
+)
+
+CHECK_S = 1.0  # how long a check of the database waits before it says why it cannot be written
+
+
+class PostgresJournal(StoredJournal):
+    """Open it with `open`. `clock` is for tests: without it, leases are counted by the database's clock. `on_lag` is
+    called at each commit with the seconds that its oldest entry waited before it was shown."""
+
+    schema_version = len(MIGRATIONS)  # `open` brings the database to it
+
+    def __init__(
+        self, address: Address, clock: Callable[[], float] | None, on_lag: OnLag | None, bus: Bus | None
+    ) -> None:
+        self._address = address
+        self._clock = clock
+        self.bus = bus
+        outage = Outage(address)
+        self._readers = Readers(address, outage)
+        self._following = Following(self._watched, self._read_grown, self._follow, bus)
+        self._commits = Commits(
+            address,
+            outage,
+            clock=self._now,
+            names_runs=lambda: self._following.names_runs,
+            committed=self._following.publish,
+            back=self._on_back,
+            on_lag=on_lag,
+        )
+        super().__init__(self._commits)
+        self._listener = Listener(address, self._on_wakeup, self._on_gap)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._late_releases = LateReleases()
+        self._back = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        password: str | None = None,
+        clock: Callable[[], float] | None = None,
+        on_lag: OnLag | None = None,
+        bus: Bus | None = None,
+        upgrade: bool = True,
+    ) -> PostgresJournal:
+        """`password` counts where the url has none. Raises `ConfigError` for an address that cannot work,
+        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, and where it may not
+        be changed, `OlderFormat` for one that would have to be upgraded and `NothingStored` where there is none."""
+        address = parse_address(url, password)
+        with translated(address):
+            connection = await connect(address, "migration")
+            try:
+                await prepare(connection, address, upgrade=upgrade)
+            finally:
+                connection.terminate()
+            journal = cls(address, clock, on_lag, bus)
+            await journal._commits.open()
+            try:
+                if bus is not None:
+                    await bus.open(journal._following)
+            except BaseException:
+                await journal._commits.close()
+                raise
+        work = (journal._listener.run(), journal._following.run(), journal._release_late())
+        journal._tasks = [asyncio.create_task(task) for task in work]
+        return journal
+
+    def _now(self) -> float:
+        """The wall clock of the database, as well as this machine knows it: runs are sorted by it."""
+        return self._clock() if self._clock is not None else time.time() + self._commits.clock_offset_s
+
+    @property
+    def _test_now(self) -> float | None:
+        return None if self._clock is None else self._clock()
+
+    # ── writes ──
+
+    async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
+        claimant = None if owner is None else Claimant(owner, lease_s)
+        create = partial(statements.create, new=new, at=self._now(), claimant=claimant, now=self._test_now)
+        return await self._commits.call(
+            create, fsync=new.durability == "fsync", begins=new.session, patience_s=PATIENCE_S.get()
+        )
+
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
+        """Stores a whole run that has ended in memory."""
+        await self._commits.call(
+            partial(statements.record, run=run, entries=entries, ended_at=self._now(), times=times),
+            fsync=run.new.durability == "fsync",
+            begins=run.new.session,
+        )
+
+    async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
+        claimant = Claimant(owner, lease_s)
+        return await self._commits.call(partial(statements.claim, run_id=run_id, claimant=claimant, now=self._test_now))
+
+    async def _renew_lease(self, lease: Lease, lease_s: float) -> None:
+        await self._commits.call(partial(statements.renew, lease=lease, lease_s=lease_s, now=self._test_now))
+
+    async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
+        try:
+            await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
+        except StorageFailed:
+            self._late_releases.add(lease)
+            raise
+
+    def _on_back(self) -> None:
+        self._back.set()
+
+    async def _release_late(self) -> None:
+        """Gives back what could not be given back, as soon as the database is there again: others go on with it at
+        once. Until it is cancelled."""
+        while True:
+            await self._back.wait()
+            self._back.clear()
+            await self._late_releases.give_back(partial(self._release_run, fsync=False))
+
+    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
+        await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
+
+    async def unpark(self, run_id: str) -> Run:
+        return await self._commits.call(partial(statements.unpark, run_id=run_id))
+
+    async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
+        end = partial(statements.seal, lease=lease, last=last, output_seqs=output_seqs, now=self._now())
+        await self._commits.call(end, fsync=fsync, log=self._logs.get(lease.run_id))
+
+    async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
+        send = partial(statements.signal, run_id=run_id, sent=signal)
+        return await self._commits.call(send, signals=run_id, patience_s=PATIENCE_S.get())
+
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
+        return await self._readers.query(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+
+    async def _delete_run(self, run_id: str) -> None:
+        tries = 0
+
+        async def delete(connection: Connection) -> None:
+            nonlocal tries
+            tries += 1
+            try:
+                await statements.delete(connection, run_id)
+            except RunNotFound:
+                if tries == 1:
+                    raise  # otherwise the try before, whose connection was lost, has deleted it
+
+        await self._readers.query(delete)
+        while await self._readers.query(statements.remove_deleted):
+            pass
+
+    def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
+        if log.refusal is None and (full := self._commits.no_room(len(events))) is not None:
+            log.refusal = full
+            log.tail.fail(full)
+        return super()._append_to(log, attempt, events)
+
+    # ── reads ──
+
+    async def get(self, run_id: str) -> Run:
+        return await self._readers.query(partial(queries.run_of, run_id=run_id))
+
+    async def run_with_key(self, idempotency_key: str) -> Run | None:
+        return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
+
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        return await self._readers.query(partial(queries.list_runs, wanted=wanted))
+
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        page = partial(session_queries.list_sessions, kind=kind, search=search, before=before, limit=limit)
+        return await self._readers.query(page)
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        return await self._readers.query(partial(session_queries.session_of, session=session, kind=kind))
+
+    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
+        return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
+
+    async def orphans(self) -> list[Run]:
+        return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
+
+    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
+
+    async def page(self, run_id: str, after: int) -> Batch:
+        return await self._readers.query(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
+
+    async def facts(self, run_id: str) -> list[Entry]:
+        (facts,) = await self.facts_of_runs([run_id])
+        return facts
+
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        return await self._readers.query(partial(queries.facts_of_runs, run_ids=run_ids))
+
+    async def times(self, run_id: str) -> list[tuple[int, float]]:
+        return await self._readers.query(partial(queries.times_of, run_id=run_id))
+
+    async def _fold_log(self, run_id: str) -> Fold:
+        return await self._readers.query(partial(queries.folded, run_id=run_id))
+
+    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
+        return await self._readers.query(partial(queries.compacted, run_id=run_id))
+
+    def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:
+        return self._readers.submit(partial(queries.read_lines, run_id=run_id, after=after))
+
+    async def _newest_seq(self, run_id: str) -> int:
+        return await self._readers.query(partial(queries.last_seq_of, run_id=run_id))
+
+    async def _signals_after(self, run_id: str, after: int) -> list[Signal]:
+        return await self._readers.query(partial(queries.signals_after, run_id=run_id, after=after))
+
+    # ── other processes ──
+
+    def _watched(self, run_ids: Collection[str] | None) -> list[tuple[str, Tail]]:
+        return self._followed(list(self._tails) if run_ids is None else run_ids)
+
+    async def _read_grown(self, cursors: Mapping[str, int]) -> dict[str, queries.GrownLog]:
+        return await self._readers.query(partial(queries.grown_logs, cursors=cursors))
+
+    def _look_at(self, run_id: str) -> None:
+        self._following.look_at([run_id])
+
+    async def attach(self, run_id: str) -> Tail:
+        tail = await super().attach(run_id)
+        self._following.watch(run_id, tail)
+        return tail
+
+    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
+        super()._hold(lease, num, state, fsync=fsync)
+        self._following.unwatch(lease.run_id)
+
+    def _drop(self, log: StoredLog, why: JournalError) -> None:
+        super()._drop(log, why)
+        self._following.watch(log.run_id, log.tail)
+
+    def _on_wakeup(self, wakeup: Wakeup) -> None:
+        if wakeup.sender == self._commits.token:
+            return
+        self._following.look_at(None if ANY in wakeup.grown else wakeup.grown)
+        if wakeup.signalled:
+            self._told_of_signals += 1  # there may be one for a run that is being begun
+        for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
+            self._tell_of_signal(run_id)
+        if wakeup.begun:
+            self._sessions.marked(None if ANY in wakeup.begun else wakeup.begun)
+        if wakeup.values_changed:
+            self._value_changed.wake_soon()
+
+    def _on_gap(self) -> None:
+        self._on_wakeup(EVERYTHING)
+
+    # ── small state ──
+
+    async def get_value(self, namespace: str, key: str) -> bytes | None:
+        return await self._readers.query(partial(queries.value_of, namespace=namespace, key=key))
+
+    async def list_values(self, namespace: str) -> dict[str, bytes]:
+        return await self._readers.query(partial(queries.values_in, namespace=namespace))
+
+    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
+        return await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
+
+    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
+        named = {statements.stored_text(name, "the name"): float(amount) for name, amount in amounts.items()}
+        return await self._commits.add_to_counters(named, patience_s=PATIENCE_S.get())
+
+    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
+        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
+
+    async def remove_counters(self, prefix: str, before: str) -> None:
+        remove = partial(statements.remove_counters, prefix=prefix, before=before)
+        await self._commits.call(remove, is_about_counters=True, patience_s=PATIENCE_S.get())
+
+    @property
+    def process(self) -> str:
+        return ""  # whether a process of another machine is dead, only its leases tell
+
+    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - see `process`
+        return False
+
+    async def check(self) -> None:
+        if (failure := self._commits.away) is not None and not self._commits.failing:
+            raise failure
+        await self._readers.query(statements.probe, retry_for_s=0.0)  # first: it says at once what is wrong
+        await self._commits.call(statements.probe, patience_s=CHECK_S)
+
+    async def close(self) -> None:
+        if not self._tasks:
+            return
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._commits.hurry()
+        with contextlib.suppress(TimeoutError):  # what their callers have left is given back by a commit
+            async with asyncio.timeout(WAIT_AT_CLOSE_S):
+                await self._kept_writes.end()
+        for log in list(self._logs.values()):
+            with contextlib.suppress(JournalError):
+                await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
+        await self._commits.close()
+        self._close_views()
+        if self.bus is not None:
+            await self.bus.close()
+        self._readers.close()
+        await self._kept_writes.end()  # now that none of them can wait for a read

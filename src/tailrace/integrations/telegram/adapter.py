@@ -1,0 +1,397 @@
+"""Telegram: drafts in private chats, edits in groups, topics, buttons; by long polling, or by a webhook if one is set.
+
+One action is one call of the Bot API through python-telegram-bot. `replies` says what errors mean, `inbound`
+what updates mean. Never waits, retries or splits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import math
+import re
+import time
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+import telegram
+from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
+
+from tailrace.config.load import Config
+from tailrace.delivery import port
+from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
+from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.gateway.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
+from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
+from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
+from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
+from tailrace.integrations.telegram.updates import NONSENSE, UpdateConnections, readable
+
+T = TypeVar("T")
+log = logging.getLogger("tailrace.integrations.telegram")
+
+API_URL = "https://api.telegram.org"
+HOOK_PATH = "/platforms/telegram/webhook"
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
+WEBHOOK_PORTS = (443, 80, 88, 8443)  # that Telegram's own server calls
+NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger alone, who pressed a button in a group
+BUTTONS_PER_ROW = 2
+CONNECT_S = 5.0
+MAX_PHOTO_BYTES = 10 << 20
+ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
+DOWNTIME_S = 300.0  # before its start: who wrote earlier did not know that a process was about to come
+UPDATES_PER_POLL = 100  # at most: Telegram's own number
+POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
+_PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
+_WEBHOOK_KEY = "platforms.telegram.webhook_url"
+_TOKEN = re.compile(r"/bot\d+:[^/\s]+")
+
+PRIVATE = port.Capabilities(
+    mode="draft",
+    limit=4096,
+    unit="utf16",
+    max_links=MAX_ENTITIES,
+    edits=True,
+    deletes=True,
+    buttons=True,
+    max_file_bytes=50 << 20,
+    windows=(port.Window(1, 1.0),),
+    typing_s=5.0,
+    draft_lifetime_s=30.0,
+)
+# 20 a minute, sends and edits together: an edit every 3 s lasts as long as the answer does.
+GROUP = msgspec.structs.replace(
+    PRIVATE, mode="edit", edit_interval_s=3.0, windows=(port.Window(1, 1.0), port.Window(20, 60.0))
+)
+
+
+def _hide_token(record: logging.LogRecord) -> bool:
+    """The token is part of every address, and the libraries log addresses (J114)."""
+    record.msg, record.args = _TOKEN.sub("/bot…", record.getMessage()), ()
+    return True
+
+
+for _name in ("httpx", "telegram.Bot"):
+    logging.getLogger(_name).addFilter(_hide_token)
+
+
+class TelegramPlatform(BasePlatform):
+    """One bot."""
+
+    name = "telegram"
+
+    def __init__(
+        self, token: str, *, base_url: str | None = None, webhook_url: str | None = None, answer_s: float = ANSWER_S
+    ) -> None:
+        """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
+        self._answer_s = answer_s
+        self._webhook_url = webhook_url
+        self._started_at = time.time()
+        self._reads_backlog = True  # until all that waited for this process was put
+        self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
+        self._me: telegram.User | None = None
+        self._name_asked_at = -math.inf
+        self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
+        self.hook_path = HOOK_PATH if webhook_url else ""
+        self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
+        self._server = base_url = (base_url or API_URL).rstrip("/")
+        self._bot = telegram.Bot(
+            token,
+            base_url=f"{base_url}/bot",
+            base_file_url=f"{base_url}/file/bot",
+            request=self._request,
+            get_updates_request=self._polling,
+        )
+
+    def _connections(self, kind: type[Connections], count: int) -> Connections:
+        return kind(
+            count,
+            connect_timeout=CONNECT_S,
+            read_timeout=self._answer_s,
+            write_timeout=self._answer_s,
+            pool_timeout=self._answer_s,
+            httpx_kwargs={"verify": tls()},
+        )
+
+    def capabilities(self, place: port.Place) -> port.Capabilities:
+        return PRIVATE if place.kind == "private" else GROUP
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        try:
+            deadline_s = UPLOAD_S if isinstance(action, port.Upload) else 2 * self._answer_s
+            async with asyncio.timeout(deadline_s):  # of all the parts of one request together
+                return await self._perform(place, action)
+        except ChatMigrated as exc:
+            self._moved[place.chat] = exc.new_chat_id
+            return reply_to(exc)
+        except TelegramError as exc:
+            return self._reply_to(exc, place, action)
+        except TimeoutError:
+            return port.Unknown("no answer in time")
+        except NONSENSE as exc:
+            return port.Unknown(f"an answer that makes no sense: {exc!r}")
+
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        chat = self._moved.get(place.chat) or int(place.chat)
+        thread = int(place.thread) if place.thread else None
+        match action:
+            case port.Send():
+                text, look = _message(action)
+                message = await self._bot.send_message(chat, text, message_thread_id=thread, **look)
+                return port.Sent(str(message.message_id))
+            case port.Upload():
+                return port.Sent(str((await self._upload(chat, thread, action)).message_id))
+            case port.Edit():
+                text, look = _message(action)
+                await self._bot.edit_message_text(text, chat, int(action.message_id), **look)
+            case port.Draft() if place.kind == "private":
+                text, entities = _shown(action.text, markup=action.markup)
+                stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
+                await self._bot.send_message_draft(
+                    chat, action.draft_id, text, thread, entities=entities, api_kwargs=stop
+                )
+            case port.Delete():
+                await self._bot.delete_message(chat, int(action.message_id))
+            case port.Typing():
+                await self._bot.send_chat_action(chat, telegram.constants.ChatAction.TYPING, message_thread_id=thread)
+            case _:
+                return port.Refused(f"Telegram has no {type(action).__name__}")
+        return port.Accepted()
+
+    async def _upload(self, chat: int, thread: int | None, file: port.Upload) -> telegram.Message:
+        """A picture where Telegram shows it as one, else a document."""
+        sent = telegram.InputFile(file.data, file.name)
+        times: dict[str, Any] = {"write_timeout": UPLOAD_S, "read_timeout": UPLOAD_S}
+        if file.media_type in _PHOTOS and len(file.data) <= MAX_PHOTO_BYTES:
+            return await self._bot.send_photo(chat, sent, message_thread_id=thread, **times)
+        return await self._bot.send_document(
+            chat, sent, message_thread_id=thread, disable_content_type_detection=True, **times
+        )
+
+    @staticmethod
+    def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        reply = reply_to(error)
+        if reply == port.Gone("chat"):
+            log.warning("%s cannot be written to: %s", place.key, error.message)  # blocked, put out, or deleted
+        if isinstance(action, port.Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
+            return port.Accepted()
+        if reply == port.Gone("thread") and not place.thread:
+            return port.Refused(error.message)  # there is no chat around it to fall back to
+        return reply
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: port.Inbox) -> None:
+        self._me = await self._ask(self._bot.get_me())
+        await self._announce_commands()
+        if self._webhook_url:
+            await self._ask(
+                self._bot.set_webhook(self._webhook_url, secret_token=self._hook_secret, allowed_updates=KINDS)
+            )
+            inbox.connected()
+            await asyncio.get_running_loop().create_future()  # until it is cancelled: `hook` does the work
+        else:
+            await self._poll(inbox)
+
+    async def _poll(self, inbox: port.Inbox) -> None:
+        """An offset confirms every update before it: it moves when the update is in good hands."""
+        offset, wait_s = 0, 0  # the first one only asks whether polling works
+        while True:
+            try:
+                updates = await self._bot.get_updates(offset, timeout=wait_s, allowed_updates=KINDS)
+            except Conflict as exc:
+                if "webhook" not in exc.message.lower():
+                    raise PlatformError("another process polls with this token", platform=self.name) from exc
+                await self._ask(self._bot.delete_webhook())
+                continue
+            except TelegramError as exc:
+                raise self._error(exc) from exc
+            except NONSENSE as exc:
+                raise PlatformError(f"updates that make no sense: {exc!r}", platform=self.name) from exc
+            if not wait_s:
+                inbox.connected()
+                wait_s = POLL_S
+            for update in updates:
+                await self._handle_update(update, inbox, waited=self._reads_backlog)
+                offset = update.update_id + 1
+            self._reads_backlog &= len(updates) >= UPDATES_PER_POLL
+
+    async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
+        given = request.headers.get(SECRET_HEADER, "").encode()
+        if not self._webhook_url or not hmac.compare_digest(given, self._hook_secret.encode()):
+            return port.HookAnswer(403)
+        if request.method != "POST":
+            return port.HookAnswer(405)
+        try:
+            update = telegram.Update.de_json(readable(msgspec.json.decode(request.body)), self._bot)
+        except (msgspec.DecodeError, *NONSENSE):
+            return port.HookAnswer(400)
+        try:
+            await self._handle_update(update, inbox, waited=True)  # any call may be a repeated one
+        except TailraceError:
+            return port.HookAnswer(503)  # it will be delivered again
+        return port.HookAnswer()
+
+    async def _who_we_are(self, update: telegram.Update) -> telegram.User:
+        """The bot as it is called now: BotFather may change its name at any time, and tells nobody."""
+        if self._me is None:  # another process keeps the connection; the webhook may call this one
+            self._me = await self._ask(self._bot.get_me())
+        now = asyncio.get_running_loop().time()
+        if update.message is None or now - self._name_asked_at < ASK_NAME_S:
+            return self._me
+        if names_unknown_bot(update.message, self._me):
+            self._name_asked_at = now
+            with suppress(PlatformError):  # then it is heard by the name that is known
+                self._me = await self._ask(self._bot.get_me())
+        return self._me
+
+    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool) -> None:
+        """`waited`: it may have been there before the process was."""
+        me = await self._who_we_are(update)
+        if (message := update.message) is not None and message.migrate_to_chat_id is not None:
+            self._moved[str(message.chat.id)] = message.migrate_to_chat_id
+        received = parse_update(update, me)
+        if waited and isinstance(received, port.MessageReceived) and was_before(update, self._started_at - DOWNTIME_S):
+            received = msgspec.structs.replace(received, from_downtime=True)
+        if received is not None:
+            await inbox.put(received)
+        if (query := update.callback_query) is not None:
+            served = received is None or await inbox.serves(received.sender)
+            try:  # takes the waiting sign off the button
+                await self._bot.answer_callback_query(query.id, None if served else NOT_SERVED)
+            except TelegramError as exc:
+                log.info("a pressed button could not be confirmed: %s", exc.message)
+
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
+        self.check_size(attachment, max_bytes)
+        file = await self._ask(self._file(attachment.ref))
+        if (file.file_size or 0) > max_bytes:
+            raise self.too_large(attachment, max_bytes)
+        if not (file.file_path or "").startswith(("http://", "https://")):
+            raise PlatformError(f"{attachment.name} is not offered for download", platform=self.name)
+        deadlines = httpx.Timeout(self._answer_s, connect=CONNECT_S)
+        try:
+            return await read_file(str(file.file_path), max_bytes=max_bytes, deadlines=deadlines)
+        except OversizedFile:
+            raise self.too_large(attachment, max_bytes) from None
+        except (RefusedFile, httpx.HTTPError, httpx.InvalidURL) as exc:
+            reason = str(exc) or type(exc).__name__
+            raise PlatformError(f"{attachment.name} could not be fetched: {reason}", platform=self.name) from exc
+
+    async def _file(self, ref: str) -> telegram.File:
+        """Waits for as long as the server asks for; a message has a limit for its files."""
+        while True:
+            try:
+                return await self._bot.get_file(ref)
+            except Flooded as flooded:
+                await asyncio.sleep(flooded.retry_after_s)
+
+    async def check(self) -> str:
+        me = await self._ask(self._bot.get_me())
+        seen = "all messages" if me.can_read_all_group_messages else "mentions, replies and commands"
+        if self._webhook_url:
+            await self._check_webhook(self._webhook_url)
+        return f"@{me.username}, sees {seen} in groups"
+
+    async def _check_webhook(self, url: str) -> None:
+        """Only Telegram knows whether it can call us: while it cannot, people write and nothing comes. Its last error
+        stays on record after the webhook works again, so it counts only while messages wait."""
+        told = await self._ask(self._bot.get_webhook_info())
+        if told.url == url and told.pending_update_count and told.last_error_message:
+            waiting = (
+                "1 message waits" if told.pending_update_count == 1 else f"{told.pending_update_count} messages wait"
+            )
+            reason = f"Telegram calls {url} and fails: {told.last_error_message}; {waiting}"
+            raise PlatformError(reason, platform=self.name, permanent=True)
+
+    async def close(self) -> None:
+        await self._polling.shutdown()
+        await self._request.shutdown()
+
+    async def _announce_commands(self) -> None:
+        try:
+            await self._bot.set_my_commands(list(COMMANDS))
+        except TelegramError as exc:
+            log.warning("the list of commands could not be set: %s", exc.message)
+
+    async def _ask(self, request: Awaitable[T]) -> T:
+        """The answer, or `PlatformError`."""
+        try:
+            return await request
+        except TelegramError as exc:
+            raise self._error(exc) from exc
+
+    def _error(self, error: TelegramError) -> PlatformError:
+        if is_of_another(error):
+            reason = f"{self._server} does not answer as a Bot API server does: {status_of(error)}"
+            return PlatformError(reason, platform=self.name)
+        if isinstance(error, InvalidToken):
+            reason = f"the token was refused ({error.message}): /token at @BotFather shows the one that counts"
+            return PlatformError(reason, platform=self.name, permanent=True)
+        reply = reply_to(error)
+        reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
+        return PlatformError(reason.replace("no connection", f"no connection to {self._server}", 1), platform=self.name)
+
+
+def _message(action: port.Send | port.Edit) -> tuple[str, dict[str, Any]]:
+    """The text, and how it is shown."""
+    text, entities = _shown(action.text, markup=action.markup)
+    preview = telegram.LinkPreviewOptions(is_disabled=True)
+    keyboard = _keyboard(action.buttons)
+    return text, {"entities": entities, "reply_markup": keyboard, "link_preview_options": preview}
+
+
+def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:
+    """The text and its entities. Without markup, or where nothing but marks is left, as it stands."""
+    rich = telegram_text(text) if markup else None
+    if rich is None or not rich.text:
+        return text, None
+    return rich.text, [
+        telegram.MessageEntity(
+            entity.type, entity.offset, entity.length, url=entity.url or None, language=entity.language or None
+        )
+        for entity in rich.entities
+    ]
+
+
+def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup | None:
+    if not buttons:
+        return None
+    keys = [telegram.InlineKeyboardButton(button.label, callback_data=button.value) for button in buttons]
+    return telegram.InlineKeyboardMarkup(
+        [keys[at : at + BUTTONS_PER_ROW] for at in range(0, len(keys), BUTTONS_PER_ROW)]
+    )
+
+
+def _check_webhook(address: str) -> None:
+    """Telegram's own server calls no other addresses; a Bot API server of one's own may. Raises `ConfigError`."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as exc:
+        raise ConfigError(f"expected an address; found '{address}'", key=_WEBHOOK_KEY) from exc
+    ports = ", ".join(map(str, WEBHOOK_PORTS))
+    if url.scheme != "https":
+        raise ConfigError(f"Telegram calls https:// addresses only; found '{address}'", key=_WEBHOOK_KEY)
+    if (url.port or 443) not in WEBHOOK_PORTS:
+        raise ConfigError(f"Telegram calls the ports {ports} only; found {url.port}", key=_WEBHOOK_KEY)
+
+
+def make(config: Config) -> TelegramPlatform:
+    """The bot of this config. Raises `ConfigError`."""
+    settings = config.platforms.telegram
+    if settings is None:
+        raise ConfigError("is missing", key="platforms.telegram")
+    if settings.webhook_url and not settings.base_url:
+        _check_webhook(settings.webhook_url)
+    return TelegramPlatform(
+        config.require_secret(settings.token_env, "platforms.telegram.token_env"),
+        base_url=settings.base_url,
+        webhook_url=settings.webhook_url,
+    )

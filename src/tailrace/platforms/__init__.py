@@ -1,1 +1,0 @@
-"""Chat platforms: one adapter per file, and the gateway that runs them."""

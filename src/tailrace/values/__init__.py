@@ -1,0 +1,1 @@
+"""Pure helpers over values and texts: no I/O, no clock, no knowledge of runs."""

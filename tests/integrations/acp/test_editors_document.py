@@ -1,0 +1,38 @@
+"""docs/editors.md: the blocks to paste start the command that there is, and what it names is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tailrace.cli.main import COMMANDS
+from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
+
+PAGE = (Path(__file__).parents[3] / "docs/editors.md").read_text(encoding="utf-8")
+BLOCKS = {
+    editor: (language, text)
+    for language, editor, text in re.findall(r"```(\w+) editor=(\S+)\n(.*?)```", PAGE, re.DOTALL)
+}
+
+
+def test_there_is_a_block_for_each_editor() -> None:
+    assert set(BLOCKS) == {"zed", "jetbrains", "codecompanion", "avante", "agent-shell"}
+    for language, text in BLOCKS.values():
+        assert '"tailrace"' in text
+        assert '"acp"' in text
+        assert text.count("(") == text.count(")"), language
+        assert text.count("{") == text.count("}"), language
+
+
+def test_the_json_blocks_start_tailrace_acp() -> None:
+    assert "acp" in COMMANDS
+    for language, text in BLOCKS.values():
+        if language == "json":
+            started = json.loads(text)["agent_servers"]["Tailrace"]
+            assert (started["command"], started["args"]) == ("tailrace", ["acp"])
+
+
+def test_the_longest_line_is_as_the_page_says() -> None:
+    assert MAX_LINE_BYTES == 32 * 2**20
+    assert "The longest line is 32 MB" in PAGE

@@ -1,0 +1,37 @@
+"""The Discord adapter at a fake, with a gateway and without one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from tailrace.delivery.port import Place, Send
+from tailrace.integrations.discord.adapter import DiscordPlatform
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+from tailrace.testing.platforms.discord import FakeDiscord
+
+ADA = Place("discord", "70")
+GENERAL = Place("discord", "5", kind="group")
+THREAD = Place("discord", "5", "51", kind="group")
+BY_ADA = {"user": "7"}  # who asked there
+GENERAL_BY_ADA, THREAD_BY_ADA = (msgspec.structs.replace(place, extra=BY_ADA) for place in (GENERAL, THREAD))
+SEND = Send("k", "hello")
+
+
+@asynccontextmanager
+async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
+    """The adapter without a gateway."""
+    platform = DiscordPlatform(discord.token, base_url=discord.url, answer_s=5.0)
+    try:
+        yield platform
+    finally:
+        await platform.close()
+
+
+@asynccontextmanager
+async def listening(discord: FakeDiscord) -> AsyncIterator[tuple[DiscordPlatform, CollectingInbox]]:
+    platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+    async with running(platform) as inbox:
+        yield platform, inbox

@@ -1,0 +1,64 @@
+"""The reasons that an operator is told: by `tailrace doctor`, and in the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.delivery.port import Gone, Place, Send
+from tailrace.errors import PlatformError
+from tailrace.integrations.telegram.adapter import HOOK_PATH, TelegramPlatform
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox
+from tailrace.testing.platforms.loopback import cut
+from tailrace.testing.platforms.telegram import FakeTelegram
+
+HOOK_URL = "https://bot.example.org" + HOOK_PATH
+WELL = "@tailrace_bot, sees mentions, replies and commands in groups"
+
+
+@driven
+async def test_messages_that_wait_behind_a_failing_webhook_are_told_with_the_reason() -> None:
+    async with FakeTelegram() as telegram:
+        platform = TelegramPlatform(telegram.token, base_url=telegram.url, webhook_url=HOOK_URL)
+        try:
+            telegram.webhook_error = "Wrong response from the webhook: 502 Bad Gateway"
+            assert await platform.check() == WELL, "the address is not the one in use"
+            telegram.webhook = (HOOK_URL, "")
+            assert await platform.check() == WELL, "nothing waits: it works again"
+            telegram.write(telegram.private(7), "hello")
+            with pytest.raises(PlatformError) as told:
+                await platform.check()
+        finally:
+            await platform.close()
+    assert str(told.value) == (
+        f"telegram: Telegram calls {HOOK_URL} and fails: Wrong response from the webhook: 502 Bad Gateway; "
+        "1 message waits"
+    )
+
+
+def test_the_log_says_why_a_chat_cannot_be_written_to(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def send() -> None:
+        async with FakeTelegram() as telegram:
+            telegram.private(7).blocked = "Forbidden: bot was blocked by the user"
+            platform = TelegramPlatform(telegram.token, base_url=telegram.url)
+            try:
+                assert await platform.perform(Place("telegram", "7"), Send("k", "hello")) == Gone("chat")
+            finally:
+                await platform.close()
+
+    send()
+    assert caplog.messages == ["telegram:7 cannot be written to: Forbidden: bot was blocked by the user"]
+
+
+@driven
+async def test_a_connection_that_breaks_is_told_without_the_name_of_a_class() -> None:
+    async with FakeTelegram() as telegram:
+        telegram.fail("getUpdates", cut())
+        platform = TelegramPlatform(telegram.token, base_url=telegram.url)
+        try:
+            with pytest.raises(PlatformError) as told:
+                await platform.run(CollectingInbox())
+        finally:
+            await platform.close()
+    assert str(told.value) == "telegram: Server disconnected without sending a response"
