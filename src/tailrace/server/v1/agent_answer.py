@@ -143,10 +143,9 @@ def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: Encoder, *, begu
     first text or tool begins no stream (D52). `at_once`: the activity alone."""
     out: list[bytes] = []
     for entry in batch:
-        for change in log_to_deltas.changes_of(entry):
+        for change, deltas in log_to_deltas.take_entry(entry):
             if isinstance(change, AttemptBegan):
                 encoder.new_attempt(change.asked.provider)
-            deltas = log_to_deltas.deltas_of([change])
             if deltas and at_once:
                 continue
             if deltas:

@@ -33,25 +33,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.runs.view import RunView
-from tailrace.runs.view.changes import (
-    Answered,
-    Asked,
-    AttemptBegan,
-    CallEnded,
-    CallRuns,
-    CallWritten,
-    Change,
-    Ended,
-    MessageJoined,
-    Noticed,
-    Relayed,
-    TextGrew,
-    TextWithdrawn,
-    ThoughtGrew,
-    Told,
-    ToolRunsLong,
-)
+from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
@@ -80,19 +62,19 @@ class _LastMessage:
     def text(self) -> str:
         return self._texts.text
 
-    def holds(self, change: Change) -> bool:
+    def holds(self, change: changes.Change) -> bool:
         """Takes note of a change; True where it is about texts alone, which wait here."""
         match change:
-            case TextGrew(text=text, attempt=attempt):
+            case changes.TextGrew(text=text, attempt=attempt):
                 if self._recorded and text:
                     self._texts, self._recorded = AttemptText(), False
                 if text:
                     self._texts.add(text, attempt)
                 return True
-            case TextWithdrawn(attempt=attempt, discarded=True):
+            case changes.TextWithdrawn(attempt=attempt, discarded=True):
                 self._texts.withdraw(attempt)
                 return True
-            case MessageJoined(message=message) if message.role == "assistant":
+            case changes.MessageJoined(message=message) if message.role == "assistant":
                 self._recorded = True
                 if message.tool_calls:
                     self._texts = AttemptText()
@@ -138,44 +120,43 @@ class LogToDeltas:
         self._stop_sequence = ""
         self.finished: RunFinished | None = None
 
-    def take_entry(self, entry: Entry) -> list[AnyDelta]:
-        """The deltas that this entry adds to the answer."""
-        return self.deltas_of(self._view.apply(entry))
+    def take_entry(self, entry: Entry) -> list[tuple[changes.Change, list[AnyDelta]]]:
+        """What the entry changes, each with the deltas that it adds to the answer."""
+        return [(change, self._deltas(change)) for change in self._view.apply(entry)]
 
-    def changes_of(self, entry: Entry) -> list[Change]:
-        """What the entry changes; `deltas_of` has the part of it that is the answer's."""
-        return self._view.apply(entry)
-
-    def deltas_of(self, changes: Sequence[Change]) -> list[AnyDelta]:
-        if len(changes) == 1:  # nearly every entry
-            return self._deltas(changes[0])
-        return [delta for change in changes for delta in self._deltas(change)]
-
-    def _deltas(self, change: Change) -> list[AnyDelta]:
+    def _deltas(self, change: changes.Change) -> list[AnyDelta]:
         if self._last_message is not None and self._last_message.holds(change):
             return []
         match change:
-            case TextGrew(text=text, ends=ends, final=final):
+            case changes.TextGrew(text=text, ends=ends, final=final):
                 delta = [TextDelta(self._add_text(text))] if text or not ends else []
                 if ends and not final:
                     self._gap = bool(self._texts)
                 return [*delta]
-            case ThoughtGrew(text=text):
+            case changes.ThoughtGrew(text=text):
                 return [self._reasoning_delta(text)] if text and self._reasoning else []
-            case AttemptBegan(asked=asked):
+            case changes.AttemptBegan(asked=asked):
                 self._provider, self._named_field = asked.provider, USUAL_FIELD
                 self._source = asked.dialect or self._source
                 return []
-            case Relayed():
+            case changes.Relayed():
                 return self._relayed(change)
-            case MessageJoined(message=message, stop=stop, stop_sequence=stop_sequence):
+            case changes.MessageJoined(message=message, stop=stop, stop_sequence=stop_sequence):
                 self._stop_sequence = stop_sequence
                 return self._recorded(message, stop) if message.role == "assistant" else []
-            case Ended(finished=finished):
+            case changes.Ended(finished=finished):
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
                 return [*([TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
-            case TextWithdrawn() | CallWritten() | CallRuns() | CallEnded() | Asked() | Answered() | Noticed():
+            case (
+                changes.TextWithdrawn()
+                | changes.CallWritten()
+                | changes.CallRuns()
+                | changes.CallEnded()
+                | changes.Asked()
+                | changes.Answered()
+                | changes.Noticed()
+            ):
                 return []
             case _:
                 assert_never(change)
@@ -199,7 +180,7 @@ class LogToDeltas:
         self._texts.append(text)
         return text
 
-    def _relayed(self, relayed: Relayed) -> list[AnyDelta]:
+    def _relayed(self, relayed: changes.Relayed) -> list[AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
         dialect, events = relayed.dialect, relayed.events
         if relayed.body is not None:
@@ -309,16 +290,16 @@ class LogToDeltas:
 _STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}
 
 
-def progress_comment(change: Change) -> str:
+def progress_comment(change: changes.Change) -> str:
     """What the agent is doing, in one line, for an SSE comment; empty where there is nothing to tell."""
     match change:
-        case CallRuns(tool_name=name, preview=preview):
+        case changes.CallRuns(tool_name=name, preview=preview):
             return f"tool {name}: {preview}" if preview else f"tool {name}"
-        case CallEnded(tool_name=name, ok=ok, duration_s=float(duration)):
+        case changes.CallEnded(tool_name=name, ok=ok, duration_s=float(duration)):
             return f"tool {name} {'done' if ok else 'failed'} after {duration:.1f} s"
-        case ToolRunsLong(tool_name=name, duration_s=duration):
+        case changes.ToolRunsLong(tool_name=name, duration_s=duration):
             return f"tool {name} still runs after {duration:.0f} s"
-        case Told(text=text):
+        case changes.Told(text=text):
             return text
         case _:
             return ""

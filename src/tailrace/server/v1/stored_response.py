@@ -124,16 +124,15 @@ class StoredResponse:
             self._began = True
             out.append(self._encoder.start())
         for entry in entries:
-            for change in self._log_to_deltas.changes_of(entry):
-                out += self._encoded(change)
+            for change, deltas in self._log_to_deltas.take_entry(entry):
+                out += self._encoded(change, deltas)
         return self._unseen(b"".join(out))
 
-    def _encoded(self, change: Change) -> list[bytes]:
+    def _encoded(self, change: Change, deltas: list[AnyDelta]) -> list[bytes]:
         if isinstance(change, Restored):
             raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
         if isinstance(change, AttemptBegan):
             self._encoder.new_attempt(change.asked.provider, change.asked.dialect)
-        deltas = self._log_to_deltas.deltas_of([change])
         out = [self._encoder.encode(deltas)] if deltas else []
         if isinstance(change, Ended):
             out.append(self._ending(change.finished))
