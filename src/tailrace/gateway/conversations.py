@@ -129,7 +129,7 @@ class Conversations:
         match update:
             case MessageReceived():
                 if not self._stopping:
-                    await self._deliveries.send_kept_back(update.place)
+                    await self._deliveries.send_undelivered(update.place)
                 await self._message(update)
             case ButtonPressed(value=value):
                 approval_id, _, decision = value.rpartition(":")
@@ -137,8 +137,8 @@ class Conversations:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
                 await self._commands.stop_by_button(update)
-            case port.MessageLost(kept_back=delivery, part=part) if delivery:
-                await self._deliveries.keep_back(update.place, delivery, {part} if part else None)
+            case port.MessageLost(undelivered=delivery) if delivery:
+                await self._deliveries.note_undelivered(update.place, delivery)
             case port.MessageLost():
                 self._deliveries.say_unshown(update.place, update.update_id)
 
