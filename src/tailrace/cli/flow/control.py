@@ -72,7 +72,7 @@ async def on_journal(args: Namespace, config: Config) -> int:
         config.database,
         password=config.store_password,
         bus_url=config.bus.url,
-        upgrade=args.what not in ("ls", "show"),
+        make=args.what not in ("ls", "show"),
     ) as journal:
         return await COMMANDS[args.what](journal, args, config)
 

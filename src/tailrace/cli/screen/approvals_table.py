@@ -11,7 +11,6 @@ from tailrace.cli.screen.fitted_table import Column, FittedTable
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.runs.approval_words import SHORT_ID
 
-UNRECORDED: Final = "approved before this was recorded"
 MAX_NAME: Final = 40  # columns of a tool, a person or a directory in a terminal
 TABLE: Final = FittedTable(
     (
@@ -35,16 +34,12 @@ def approvals_table(approvals: Sequence[AlwaysApproval], *, width: int | None = 
 
 def approval_line(approval: AlwaysApproval, limit: int = 200) -> str:
     """What one of them allows, in one line."""
-    if not approval.recorded:
-        return UNRECORDED
     where = f" in {approval.directory}" if approval.directory else ""
     return sanitized_line(f"{approval.tool_name}: {approval.command}{where}", limit)
 
 
 def _cells(approval: AlwaysApproval) -> list[str]:
     name = approval.id[:SHORT_ID]
-    if not approval.recorded:
-        return [name, "", "", "", "", "", UNRECORDED]
     texts = (approval.tool_name, approval.by, approval.run_id, approval.directory, approval.command)
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.at))
     return [name, at, *(sanitized_line(text, len(text) + 1) for text in texts)]
