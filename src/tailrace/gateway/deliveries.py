@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.app import App
+from tailrace.app.slash_commands import with_mark
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import (
     DeliverySpec,
@@ -19,7 +20,7 @@ from tailrace.delivery.ledger import (
     new_delivery,
     platform_of,
 )
-from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
+from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.delivery.undelivered import SENT_AGAIN, Undelivered
