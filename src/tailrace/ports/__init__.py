@@ -193,7 +193,7 @@ class SessionRuns(msgspec.Struct, frozen=True):
     newest: Run
     under_way: tuple[str, ...]  # the runs that are neither ended nor parked, oldest first
     usage: Usage  # of the runs that have ended
-    spent: tuple[SpentTokens, ...] | None  # the same by model; None where that is not known of one of them
+    spent: tuple[SpentTokens, ...]  # the same by model
 
 
 class SessionPage(NamedTuple):
@@ -379,7 +379,7 @@ class Journal(Protocol):
         """When entries were committed: pairs of a seq and the wall clock's time, in the order of the log. The time of
         an entry is that of the last pair whose seq is not greater than its own; an entry before the first pair has
         none. Compaction keeps the times of the facts. For a run in "memory" they are exact after a pause, and at most
-        half a second early in a steady stream. Empty for a log that was written before times were stored."""
+        half a second early in a steady stream."""
 
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state at the newest committed seq."""

@@ -21,7 +21,7 @@ MAX_RUNS: Final = 64  # per statement: a power of two
 _RUNS: Final = ("runs", "num, id, kind, session, new, created_at")
 _HEADS: Final = (
     "heads",
-    "num, state, epoch, kills, owner, bell, lease_until, first_seq, last_seq, ended_at, outcome",
+    "num, state, epoch, kills, owner, pipe, lease_until, first_seq, last_seq, ended_at, outcome",
 )
 
 

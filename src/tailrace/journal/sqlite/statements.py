@@ -54,7 +54,7 @@ class Head(NamedTuple):
 
 def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
     row = connection.execute(
-        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.bell, h.lease_until, h.claimed_seq"
+        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.pipe, h.lease_until, h.claimed_seq"
         " FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = ?",
         (run_id,),
     ).fetchone()
@@ -98,7 +98,7 @@ def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) ->
     if num is None:
         raise TypeError("an insert always has a rowid")
     connection.execute(
-        "INSERT INTO heads (num, state, epoch, kills, owner, bell, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
+        "INSERT INTO heads (num, state, epoch, kills, owner, pipe, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
         (num, run.state, run.claims, run.kills, claimant.owner, claimant.pipe, claimant.lease_until, run.first_seq),
     )
     return num
@@ -127,7 +127,7 @@ def claim(
 
 
 _CLAIM = (
-    "UPDATE heads SET state = 'running', epoch = ?1, kills = ?2, owner = ?3, bell = ?4, lease_until = ?5,"  # noqa: S608
+    "UPDATE heads SET state = 'running', epoch = ?1, kills = ?2, owner = ?3, pipe = ?4, lease_until = ?5,"  # noqa: S608
     f" claimed_seq = coalesce({newest_seq('?6')}, 0) WHERE num = ?6"
 )
 _ROWS_SINCE = rows_of_run("first_seq, events", placed="b.last_seq > ?2", newer="b.last_seq > ?2", newest_first=True)
@@ -153,7 +153,7 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
         _clear_suspicion(connection, lease)
         return
     connection.execute(
-        "UPDATE heads SET state = 'pending', kills = 0, owner = '', bell = '', lease_until = 0 WHERE num = ?",
+        "UPDATE heads SET state = 'pending', kills = 0, owner = '', pipe = '', lease_until = 0 WHERE num = ?",
         (head.num,),
     )
 
@@ -177,7 +177,7 @@ def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure, kill
     head = _held(connection, lease)
     parks = head.kills >= kills
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, outcome = ? WHERE num = ?",
+        "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, outcome = ? WHERE num = ?",
         ("parked" if parks else "pending", encode(failure) if parks else None, head.num),
     )
 
@@ -203,7 +203,7 @@ def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: lis
         raise TypeError(last)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
+        "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
         " output_seqs = ? WHERE num = ?",
         (finished.status, last.seq, now, encode(finished), seqs, num),
     )

@@ -26,13 +26,14 @@ from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.record_runs import EncodedRun, encoded_run, record_runs
-from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
+from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
 from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.stored.unrecorded_runs import EndedRun
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import (
@@ -59,7 +60,7 @@ class SqliteJournal(StoredJournal):
     """Open it with `open`. `clock` is the wall clock: processes compare leases by it. `on_lag` is called at each commit
     with the seconds that its oldest entry waited before it was shown."""
 
-    schema_version = len(MIGRATIONS)  # `open` brings the file to it
+    schema_version = FORMAT
 
     def __init__(
         self,
@@ -105,11 +106,9 @@ class SqliteJournal(StoredJournal):
         *,
         clock: Callable[[], float] = time.time,
         on_lag: OnLag | None = None,
-        upgrade: bool = True,
     ) -> SqliteJournal:
-        """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used, `OlderFormat` for one
-        that would have to be upgraded and may not."""
-        pipe, connection = await asyncio.to_thread(_open_file, path, upgrade=upgrade)
+        """Raises `CorruptLog` for a damaged file and `JournalError` for one that cannot be used."""
+        pipe, connection = await asyncio.to_thread(_open_file, path)
         return cls(path, pipe, connection, clock, on_lag)
 
     def trace(self, callback: Callable[[str], None] | None) -> None:
@@ -400,7 +399,7 @@ class SqliteJournal(StoredJournal):
             logger.warning("the write-ahead log could not be checkpointed: %s", exc)
 
 
-def _open_file(path: Path, *, upgrade: bool) -> tuple[WakeupPipe, sqlite3.Connection]:
+def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
     try:
         if not path.parent.exists():
             make_private_directory(path.parent)
@@ -412,7 +411,7 @@ def _open_file(path: Path, *, upgrade: bool) -> tuple[WakeupPipe, sqlite3.Connec
         tighten(path.with_name(path.name + suffix))
     pipe = WakeupPipe(path)
     try:
-        prepare(path, alone=not pipe.has_peers, upgrade=upgrade)
+        prepare(path)
         return pipe, connect(path, writer=True)
     except BaseException:
         pipe.close()
