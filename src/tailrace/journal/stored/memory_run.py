@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tailrace.events import AnyEvent, Entry
-from tailrace.journal.fold import fold, is_fact, is_progress
+from tailrace.journal.fold import Fold, fold, is_fact, is_progress
 from tailrace.journal.live_tail import PAGE_LINES, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.commit_times import TickTimes
@@ -34,7 +34,7 @@ class MemoryRun:
         self._run = run
         self._tail: Tail | None = None
         self.is_observed = False  # a viewer or a reader has asked for its entries
-        self.log = OpenLog(run.id, run.claims)
+        self.log = OpenLog(run.id, run.claims, Fold())
         self.shown: list[Entry] = []  # what viewers may see; since the last compaction
         self.times = TickTimes()
         self.lease_until = 0.0
