@@ -161,4 +161,4 @@ async def test_the_way_back_is_told_as_it_is_typed_there(tmp_path: Path, mark: s
     capabilities: Capabilities = msgspec.structs.replace(EDITING, command_mark=mark)
     async with town(tmp_path, reply("Answer."), capabilities=capabilities) as here:
         assert await write(here, "Mills?", "/new") == f"A new conversation begins. {told} returns to the one before."
-        assert f"{told} returns to the conversation before" in await write(here, "/help")
+        assert f"\n{told}: return to the conversation before" in await write(here, "/help")
