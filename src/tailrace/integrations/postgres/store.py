@@ -29,7 +29,7 @@ from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.storage_wait import PATIENCE_S
-from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.late_releases import LateReleases
@@ -131,13 +131,10 @@ class PostgresJournal(StoredJournal):
             create, fsync=new.durability == "fsync", begins=new.session, patience_s=PATIENCE_S.get()
         )
 
-    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
-        """Stores a whole run that has ended in memory."""
-        await self._commits.call(
-            partial(statements.record, run=run, entries=entries, ended_at=self._now(), times=times),
-            fsync=run.new.durability == "fsync",
-            begins=run.new.session,
-        )
+    async def record(self, ended: EndedRun) -> None:
+        new = ended.run.new
+        record = partial(statements.record, ended=ended, ended_at=self._now())
+        await self._commits.call(record, fsync=new.durability == "fsync", begins=new.session)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant = Claimant(owner, lease_s)

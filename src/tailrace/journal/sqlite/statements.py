@@ -18,14 +18,15 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
-from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.counter_names import end_of
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import (
     Row,
     TimedRow,
     encode,
     is_crash_loop,
     no_such_run,
+    rows_as_stored,
     shows_progress,
     timed_rows,
     without_outputs,
@@ -77,16 +78,14 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     return run, num
 
 
-def record(
-    connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
-) -> None:
-    """Stores a whole run that has ended in memory."""
+def record(connection: sqlite3.Connection, ended: EndedRun, ended_at: float) -> None:
+    """Stores a whole run that has ended in memory. Where its idempotency key was taken meanwhile, it loses the key."""
+    run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)  # raises before anything is written
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
     num = _insert_run(connection, run, Claimant("", "", 0.0))
-    _insert_rows(connection, num, run.claims, timed_rows(entries, times))
-    if run.finished is not None:
-        _end(connection, num, entries[-1], None, ended_at)
+    _insert_rows(connection, num, run.claims, rows)
+    _end(connection, num, ended.entries[-1], None, ended_at)
 
 
 def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
