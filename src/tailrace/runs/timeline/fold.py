@@ -145,7 +145,7 @@ class _TimelineFold:
                 start = self._compressing if self._compressing is not None else board.now
                 board.add_now(CompressionItem, start=start, messages=len(messages))
                 self._compressing = None
-            case changes.RunForked(run_id=run_id, after=after):
+            case changes.ForkBegan(run_id=run_id, after=after):
                 seq = board.seq
                 self._fork = ForkItem(seq=seq, end_seq=seq, start=board.now, end=board.now, run_id=run_id, after=after)
                 board.add(self._fork)
