@@ -300,7 +300,7 @@ class PlatformRunner:
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
         self._down.clear(name)  # whoever polls it now knows
-        await self.deliveries.give_back()
+        await self.deliveries.release()
         await self._processes.announce_hand_over()
 
     async def _serve(self) -> None:

@@ -142,7 +142,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
             await stop.wait()
-            app.leave_failing()
+            app.hand_over_failing()
             taking_over.cancel()
         log.info("stopping; answers in flight have %g s to end", config.server.drain_s)
         await gateway.hand_over()

@@ -204,7 +204,7 @@ class Responses:
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
         """The response to the client that created it. A disconnect stops the run unless it is in the background."""
         if not background:
-            self._service_of(run).keep_here(run.id)
+            self._service_of(run).pin(run.id)
         try:
             return await self._streamed(request, run, patient=not background) if stream else await self._whole(run)
         except asyncio.CancelledError:
