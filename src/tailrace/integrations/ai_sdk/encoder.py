@@ -57,7 +57,7 @@ from tailrace.integrations.ai_sdk.stored_text import text_deltas
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage
 from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.token_counts import token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -458,7 +458,7 @@ class UiMessageEncoder:
             case UsageRecorded(usage, provider, model):
                 self.spent.append(SpentTokens(provider, model, usage))
                 if self._counts_cache_apart(provider):
-                    self._counted_apart += cached_tokens(usage)
+                    self._counted_apart += usage.cached_tokens
             case _:
                 assert_never(event)
 

@@ -43,8 +43,6 @@ from tailrace.events import (
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import (
     AnyDelta,
-    Dialect,
-    EventDelta,
     Message,
     NativeDelta,
     Part,
@@ -60,9 +58,10 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.server.http.api_errors import ApiError, failed_run_error
-from tailrace.wire.message_deltas import message_deltas
-from tailrace.wire.peer_json import encode_object
+from tailrace.wire.dialect import WireDialect, stop_sequence_delta
+from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
+from tailrace.wire.translation.message_deltas import message_deltas
 
 _Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
 _NoDelta: TypeAlias = (
@@ -125,7 +124,7 @@ class LogToDeltas:
         reasoning: bool = False,
         last_message_only: bool = False,
         in_order: bool = False,
-        source: Dialect = "chat",
+        source: WireDialect = CHAT,
     ) -> None:
         self._turn_id = turn_id
         self._last_message = _LastMessage() if last_message_only else None
@@ -135,7 +134,7 @@ class LogToDeltas:
         self._parts: list[Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._source: Dialect = source
+        self._source = source
         self._provider = ""  # of the newest attempt
         self._named_field = USUAL_FIELD  # in which the newest attempt has its thoughts
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
@@ -167,7 +166,7 @@ class LogToDeltas:
                 return []
             case AttemptStarted(provider, dialect=dialect):
                 self._provider, self._named_field = provider, USUAL_FIELD
-                self._source = dialect or self._source
+                self._source = self._source if dialect is None else DIALECTS[dialect]
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
                 return self._relayed(relayed)
@@ -204,19 +203,17 @@ class LogToDeltas:
 
     def _relayed(self, relayed: ProviderEvents | ProviderAnswer) -> list[AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
-        match relayed:
-            case ProviderEvents("chat", events):
-                fields = [NativeDelta("chat", event) for event in events]
-                for named in map(named_field, fields):
-                    self._named_field = self._named_field if named is None else named
-                return [*fields] if self._reasoning else []
-            case ProviderEvents("anthropic", events):
-                return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
-            case ProviderEvents(dialect, events):
-                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
-            case ProviderAnswer(dialect, body):
-                kind = f"response.{body.get('status')}"
-                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
+        dialect = DIALECTS[relayed.dialect]
+        if isinstance(relayed, ProviderAnswer):
+            kind = f"response.{relayed.body.get('status')}"
+            return dialect.deltas_of_log([{"type": kind, "response": relayed.body}])
+        deltas = dialect.deltas_of_log(relayed.events)
+        if dialect.logs_events:
+            return deltas
+        for delta in deltas:
+            if isinstance(delta, NativeDelta) and (named := named_field(delta)) is not None:
+                self._named_field = named
+        return deltas if self._reasoning else []
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         if self._texts and self._in_order and text:
@@ -286,7 +283,7 @@ class LogToDeltas:
 
     def end_deltas(self) -> list[AnyDelta]:
         named = self.stop_sequence()
-        stopped = [NativeDelta("anthropic", {"stop_sequence": named})] if named else []
+        stopped = [stop_sequence_delta(self._source.name, named)] if named else []
         return [*stopped, UsageDelta(self.usage())]
 
     def usage(self) -> Usage:
@@ -301,10 +298,10 @@ class LogToDeltas:
         if not (thoughts := "".join(self._thoughts)):
             return []
         maker = f"{self._provider}/"
-        if self._source != "chat":
+        if not self._source.reasoning_field:
             return [Reasoning(thoughts, maker=maker)]
         native = {self._reasoning_field: thoughts} if self._reasoning_field else None
-        return [Reasoning(thoughts, "chat", native, maker)]
+        return [Reasoning(thoughts, self._source.name, native, maker)]
 
     def _said(self) -> list[Part]:
         """The newest texts, as one part."""

@@ -26,8 +26,8 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
+from tailrace.server.v1.answer_ids import answer_id
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
-from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
 from tailrace.server.v1.model_target import (
     agent_dialect,
@@ -49,6 +49,7 @@ from tailrace.server.v1.stored_response import (
 )
 from tailrace.server.v1.token_count import count_input_tokens
 from tailrace.wire.client_request import ClientRequest, converted
+from tailrace.wire.dialects import RESPONSES
 from tailrace.wire.responses.client_request import items_of
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
@@ -184,7 +185,7 @@ class Responses:
         client_request = read_client_request(request, RESPONSES, body)
         given = body["input"]
         if isinstance(given, list) and any(is_reference(item) or has_lost_its_seal(item) for item in given):
-            knows = provider_dialect(self._app, client_request) == RESPONSES.dialect
+            knows = provider_dialect(self._app, client_request) == RESPONSES.name
             items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
             client_request = read_client_request(request, RESPONSES, body)
@@ -215,7 +216,7 @@ class Responses:
         client wrote it: a provider's reasoning is still under its seal there."""
         agent, requester = is_agent(self._app, client_request), request[IDENTITY].name
         first = None if agent else self._app.raw_routes(client_request)[0]
-        source = agent_dialect(self._app) if first is None else first.provider.dialect
+        source = agent_dialect(self._app).name if first is None else first.provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(body["input"])
         background = bool(storage.background)
