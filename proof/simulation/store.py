@@ -24,9 +24,10 @@ from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.commits import SLOW_PAUSE_S, Commits
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.readers import Readers
-from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, MIGRATIONS
+from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.group_commit import OnLag
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Run
 
@@ -46,10 +47,9 @@ INDEX_AFTER = 20  # changes; a world has few runs, and each of them should have 
 @cache
 def _empty_database() -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for script in MIGRATIONS:
-        connection.executescript(script)
+    connection.executescript(SCHEMA)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
     data: bytes = connection.serialize()
     connection.close()
     return data

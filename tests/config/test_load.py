@@ -30,7 +30,7 @@ streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: tru
   homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
-transport: {client: aiohttp, proxy: "http://user:pass@proxy:3128"}
+transport: {proxy: "http://user:pass@proxy:3128"}
 agent:
   {max_turns: 3, max_tokens: 90000, context_tokens: 8000, tools: [terminal], roots: [notes], show_reasoning: true,
    think_tags: [musing], redact: ['tok_[a-z]+']}
@@ -76,7 +76,7 @@ def test_without_a_file_everything_is_a_default(tmp_path: Path) -> None:
         backoff_s=0.5,
         backoff_max_s=30,
     )
-    assert (config.transport.client, config.transport.proxy) == ("builtin", "environment")
+    assert config.transport.proxy == "environment"
     assert (config.streaming.enabled, config.streaming.min_tokens, config.streaming.edit_interval) == (None, 20, None)
     assert (config.agent.max_turns, config.agent.show_reasoning) == (50, False)
     assert config.agent.tools == ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
@@ -109,7 +109,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "on": True,
     }
     assert config.call == CallPolicy(1, 2, 3, 4, 5, 6, 7, 8.5)
-    assert config.transport == TransportSettings("aiohttp", "http://user:pass@proxy:3128")
+    assert config.transport == TransportSettings("http://user:pass@proxy:3128")
     assert (config.approvals.mode, config.approvals.allow) == ("deny", ("git status",))
     assert (config.server.host, config.server.port, config.server.cors_origins) == (
         "0.0.0.0",

@@ -19,15 +19,14 @@ from tailrace.providers.deadlines import Purpose
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.no_streaming import NonStreamingRoutes
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import Transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 TOOLS = (ToolSpec("get_weather"), ToolSpec("get_time"))
 ASK = ModelRequest("ok", (user("Where does the water go?"),), tools=TOOLS)
-CLIENTS = ("builtin", "aiohttp")
-TRANSPORT = TransportSettings()  # what `both_clients` sets in turn
+TRANSPORT = TransportSettings(proxy="none")
 
 
 class Told(CallListener):

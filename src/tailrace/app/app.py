@@ -55,7 +55,7 @@ from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten

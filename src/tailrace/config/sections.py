@@ -234,7 +234,6 @@ class ProviderSettings(CallOverrides):
 class TransportSettings(Section):
     """How model endpoints are reached. `proxy` of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`."""
 
-    client: Literal["builtin", "aiohttp"] = "builtin"
     proxy: ProxyAddress = "environment"
 
 

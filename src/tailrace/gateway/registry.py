@@ -44,16 +44,6 @@ def account_of(config: Config, name: str) -> str:
     return _account(name, [*_told_of(settings), _bot_of(name, settings, token)])
 
 
-def former_account_of(config: Config, name: str) -> str:
-    """What the account was called before it outlived its token. A delivery of then is finished now."""
-    settings = settings_of(config, name)
-    if settings is None:
-        return name
-    fields = {field: getattr(settings, field) for field in settings.__struct_fields__}
-    keys = [config.secret(value) for field, value in sorted(fields.items()) if field.endswith("_env")]
-    return _account(name, (_told_of(settings), keys))
-
-
 def _account(name: str, known: object) -> str:
     return f"{name}:{blake2b(repr(known).encode(), digest_size=6).hexdigest()}"
 

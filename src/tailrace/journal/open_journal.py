@@ -25,30 +25,26 @@ async def open_journal(
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
     bus_url: str = "auto",
-    upgrade: bool = True,
-    make: bool = False,
+    make: bool = True,
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. `password` counts where a
     `postgresql:` url has none. Closed on leaving. `on_lag` is called
     with the seconds that entries waited for storage before they were shown; never without storage. `bus_url` names what
-    carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself. Without `upgrade` a
-    store of an older format is left as it is, and `OlderFormat` raised: for those who only look. In a database without
-    a journal they see an empty one, and none is made, unless they `make` it."""
+    carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself. Without `make`, for a
+    command that only reads, a database without a journal is shown as an empty one, and none is created in it."""
     bus = make_bus(bus_url, url)
     journal: Journal
     if database is not None:
         from tailrace.journal.sqlite.store import SqliteJournal
 
-        journal = MemoryFirst(
-            await SqliteJournal.open(database, clock=clock, on_lag=on_lag, upgrade=upgrade), clock=clock
-        )
+        journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     elif url.startswith(("postgresql:", "postgres:")):
-        storage: Storage | None
         try:
-            storage = await _open_postgres(url, password, clock, on_lag, bus, upgrade=upgrade)
+            storage = await _open_postgres(url, password, clock, on_lag, bus, make=make)
         except NothingStored:
-            storage = await _open_postgres(url, password, clock, on_lag, bus, upgrade=True) if make else None
-        journal = MemoryJournal(clock=clock) if storage is None else MemoryFirst(storage, clock=clock)
+            journal = MemoryJournal(clock=clock)
+        else:
+            journal = MemoryFirst(storage, clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:
@@ -76,7 +72,7 @@ async def _open_postgres(
     on_lag: Callable[[float], None] | None,
     bus: Bus | None,
     *,
-    upgrade: bool,
+    make: bool,
 ) -> Storage:
     try:
         from tailrace.integrations.postgres.store import PostgresJournal
@@ -85,7 +81,7 @@ async def _open_postgres(
             raise
         raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
     own_clock = None if clock is time.time else clock
-    return await PostgresJournal.open(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, upgrade=upgrade)
+    return await PostgresJournal.open(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, make=make)
 
 
 def make_bus(url: str, store_url: str) -> Bus | None:

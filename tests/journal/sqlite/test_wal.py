@@ -203,7 +203,7 @@ def test_processes_that_begin_on_a_new_file_at_once_wait_for_each_other(tmp_path
 
             def begin(path: Path = tmp_path / f"{number}.db", together: Barrier = together) -> None:
                 together.wait()
-                prepare(path, alone=False)
+                prepare(path)
 
             for begun in [threads.submit(begin) for _ in range(count)]:
                 begun.result()

@@ -283,6 +283,46 @@ async def test_an_answer_that_breaks_off_goes_on_in_one_text(tmp_path: Path, dia
         assert [item["type"] for item in streamed["output"]] == ["message"]
 
 
+LONG = "".join(f"{number}, " for number in range(100))  # half of it is sent before the cut
+
+
+def _texts(*texts: str, opened: bool) -> list[JsonObject]:
+    """Deltas of one message, whose item and part are opened or not."""
+    first = CUT["responses"][:2] if opened else CUT["responses"][:1]
+    part = _part_events(0, "")[:1] if opened else []
+    named = {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return [*first, *part, *({**named, "delta": text, "logprobs": []} for text in texts)]
+
+
+@pytest.mark.parametrize("again_opened", [True, False], ids=["continued in an item", "continued in none"])
+@pytest.mark.parametrize("opened", [True, False], ids=["cut in an item", "cut in none"])
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "plain"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body(
+    tmp_path: Path, stream: bool, stored: bool, opened: bool, again_opened: bool
+) -> None:
+    half = len(LONG) // 2
+    rest = LONG[half - 60 :]  # a model begins a little before the cut
+    whole = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    whole["content"] = [{"type": "output_text", "text": rest, "annotations": [], "logprobs": []}]
+    end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [whole]}}
+    cut = named_stream(*_texts(LONG[: half // 2], LONG[half // 2 : half], opened=opened))
+    again = named_stream(*_texts(rest, opened=again_opened), end)
+    async with replaying(tmp_path, cut, again) as server:
+        if stream:
+            raw = await server.streamed("responses", store=stored)
+            body = rebuilt("responses", raw)
+        else:
+            status, body = await server.whole("responses", store=stored)
+            assert status == 200, body
+        assert body is not None
+        assert WIRES["responses"].completion_from_body(body).text == LONG
+        assert (body["status"], [item["type"] for item in body["output"]]) == ("completed", ["message"])
+        if stored:
+            async with server.session.get(f"{server.url}/v1/responses/{body['id']}") as response:
+                assert (await response.json())["output"] == body["output"]
+
+
 @pytest.mark.parametrize("begun", [True, False], ids=["behind its text", "behind nothing"])
 @pytest.mark.parametrize("dialect", ["chat", "anthropic"])
 async def test_D48_an_answer_that_breaks_off_behind_its_finish_reason_has_one_end(

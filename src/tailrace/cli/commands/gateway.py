@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _change_users(config: Config, args: argparse.Namespace) -> int:
-    from tailrace.gateway.chat_settings import Pairing, import_chat_files
+    from tailrace.gateway.chat_settings import Pairing
     from tailrace.journal.open_journal import open_journal
 
     if not config.store_is_kept:
@@ -57,10 +57,8 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
         config.database,
         password=config.store_password,
         bus_url=config.bus.url,
-        upgrade=not args.paired,
-        make=True,  # earlier versions kept chats in files: they are taken over
+        make=not args.paired,
     ) as journal:
-        await import_chat_files(journal, config)
         pairing = Pairing(journal)
         if args.pair:
             user = await pairing.accept(args.pair)
@@ -85,7 +83,7 @@ def _with_name(user: str, name: str) -> str:
 
 def _allows(config: Config, user: str) -> bool:
     """Whether `allow` serves the user, paired or not."""
-    from tailrace.delivery.inbound import is_allowed
+    from tailrace.gateway.inbound import is_allowed
 
     platform, _, user_id = user.partition(":")
     settings = getattr(config.platforms, platform, None)

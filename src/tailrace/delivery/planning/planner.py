@@ -229,8 +229,6 @@ class Planner:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final and not (isinstance(flight.action, port.Send) and not flight.action.final)
             message.sent_native = opens or (message.sent_native and message.state == "resend")
-            if self._capabilities.keeps_back:
-                flight.pin()
         self._pace.begin(now)
         return flight.action
 

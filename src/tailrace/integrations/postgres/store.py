@@ -22,18 +22,19 @@ from tailrace.integrations.postgres.commits import WAIT_AT_CLOSE_S, Commits
 from tailrace.integrations.postgres.following import Following
 from tailrace.integrations.postgres.outage import Outage
 from tailrace.integrations.postgres.readers import Readers
-from tailrace.integrations.postgres.schema import MIGRATIONS, prepare
+from tailrace.integrations.postgres.schema import prepare
 from tailrace.integrations.postgres.statements import Claimant
 from tailrace.integrations.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.storage_wait import PATIENCE_S
-from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.ports import (
     RUNS_LIMIT,
     Batch,
@@ -54,7 +55,7 @@ class PostgresJournal(StoredJournal):
     """Open it with `open`. `clock` is for tests: without it, leases are counted by the database's clock. `on_lag` is
     called at each commit with the seconds that its oldest entry waited before it was shown."""
 
-    schema_version = len(MIGRATIONS)  # `open` brings the database to it
+    schema_version = FORMAT
 
     def __init__(
         self, address: Address, clock: Callable[[], float] | None, on_lag: OnLag | None, bus: Bus | None
@@ -89,16 +90,16 @@ class PostgresJournal(StoredJournal):
         clock: Callable[[], float] | None = None,
         on_lag: OnLag | None = None,
         bus: Bus | None = None,
-        upgrade: bool = True,
+        make: bool = True,
     ) -> PostgresJournal:
         """`password` counts where the url has none. Raises `ConfigError` for an address that cannot work,
-        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, and where it may not
-        be changed, `OlderFormat` for one that would have to be upgraded and `NothingStored` where there is none."""
+        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used, and
+        `NothingStored` where there is none and it may not `make` one."""
         address = parse_address(url, password)
         with translated(address):
-            connection = await connect(address, "migration")
+            connection = await connect(address, "schema")
             try:
-                await prepare(connection, address, upgrade=upgrade)
+                await prepare(connection, address, make=make)
             finally:
                 connection.terminate()
             journal = cls(address, clock, on_lag, bus)
@@ -130,13 +131,10 @@ class PostgresJournal(StoredJournal):
             create, fsync=new.durability == "fsync", begins=new.session, patience_s=PATIENCE_S.get()
         )
 
-    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
-        """Stores a whole run that has ended in memory."""
-        await self._commits.call(
-            partial(statements.record, run=run, entries=entries, ended_at=self._now(), times=times),
-            fsync=run.new.durability == "fsync",
-            begins=run.new.session,
-        )
+    async def record(self, ended: EndedRun) -> None:
+        new = ended.run.new
+        record = partial(statements.record, ended=ended, ended_at=self._now())
+        await self._commits.call(record, fsync=new.durability == "fsync", begins=new.session)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant = Claimant(owner, lease_s)

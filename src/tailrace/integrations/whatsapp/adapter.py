@@ -44,7 +44,7 @@ HOOK_PATH = "/platforms/whatsapp/webhook"
 # A second in between keeps the parts of an answer in order.
 CAPABILITIES = port.Capabilities(
     limit=inbound.MAX_TEXT_CHARS,
-    keeps_back=True,
+    reply_window=True,
     max_file_bytes=16 << 20,
     windows=(port.Window(1, 1.0), port.Window(10, 60.0)),
     typing_s=25.0,

@@ -115,7 +115,7 @@ def newest_in_session(connection: sqlite3.Connection, session: str) -> str:
 def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, float, str]]:
     """Neither ended nor parked, oldest first: id, state, end of the lease, the owner's pipe."""
     return connection.execute(
-        "SELECT r.id, h.state, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
+        "SELECT r.id, h.state, h.lease_until, h.pipe FROM heads AS h JOIN runs AS r ON r.num = h.num"
         " WHERE h.ended_at IS NULL AND h.state <> 'parked' ORDER BY h.num"
     ).fetchall()
 

@@ -25,15 +25,14 @@ from tailrace.journal.sqlite import queries, session_queries, statements
 from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
-from tailrace.journal.sqlite.record_runs import EncodedRun, encoded_run, record_runs
-from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
+from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
-from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
 from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
-from tailrace.journal.stored.unrecorded_runs import EndedRun
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import (
     RUNS_LIMIT,
@@ -59,7 +58,7 @@ class SqliteJournal(StoredJournal):
     """Open it with `open`. `clock` is the wall clock: processes compare leases by it. `on_lag` is called at each commit
     with the seconds that its oldest entry waited before it was shown."""
 
-    schema_version = len(MIGRATIONS)  # `open` brings the file to it
+    schema_version = FORMAT
 
     def __init__(
         self,
@@ -105,11 +104,9 @@ class SqliteJournal(StoredJournal):
         *,
         clock: Callable[[], float] = time.time,
         on_lag: OnLag | None = None,
-        upgrade: bool = True,
     ) -> SqliteJournal:
-        """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used, `OlderFormat` for one
-        that would have to be upgraded and may not."""
-        pipe, connection = await asyncio.to_thread(_open_file, path, upgrade=upgrade)
+        """Raises `CorruptLog` for a damaged file and `JournalError` for one that cannot be used."""
+        pipe, connection = await asyncio.to_thread(_open_file, path)
         return cls(path, pipe, connection, clock, on_lag)
 
     def trace(self, callback: Callable[[str], None] | None) -> None:
@@ -124,33 +121,10 @@ class SqliteJournal(StoredJournal):
         create = partial(statements.create, new=new, at=self._clock(), claimant=claimant)
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
-    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
-        """Stores a whole run that has ended in memory."""
-        await self._commits.call(
-            partial(statements.record, run=run, entries=entries, ended_at=self._clock(), times=times),
-            fsync=run.new.durability == "fsync",
-            long=len(entries) > LONG_ENTRIES,
-        )
-
-    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
-        """One statement a table for all of them. A run with an idempotency key is stored by itself: the key may be
-        taken by now."""
-        alone = [each for each in ended if each.run.new.idempotency_key]
-        encoded: list[EncodedRun] = []
-        errors: dict[str, JournalError | None] = {}
-        ended_at = self._clock()
-        for each in ended:
-            if not each.run.new.idempotency_key:
-                try:
-                    encoded.append(encoded_run(each, ended_at))
-                except JournalError as error:
-                    errors[each.run.id] = error
-        if encoded:
-            long = sum(len(each.entries) for each in ended) > LONG_ENTRIES
-            await self._commits.call(partial(record_runs, runs=encoded), long=long)
-        if alone:
-            errors.update(zip([each.run.id for each in alone], await super().record_all(alone), strict=True))
-        return [errors.get(each.run.id) for each in ended]
+    async def record(self, ended: EndedRun) -> None:
+        record = partial(statements.record, ended=ended, ended_at=self._clock())
+        long = len(ended.entries) > LONG_ENTRIES
+        await self._commits.call(record, fsync=ended.run.new.durability == "fsync", long=long)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
@@ -400,7 +374,7 @@ class SqliteJournal(StoredJournal):
             logger.warning("the write-ahead log could not be checkpointed: %s", exc)
 
 
-def _open_file(path: Path, *, upgrade: bool) -> tuple[WakeupPipe, sqlite3.Connection]:
+def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
     try:
         if not path.parent.exists():
             make_private_directory(path.parent)
@@ -412,7 +386,7 @@ def _open_file(path: Path, *, upgrade: bool) -> tuple[WakeupPipe, sqlite3.Connec
         tighten(path.with_name(path.name + suffix))
     pipe = WakeupPipe(path)
     try:
-        prepare(path, alone=not pipe.has_peers, upgrade=upgrade)
+        prepare(path)
         return pipe, connect(path, writer=True)
     except BaseException:
         pipe.close()

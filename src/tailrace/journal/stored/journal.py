@@ -20,12 +20,11 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail
 from tailrace.journal.sessions.session_watch import SessionWatch
-from tailrace.journal.stored.commit_times import Times
+from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.kept_writes import KeptWrites
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
-from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
 from tailrace.journal.waiters import ValueWaiters
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal, WriteEvents
 
@@ -67,7 +66,7 @@ class Database(ABC):
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
 
     @abstractmethod
-    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
+    async def record(self, ended: EndedRun) -> None:
         """Stores a whole run that has ended in memory."""
 
     @abstractmethod
@@ -312,12 +311,6 @@ class StoredJournal(Database):
 
         self._kept_writes.begin(self.seal(lease, finished)).add_done_callback(tell)
 
-    async def record_all(self, ended: Sequence[EndedRun]) -> list[JournalError | None]:
-        """Stores whole runs that have ended in memory; returns why each was not stored, None where it was."""
-        storing = (self.record(each.run, each.entries, each.times) for each in ended)
-        results = await asyncio.gather(*storing, return_exceptions=True)
-        return [_recording_error(result) for result in results]
-
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
@@ -475,11 +468,3 @@ class StoredJournal(Database):
             tail.close()
         self._closed = True
         self._sessions.marked(None)
-
-
-def _recording_error(result: BaseException | None) -> JournalError | None:
-    if result is None or isinstance(result, JournalError):
-        return result
-    if not isinstance(result, Exception):
-        raise result
-    return JournalError(f"an ended run could not be stored: {result!r}")

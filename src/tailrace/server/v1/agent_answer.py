@@ -12,10 +12,10 @@ import time
 import msgspec
 from aiohttp import web
 
-from tailrace.events import AttemptStarted, ToolCallChunk
 from tailrace.messages import Completion
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
+from tailrace.runs.view.changes import AttemptBegan, CallRuns
 from tailrace.server.http.api_errors import ApiError, error_delta
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
@@ -84,10 +84,7 @@ class _AgentAnswer:
         at_once = self._app.config.streaming.api_server is False
 
         def encoded(batch: Batch) -> bytes:
-            for entry in batch:
-                if entry.event.__class__ is AttemptStarted:
-                    encoder.new_attempt(entry.event.provider)
-            return _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun)
+            return _encoded(batch, log_to_deltas, encoder, begun=stream.begun, at_once=at_once)
 
         def take(batch: Batch) -> bool:
             if not batch.stored or not stream.takes(len(batch.stored)):
@@ -141,18 +138,20 @@ class _AgentAnswer:
         await self._pipeline.run_to_end(self._app.agents.stop(run.id))
 
 
-def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder | None, *, begun: bool) -> bytes:
+def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder, *, begun: bool, at_once: bool) -> bytes:
     """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
-    first text or tool begins no stream (D52). Without an encoder: the activity alone."""
+    first text or tool begins no stream (D52). `at_once`: the activity alone."""
     out: list[bytes] = []
     for entry in batch:
-        deltas = log_to_deltas.take_entry(entry)
-        if deltas and encoder is None:
-            continue
-        if deltas and encoder is not None:
-            data = encoder.encode(deltas)
-            if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:
-                out.append(data)
-        elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
-            out.append(encode_comment(" ".join(line.split())))
+        for change, deltas in log_to_deltas.take_entry(entry):
+            if isinstance(change, AttemptBegan):
+                encoder.new_attempt(change.asked.provider)
+            if deltas and at_once:
+                continue
+            if deltas:
+                data = encoder.encode(deltas)
+                if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:
+                    out.append(data)
+            elif (line := progress_comment(change)) and (begun or out or isinstance(change, CallRuns)):
+                out.append(encode_comment(" ".join(line.split())))
     return b"".join(out)

@@ -58,12 +58,12 @@ def turn_model(app: App, model: str, caller: Identity) -> str:
     return chosen
 
 
-def provider_dialect(app: App, client_request: ClientRequest) -> Dialect | None:
-    """The dialect of the provider that a client's request to a raw model reaches; None where the agent answers. Raises
-    `ConfigError` for a model that is not there."""
-    if is_agent(app, client_request):
+def provider_dialect(app: App, model: object) -> Dialect | None:
+    """The dialect of the provider that a client's request to this raw model reaches; None where the agent answers.
+    Raises `ConfigError` for a model that is not there."""
+    if not isinstance(model, str) or AGENT in (model, unaliased(app.config, model)):
         return None
-    return app.models.routes(named(app.config, client_request.model))[0].provider.dialect
+    return app.models.routes(named(app.config, model))[0].provider.dialect
 
 
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,7 +85,8 @@ def turn_spec(
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
-        raise ApiError(400, "the last message must have the role user or tool", param="messages")
+        param = client_request.word("messages")
+        raise ApiError(400, "the last message must have the role user or tool", param=param)
     if last.role == "user" and last.is_blank:
         raise ApiError(400, "nothing was asked: the last message is empty", param=client_request.word("messages"))
     frontend_task = _is_frontend_task(request)
@@ -133,7 +134,8 @@ def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
 def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
     request = client_request.request
     if not request.messages:
-        raise ApiError(400, "messages is empty", param="messages")
+        field = client_request.word("messages")
+        raise ApiError(400, f"{field} is empty", param=field)
     param = next(iter((*client_request.dialect_only_fields, *ignored)), None) or client_request.opaque_at or None
     if param is None and request.prefill:
         param = "prefill"

@@ -22,7 +22,6 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import not_told, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import AnyDelta, FinishDelta, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
@@ -149,13 +148,11 @@ class _RawAnswer:
     def _record(self, record: CallLog, end: Callable[[], RunFinished]) -> None:
         """Ends the run without waiting for the journal. The client has its answer: a failing journal is logged, not
         sent."""
-        run_id, metrics = self._run.id, self._pipeline.metrics
+        metrics = self._pipeline.metrics
 
         def recorded(error: JournalError | None) -> None:
-            if error is not None:
+            if error is not None:  # the journal's log says why
                 metrics.lost_runs.inc(CALL_KIND)
-                message = "run %s ended and will not be on record, its usage is counted: %s"
-                log.log(warning_level(error), message, run_id, error)
             else:
                 metrics.runs.inc(CALL_KIND, finished.status)
 
@@ -163,6 +160,7 @@ class _RawAnswer:
             finished = end()
             record.seal_soon(finished, recorded)
         except JournalError as exc:
+            log.warning("run %s ended and is on no record, its usage is counted: %s", self._run.id, exc)
             recorded(exc)
 
 

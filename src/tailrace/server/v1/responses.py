@@ -28,7 +28,7 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_ids import answer_id
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
-from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
+from tailrace.server.v1.client_call import ClientCall, forwarded_headers, note_ignored
 from tailrace.server.v1.model_target import (
     agent_dialect,
     is_agent,
@@ -37,6 +37,7 @@ from tailrace.server.v1.model_target import (
     turn_spec,
     with_turns_own_calls,
 )
+from tailrace.server.v1.responses_request import ResponsesRequest, refers_to_items
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
@@ -48,11 +49,7 @@ from tailrace.server.v1.stored_response import (
     with_referenced_items,
 )
 from tailrace.server.v1.token_count import count_input_tokens
-from tailrace.wire.client_request import ClientRequest, converted
 from tailrace.wire.dialects import RESPONSES
-from tailrace.wire.responses.client_request import items_of
-from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
-from tailrace.wire.responses.response_fields import echoed_fields
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
 # The bodies for `/openapi.json`: the fields that we read and promise; the rest is OpenAI's.
@@ -94,25 +91,6 @@ _COUNT: JsonObject = object_schema(
 _DELETED: JsonObject = object_schema({"id": TEXT, "object": {"const": "response"}, "deleted": {"const": True}})
 
 
-class _Conversation(msgspec.Struct):
-    id: str
-
-
-class _StorageOptions(msgspec.Struct):
-    """The fields of a request that say how the response is stored and what it follows."""
-
-    store: bool | None = None
-    background: bool | None = None
-    previous_response_id: str | None = None
-    conversation: str | _Conversation | None = None
-    metadata: dict[str, str] | None = None
-
-    @property
-    def session(self) -> str:
-        given = self.conversation
-        return given.id if isinstance(given, _Conversation) else given or ""
-
-
 class ResponseQuery(msgspec.Struct):
     """`starting_after`: the number of the last event that the client has."""
 
@@ -139,24 +117,22 @@ class Responses:
         """A response, streamed, whole or in the background.
 
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
-        body, client_request = await self._read(request)
-        storage = converted(body, _StorageOptions)
-        if is_agent(self._app, client_request):
+        asked = await self._read(request)
+        if is_agent(self._app, asked.client_request):
             require_agent(request)
-        require_model(self._app, client_request.model, request[IDENTITY])
-        history = await self._history(storage, request[IDENTITY])
-        if not history and not client_request.body.get("input"):
+        require_model(self._app, asked.model, request[IDENTITY])
+        history = await self._history(asked, request[IDENTITY])
+        if not history and not asked.body["input"]:
             raise ApiError(400, "input is empty", param="input")
-        fields, state = echoed_fields(body), _state(storage)
-        if storage.store is False:
-            if storage.background:
-                raise ApiError(400, "background needs store: true", param="store")
-            call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
+        if not asked.is_stored:
+            call = ClientCall(
+                self._pipeline, request, asked.client_request, RESPONSES, history, asked.echoed, asked.state
+            )
             return await answer_call(call)
-        run = await self._begin(request, body, client_request, storage, history, fields)
-        if storage.background and not client_request.stream:
+        run = await self._begin(request, asked, history)
+        if asked.background and not asked.stream:
             return json_response(await response_body(self._journal, run))
-        return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
+        return await self._answer(request, run, stream=asked.stream, background=asked.background)
 
     async def compact(self, _request: web.Request) -> web.Response:
         """Not offered: always 404.
@@ -173,72 +149,57 @@ class Responses:
         """How many tokens a response's input is, with what was said before it.
 
         The provider's own count where its API has one, an estimate elsewhere."""
-        body, client_request = await self._read(request)
-        history = await self._history(converted(body, _StorageOptions), request[IDENTITY])
-        require_model(self._app, client_request.model, request[IDENTITY])
-        counted = await count_input_tokens(self._app, client_request, history)
+        asked = await self._read(request)
+        history = await self._history(asked, request[IDENTITY])
+        require_model(self._app, asked.model, request[IDENTITY])
+        counted = await count_input_tokens(self._app, asked.client_request, history)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
 
-    async def _read(self, request: web.Request) -> tuple[JsonObject, ClientRequest]:
-        """The request's body, with the items that it refers to, and the same parsed."""
+    async def _read(self, request: web.Request) -> ResponsesRequest:
+        """The request, with the stored items that it refers to."""
         body = {"input": [], **await read_object(request)}
-        client_request = read_client_request(request, RESPONSES, body)
-        given = body["input"]
-        if isinstance(given, list) and any(is_reference(item) or has_lost_its_seal(item) for item in given):
-            knows = provider_dialect(self._app, client_request) == RESPONSES.name
-            items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
+        if refers_to_items(body):
+            knows = provider_dialect(self._app, body.get("model")) == RESPONSES.name
+            items = await with_referenced_items(self._journal, body["input"], request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
-            client_request = read_client_request(request, RESPONSES, body)
-        return body, client_request
+        return ResponsesRequest.of(body, forwarded_headers(request, RESPONSES))
 
-    async def _history(self, storage: _StorageOptions, caller: Identity) -> tuple[Message, ...]:
-        if storage.previous_response_id and storage.session:
-            raise ApiError(
-                400, "give either previous_response_id or conversation, not both", param="previous_response_id"
-            )
-        if storage.previous_response_id:
-            run = await response_run(self._journal, storage.previous_response_id, caller, param="previous_response_id")
+    async def _history(self, asked: ResponsesRequest, caller: Identity) -> tuple[Message, ...]:
+        if asked.previous_response_id:
+            run = await response_run(self._journal, asked.previous_response_id, caller, param="previous_response_id")
             if run.state not in ENDED:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)
-        return await history_in(self._journal, storage.session, caller) if storage.session else ()
+        return await history_in(self._journal, asked.session, caller) if asked.session else ()
 
-    async def _begin(
-        self,
-        request: web.Request,
-        body: JsonObject,
-        client_request: ClientRequest,
-        storage: _StorageOptions,
-        history: tuple[Message, ...],
-        fields: JsonObject,
-    ) -> Run:
-        """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
-        client wrote it: a provider's reasoning is still under its seal there."""
-        agent, requester = is_agent(self._app, client_request), request[IDENTITY].name
-        first = None if agent else self._app.raw_routes(client_request)[0]
-        source = agent_dialect(self._app).name if first is None else first.provider.dialect
-        shows = client_request.reasoning or self._app.config.agent.show_reasoning
-        given = items_of(body["input"])
-        background = bool(storage.background)
-        state = _state(storage)
+    async def _begin(self, request: web.Request, asked: ResponsesRequest, history: tuple[Message, ...]) -> Run:
+        """The run, once it is recorded (shielded: a disconnect does not undo it)."""
+        client_request, requester = asked.client_request, request[IDENTITY].name
+        first = None if is_agent(self._app, client_request) else self._app.raw_routes(client_request)[0]
         origin = msgspec.to_builtins(
-            Origin(client_request.model, source, fields, tuple(given), background, shows, requester, state)
+            Origin(
+                model=asked.model,
+                source=agent_dialect(self._app).name if first is None else first.provider.dialect,
+                fields=asked.echoed,
+                input=tuple(asked.items),
+                background=asked.background,
+                reasoning=client_request.reasoning or self._app.config.agent.show_reasoning,
+                owner=requester,
+                state=asked.state,
+            )
         )
         durability = self._app.config.store.durability
         if first is None:
             client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             note_ignored(request, spec.ignored)
-            work = self._app.agents.submit(
-                msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
-            )
+            spec = msgspec.structs.replace(spec, busy="queue")
+            work = self._app.agents.submit(spec, session=asked.session, durability=durability)
         else:
             ignored = not_told(first, client_request)
             note_ignored(request, ignored)
-            call = CallSpec(body, history, origin, client_request.headers, ignored)
-            work = self._app.calls.submit(
-                call, model=client_request.model, session=storage.session, durability=durability
-            )
+            call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
+            work = self._app.calls.submit(call, model=asked.model, session=asked.session, durability=durability)
         return await self._pipeline.run_to_end(work)
 
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
@@ -348,18 +309,6 @@ class Responses:
         run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         await self._journal.delete(run.id)
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
-
-
-def _state(storage: _StorageOptions) -> JsonObject:
-    """The fields of the response that say what we do, whatever its provider says of itself."""
-    state: JsonObject = {}
-    if storage.store is not False:
-        state |= {"store": True, "background": bool(storage.background)}
-    if storage.session:
-        state["conversation"] = {"id": storage.session}
-    if storage.store is not False or storage.previous_response_id:
-        state["previous_response_id"] = storage.previous_response_id
-    return state
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

@@ -19,11 +19,12 @@ from tailrace.agent.turn import Turn
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.errors import RunNotFound
-from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
+from tailrace.events import Entry, MessageRecorded, RunFinished
 from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.runs.failures import is_too_long
+from tailrace.runs.view.changes import AttemptBegan, Change, Ended, Restored
 from tailrace.server.http.api_errors import ApiError, error_delta, is_said_in_stream
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.answer_ids import answer_id, run_id_of
@@ -126,20 +127,23 @@ class StoredResponse:
             self._began = True
             out.append(self._encoder.start())
         for entry in entries:
-            event = entry.event
-            if event.__class__ is Snapshot:
-                raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
-            if event.__class__ is AttemptStarted:
-                self._encoder.new_attempt(event.provider, None if event.dialect is None else DIALECTS[event.dialect])
-            deltas = self._log_to_deltas.take_entry(entry)
-            if deltas:
-                out.append(self._encoder.encode(deltas))
-            if event.__class__ is RunFinished:
-                out.append(self._ending(event))
-                self.has_output = self.has_output or self._log_to_deltas.failure() is None
-            else:
-                self.has_output = self.has_output or not all(map(_says_nothing, deltas))
+            for change, deltas in self._log_to_deltas.take_entry(entry):
+                out += self._encoded(change, deltas)
         return self._unseen(b"".join(out))
+
+    def _encoded(self, change: Change, deltas: list[AnyDelta]) -> list[bytes]:
+        if isinstance(change, Restored):
+            raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
+        if isinstance(change, AttemptBegan):
+            dialect = change.asked.dialect
+            self._encoder.new_attempt(change.asked.provider, None if dialect is None else DIALECTS[dialect])
+        out = [self._encoder.encode(deltas)] if deltas else []
+        if isinstance(change, Ended):
+            out.append(self._ending(change.finished))
+            self.has_output = self.has_output or self._log_to_deltas.failure() is None
+        else:
+            self.has_output = self.has_output or not all(map(_says_nothing, deltas))
+        return out
 
     def _ending(self, finished: RunFinished) -> bytes:
         if finished.status == "stopped":
@@ -167,19 +171,10 @@ async def response_body(journal: Journal, run: Run) -> JsonObject:
     """The response in its current state."""
     entries: Sequence[Entry] = await journal.read(run.id)
     if run.first_seq > 1:  # compacted: only the recorded messages have its texts
-        entries = [part for entry in await journal.facts(run.id) for part in _with_texts(entry)]
+        entries = await journal.facts(run.id)
     response = StoredResponse(run)
     response.events(entries)
     return response.body
-
-
-def _with_texts(entry: Entry) -> list[Entry]:
-    match entry.event:
-        case MessageRecorded(message) if message.role == "assistant" and message.text:
-            text, end = MessageChunk(message.text), MessageStop(final=False)
-            return [Entry(entry.seq, text, entry.attempt), entry, Entry(entry.seq, end, entry.attempt)]
-        case _:
-            return [entry]
 
 
 # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────

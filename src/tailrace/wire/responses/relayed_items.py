@@ -42,13 +42,13 @@ class RelayedItems:
 
     def apply(self, delta: EventDelta) -> None:
         if delta.name == "response.output_text.delta":
+            if self.part is None:
+                self._open_unopened(decode_object(delta.data))
             self.pieces.append(text_of(_piece(delta.data).delta))
         if delta.name not in _TRACKED:
             return
         event = decode_object(delta.data)
-        index = event.get("output_index")
-        if not isinstance(index, int) or index < 0 or index > len(self.items) + 1:
-            index = len(self.items)
+        index = self._index_of(event)
         match delta.name:
             case "response.output_item.added":
                 item = object_of(event.get("item"))
@@ -66,6 +66,22 @@ class RelayedItems:
                 self.part = None
                 if "content" in self.open.get(index, {}):
                     self.open[index]["content"].append(event.get("part"))
+
+    def _index_of(self, event: JsonObject) -> int:
+        index = event.get("output_index")
+        return index if isinstance(index, int) and 0 <= index <= len(self.items) + 1 else len(self.items)
+
+    def _open_unopened(self, event: JsonObject) -> None:
+        """Some providers send the text of a message without opening its item and its part (N172)."""
+        index = self._index_of(event)
+        if index not in self.open:
+            named = text_of(event.get("item_id")) or f"msg_{index}"
+            item: JsonObject = {"id": named, "type": "message", "role": "assistant", "status": "in_progress"}
+            self._put(index, {**item, "content": []})
+            self.open[index] = self.items[index]
+        self.part = {"item_id": self.open[index].get("id"), "output_index": index}
+        self.part["content_index"] = event.get("content_index", 0)
+        self.pieces = []
 
     def _put(self, index: int, item: JsonObject) -> None:
         while len(self.items) <= index:

@@ -9,45 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptFact,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
-    MessageChunk,
-    MessageStop,
-    ReasoningChunk,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-)
+from tailrace.events import ApprovalAsked, Entry, Snapshot
 from tailrace.journal.fold import Fold
 from tailrace.runs.approval_words import outcome_words
+from tailrace.runs.view import RunView, changes
 
 LINE_CHARS: Final = 300  # of a progress message: hosts show it on a line or two
 
 
-class RunView:
+class HostView:
     """The state of a run for a host whose cursor is `after`. What the model thought is never part of it."""
 
     def __init__(self, after: int = 0) -> None:
         self._after = after
         self._fold = Fold()
+        self._view = RunView()
         self._known: str | None = None  # the text at the cursor, once the log is past it
         self._known_for_certain = True
         self._line: str | None = None  # None: the text itself
-        self.waiting: dict[str, ApprovalAsked] = {}  # questions without an answer, by approval id
+
+    @property
+    def waiting(self) -> dict[str, ApprovalAsked]:
+        """Questions without an answer, by approval id."""
+        return self._view.questions
 
     @property
     def seq(self) -> int:
@@ -87,48 +71,49 @@ class RunView:
                 self._known = self.text
                 self._known_for_certain = self._after == 0 or not isinstance(entry.event, Snapshot)
             self._fold.apply(entry)
-            self._note(entry.event)
+            for change in self._view.apply(entry):
+                self._note(change)
 
-    def _note(self, event: AnyEvent) -> None:  # noqa: C901, PLR0912 - one case per event
-        match event:
-            case MessageChunk():
-                self._line = None
-            case Commentary(text=text):
-                self._line = text
-            case ReasoningChunk():
-                self._line = "thinking"
-            case ToolCallChunk(tool_name=name, preview=preview):
+    def _note(self, change: changes.Change) -> None:
+        match change:
+            case changes.TextGrew(text=text, commentary=commentary):
+                if text:
+                    self._line = text if commentary else None
+            case changes.ThoughtGrew(text=text):
+                if text:
+                    self._line = "thinking"
+            case changes.CallRuns(tool_name=name, preview=preview):
                 self._line = f"{name}: {preview}" if preview else name
-            case ToolCallFinished(tool_name=name, ok=ok):
+            case changes.CallEnded(tool_name=name, ok=ok, output=None):
                 self._line = f"{name} {'is done' if ok else 'failed'}"
-            case LongToolHint(tool_name=name, duration=duration):
-                self._line = f"{name} has been running for {duration:.0f} s"
-            case GatewayNotice(text=text):
-                self._line = text or self._line
-            case ApprovalAsked(approval_id=approval_id, command=command):
-                self.waiting[approval_id] = event
-                self._line = f"waiting for an approval: {command}"
-            case ApprovalAnswered(approval_id=approval_id):
-                self._line = f"approval: {outcome_words(self.waiting.pop(approval_id, None), event)}"
-            case RunFinished(status=status):
-                self.waiting.clear()
-                self._line = status
-            case Snapshot(approvals=approvals, status=status):
-                is_open = status == "running"
-                self.waiting = {
-                    each.asked.approval_id: each.asked for each in approvals if is_open and not each.decision
-                }
-                self._line = None
-            case RunStarted():
-                self._line = "started"
-            case AttemptStarted(provider=provider, model=model, previous_failure=why):
-                self._line = f"waiting for {provider}/{model}" + (f" once more: {why}" if why else "")
-            case RunForked() | MessageStop() | Delivered():
-                pass
-            case _ if isinstance(event, AttemptFact | HistoryFact | SequenceFact):
+            case changes.Asked(question=question):
+                self._line = f"waiting for an approval: {question.command}"
+            case changes.Answered(answer=answer, question=question):
+                self._line = f"approval: {outcome_words(question, answer)}"
+            case changes.Noticed():
+                self._line = self._notice(change)
+            case changes.Ended(finished=finished):
+                self._line = finished.status
+            case changes.TextWithdrawn() | changes.CallWritten() | changes.CallEnded():
                 pass
             case _:
-                assert_never(event)
+                assert_never(change)
+
+    def _notice(self, change: changes.Noticed) -> str | None:
+        match change:
+            case changes.RunBegan():
+                return "started"
+            case changes.AttemptBegan(asked=asked):
+                again = f" once more: {asked.previous_failure}" if asked.previous_failure else ""
+                return f"waiting for {asked.provider}/{asked.model}{again}"
+            case changes.ToolRunsLong(tool_name=name, duration_s=duration):
+                return f"{name} has been running for {duration:.0f} s"
+            case changes.Told(text=text):
+                return text or self._line
+            case changes.Restored():
+                return None
+            case _:
+                return self._line
 
 
 def _one_line(text: str) -> str:

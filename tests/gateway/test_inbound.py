@@ -4,58 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.delivery.inbound import (
-    ChatCommand,
-    Pastes,
-    RecentIds,
-    command_in,
-    command_meant,
-    is_allowed,
-    is_unknown_command,
-    is_yes_or_no,
-    with_command_mark,
-)
 from tailrace.delivery.port import MessageReceived, Place, Sender
-
-
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ("/new", ChatCommand("new")),
-        (" /Stop ", ChatCommand("stop")),
-        ("/model@our_bot openrouter/minimax-m2", ChatCommand("model", "openrouter/minimax-m2")),
-        ("/approve always", ChatCommand("approve", "always")),
-        ("/usr/bin/env", None),
-        ("/unknown", None),
-        ("stop", None),
-        ("see /stop", None),
-    ],
-)
-def test_commands(text: str, command: ChatCommand | None) -> None:
-    assert command_in(text) == command
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"), [("/nwe", "new"), ("/bakc", "back"), ("/aprove session", "approve"), ("/undo", None)]
-)
-def test_a_word_behind_the_mark_that_is_no_command_is_known_for_one(text: str, meant: str | None) -> None:
-    assert is_unknown_command(text)
-    assert command_meant(text) == meant
-
-
-@pytest.mark.parametrize(
-    "text", ["/new", "/help me", "/usr/bin/env", "/etc or /opt?", "/undo the last step", "/", "undo"]
-)
-def test_a_command_a_path_and_a_sentence_are_no_unknown_commands(text: str) -> None:
-    assert not is_unknown_command(text)
-
-
-@pytest.mark.parametrize(
-    ("typed", "read"),
-    [("stop", "/stop"), ("stpo", "/stpo"), ("hello", "hello"), ("stock", "stock"), ("stop words?", "stop words?")],
-)
-def test_a_word_without_the_mark_is_a_command_only_where_it_is_very_near_to_one(typed: str, read: str) -> None:
-    assert with_command_mark(typed) == read
+from tailrace.gateway.inbound import Pastes, RecentIds, is_allowed, is_yes_or_no
 
 
 def test_ids_are_compared_as_text_and_numbers_without_their_plus() -> None:

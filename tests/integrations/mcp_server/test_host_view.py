@@ -29,7 +29,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.integrations.mcp_server.run_view import LINE_CHARS, RunView
+from tailrace.integrations.mcp_server.host_view import LINE_CHARS, HostView
 
 ASKED = ApprovalAsked("a1", "terminal", "rm x", "d", requester="mcp")
 EVENTS: tuple[AnyEvent, ...] = (
@@ -56,12 +56,12 @@ def log_of(*events: AnyEvent | tuple[AnyEvent, int]) -> list[Entry]:
     return [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(pairs, 1)]
 
 
-def shown(view: RunView) -> tuple[object, ...]:
+def shown(view: HostView) -> tuple[object, ...]:
     return view.seq, view.line, view.text, view.text_since(), dict(view.waiting), view.has_ended
 
 
-def viewed(batches: Sequence[Sequence[Entry]], after: int = 0) -> RunView:
-    view = RunView(after)
+def viewed(batches: Sequence[Sequence[Entry]], after: int = 0) -> HostView:
+    view = HostView(after)
     for batch in batches:
         view.feed(batch)
     return view
@@ -87,7 +87,7 @@ def test_what_a_host_has_and_what_it_is_given_is_the_text(made: list[tuple[AnyEv
 
 def test_the_line_says_what_happens_now() -> None:
     lines = []
-    view = RunView()
+    view = HostView()
     for entry in log_of(*EVENTS, RunFinished("completed")):
         view.feed([entry])
         lines.append(view.line)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gateway.fake_gateways import DANGEROUS, Town, town
 from gateway.test_two_gateways import ADA, pair
-from tailrace.delivery.kept_back import KEPT_BACK, NAMESPACE, Kept, KeptBack
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.port import (
@@ -27,8 +24,9 @@ from tailrace.delivery.port import (
     Window,
 )
 from tailrace.delivery.run_deliveries import undelivered_words
-from tailrace.errors import CorruptLog, StorageFailed
-from tailrace.events import Entry, RunFinished
+from tailrace.delivery.undelivered import NAMESPACE, SENT_AGAIN, Undelivered
+from tailrace.errors import StorageFailed
+from tailrace.events import RunFinished
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.registry import account_of
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -38,7 +36,7 @@ from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 from tailrace.testing.provider import reply
 
 PLACE = Place("telegram", "42")
-KEEPING = Capabilities(keeps_back=True)
+KEEPING = Capabilities(reply_window=True)
 
 
 def closed_window() -> MemoryPlatform:
@@ -71,7 +69,7 @@ async def test_it_waits_for_the_person_over_a_restart_and_who_looks_is_told(tmp_
         assert list(here.chat.texts) == []
         await here.write("And now?", update_id="u8")
         await asyncio.sleep(20)
-        assert here.chat.texts == (KEPT_BACK, "One.", "Two.", "Three.")
+        assert here.chat.texts == (SENT_AGAIN, "One.", "Two.", "Three.")
         assert await told(here, run_id) == ""
 
 
@@ -79,16 +77,16 @@ async def test_it_waits_for_the_person_over_a_restart_and_who_looks_is_told(tmp_
 async def test_it_waits_also_where_that_could_not_be_written_down_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, tries = KeptBack.add, 0
+    add, tries = Undelivered.add, 0
 
-    async def fail_once(self: KeptBack, place: Place, delivery: str, lost: Collection[str] | None) -> None:
+    async def fail_once(self: Undelivered, place: Place, delivery: str) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise StorageFailed("the disk is full")
-        await add(self, place, delivery, lost)
+        await add(self, place, delivery)
 
-    monkeypatch.setattr(KeptBack, "add", fail_once)
+    monkeypatch.setattr(Undelivered, "add", fail_once)
     platform = closed_window()
     store = f"sqlite:///{tmp_path}/t.db"
     async with town(tmp_path, reply("One."), platform=platform, store=store, streaming=False) as here:
@@ -119,7 +117,7 @@ async def test_an_answer_that_arrived_after_a_refused_question_is_not_sent_again
         await asyncio.sleep(30)
         assert here.chat.texts.count("Done.") == 1
         assert UNSHOWN in here.chat.texts, "the question, which was never seen"
-        assert KEPT_BACK not in here.chat.texts
+        assert SENT_AGAIN not in here.chat.texts
 
 
 @driven
@@ -139,34 +137,18 @@ async def test_an_answer_that_ends_while_the_person_writes_is_sent_when_they_wri
         platform.fault = None
         await here.write("/status", update_id="u2")
         await asyncio.sleep(5)
-        assert KEPT_BACK not in here.chat.texts
+        assert SENT_AGAIN not in here.chat.texts
         ends.set()
         await asyncio.sleep(5)
         await here.write("And?", update_id="u3")
         await asyncio.sleep(20)
-        assert here.chat.texts[-3:] == (KEPT_BACK, "One.", "Two.")
-
-
-@driven
-async def test_an_answer_that_is_still_shown_does_not_come_twice(tmp_path: Path) -> None:
-    async with town(tmp_path, DANGEROUS, reply("Done."), capabilities=KEEPING, streaming=False) as here:
-        await here.write("Clean up.")
-        await asyncio.sleep(5)
-        [delivery] = await here.app.journal.runs(kind="delivery")
-        lost = MessageLost("lost", PLACE, Sender("1"), kept_back=delivery.id)
-        await here.platform.receive(lost)
-        shown = here.chat.texts
-        await here.write("/approve")
-        await asyncio.sleep(20)
-        assert UNSHOWN in here.chat.texts[len(shown) :]
-        assert here.chat.texts.count("Done.") == 1
-        assert KEPT_BACK not in here.chat.texts
+        assert here.chat.texts[-3:] == (SENT_AGAIN, "One.", "Two.")
 
 
 @driven
 async def test_one_whose_conversation_was_deleted_is_left_out(tmp_path: Path) -> None:
     async with town(tmp_path, reply("Hello."), capabilities=KEEPING, streaming=False) as here:
-        await here.platform.receive(MessageLost("lost", PLACE, Sender("1"), kept_back="run_of_another_day"))
+        await here.platform.receive(MessageLost("lost", PLACE, Sender("1"), undelivered="run_of_another_day"))
         await here.write("Hello.")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Hello.",)
@@ -183,35 +165,12 @@ async def test_a_value_that_cannot_be_read_holds_up_no_message(tmp_path: Path) -
         assert await here.app.journal.list_values(f"{NAMESPACE}.unreadable") == {key: b"{"}
 
 
-@driven
-async def test_a_delivery_that_cannot_be_read_holds_up_no_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with town(tmp_path, *map(reply, ("One.", "Two.", "Three.")), capabilities=KEEPING, streaming=False) as here:
-        await here.write("Hello.")
-        await asyncio.sleep(20)
-        [first] = await deliveries(here)
-        facts = here.app.journal.facts
-
-        async def damaged(run_id: str) -> list[Entry]:
-            if run_id == first:
-                raise CorruptLog(f"run {run_id}: entry 2 cannot be read")
-            return await facts(run_id)
-
-        monkeypatch.setattr(here.app.journal, "facts", damaged)
-        await here.platform.receive(lost(first, "t0.0"))
-        for number in (2, 3):
-            await here.write("And?", update_id=f"u{number}")
-            await asyncio.sleep(30)
-        assert here.chat.texts == ("One.", UNSHOWN, "Two.", "Three."), "and it is said once"
-
-
 LONG = " ".join(f"word{number}" for number in range(60))
-NARROW = Capabilities(keeps_back=True, limit=200)
+NARROW = Capabilities(reply_window=True, limit=200)
 
 
 def lost(delivery: str, part: str) -> MessageLost:
-    return MessageLost(f"{delivery}.{part}.0.kept_back", PLACE, Sender("1"), kept_back=delivery, part=part)
+    return MessageLost(f"{delivery}.{part}.0.window", PLACE, Sender("1"), undelivered=delivery)
 
 
 async def deliveries(here: Town) -> list[str]:
@@ -219,7 +178,7 @@ async def deliveries(here: Town) -> list[str]:
 
 
 @driven
-async def test_parts_that_are_lost_come_again_over_restarts_and_none_twice(tmp_path: Path) -> None:
+async def test_an_answer_of_which_parts_were_lost_is_sent_whole_once_over_restarts(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/t.db"
     async with town(tmp_path, reply(LONG), capabilities=NARROW, store=store, streaming=False) as here:
         await here.write("Hello.")
@@ -232,22 +191,39 @@ async def test_parts_that_are_lost_come_again_over_restarts_and_none_twice(tmp_p
         await here.platform.receive(lost(first, "t0.2"))
         await here.write("And?", update_id="u7")
         await asyncio.sleep(30)
-        assert here.chat.texts == (KEPT_BACK, parts[0], parts[2], "Two.")
+        assert here.chat.texts == (SENT_AGAIN, *parts, "Two.")
         [run_id, _] = sorted(await here.runs())
         assert await told(here, run_id) == ""
-    async with town(tmp_path, reply("Three."), capabilities=NARROW, store=store, streaming=False) as here:
-        for part in ("t0.0", "t0.2"):  # the platform tells of them again
+    async with town(tmp_path, *map(reply, ("Three.", "Four.")), capabilities=NARROW, store=store) as here:
+        for part in ("t0.0", "t0.1"):  # one that the platform reports again, and one that it reports late
             await here.platform.receive(lost(first, part))
         await here.write("And?", update_id="u8")
         await asyncio.sleep(30)
-        assert here.chat.texts == ("Three.",), "not even the line above them"
-        await here.platform.receive(lost(first, "t0.1"))
+        assert list(here.chat.texts) == ["Three."], "all of it has been sent again"
+        again = next(run for run in await here.app.journal.runs(kind="delivery") if run.new.input.get("instead_of"))
+        await here.platform.receive(lost(again.id, "t0.1"))
         assert await told(here, run_id) == "not delivered to telegram 42 yet: it is sent when they write again"
-    async with town(tmp_path, reply("Four."), capabilities=NARROW, store=store, streaming=False) as here:
         await here.write("And?", update_id="u9")
         await asyncio.sleep(30)
-        assert here.chat.texts == (KEPT_BACK, parts[1], "Four.")
-        assert await told(here, run_id) == ""
+        assert here.chat.texts == ("Three.", SENT_AGAIN, *parts, "Four.")
+
+
+@driven
+async def test_an_answer_that_is_under_way_is_sent_again_when_they_write_next(tmp_path: Path) -> None:
+    script = (DANGEROUS, reply("Done."), reply("Bye."))
+    async with town(tmp_path, *script, capabilities=KEEPING, streaming=False) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        [delivery] = await deliveries(here)
+        await here.platform.receive(lost(delivery, "t0.0"))
+        await here.write("/approve")
+        await asyncio.sleep(20)
+        assert here.chat.texts[-1] == "Done."
+        assert SENT_AGAIN not in here.chat.texts
+        await here.write("Bye.", update_id="u3")
+        await asyncio.sleep(30)
+        assert here.chat.texts[-2:] == ("Done.", "Bye.")
+        assert SENT_AGAIN in here.chat.texts
 
 
 @driven
@@ -261,53 +237,21 @@ async def test_answers_come_in_the_order_in_which_they_were_given(tmp_path: Path
         await here.platform.receive(lost(first, "t0.0"))
         await here.write("c", update_id="u7")
         await asyncio.sleep(30)
-        assert here.chat.texts[2:] == (KEPT_BACK, "One.", "Two.", "Three.")
-
-
-@driven
-async def test_what_an_earlier_version_kept_comes_whole(tmp_path: Path) -> None:
-    async with town(tmp_path, reply(LONG), reply("Two."), capabilities=NARROW, streaming=False) as here:
-        await here.write("Hello.")
-        await asyncio.sleep(30)
-        parts = here.chat.texts
-        [first] = await deliveries(here)
-        key = f"{account_of(here.app.config, 'telegram')} {PLACE.key}"
-        stored = msgspec.json.encode({"deliveries": [first]})
-        await here.app.journal.swap_value(NAMESPACE, key, None, stored)
-        await here.write("And?", update_id="u2")
-        await asyncio.sleep(30)
-        assert here.chat.texts == (*parts, KEPT_BACK, *parts, "Two.")
-
-
-@driven
-async def test_a_part_that_is_lost_while_the_others_are_sent_comes_with_the_next_but_one(tmp_path: Path) -> None:
-    narrow = replace(NARROW, windows=(Window(1, 10.0),))
-    async with town(tmp_path, reply(LONG), *map(reply, ("A.", "B.")), capabilities=narrow, streaming=False) as here:
-        await here.write("Hello.")
-        await asyncio.sleep(5)
-        [part] = here.chat.texts
-        [first] = await deliveries(here)
-        await here.platform.receive(lost(first, "t0.0"))
-        await here.write("a", update_id="u2")
-        await asyncio.sleep(60)
-        assert (here.chat.texts.count(part), UNSHOWN in here.chat.texts, len(here.chat.texts)) == (1, False, 4)
-        await here.write("b", update_id="u3")
-        await asyncio.sleep(60)
-        assert here.chat.texts[4:] == (KEPT_BACK, part, "B.")
+        assert here.chat.texts[2:] == (SENT_AGAIN, "One.", "Two.", "Three.")
 
 
 @driven
 async def test_a_message_that_is_handled_twice_brings_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle, tries = KeptBack.settle, 0
+    remove, tries = Undelivered.remove, 0
 
-    async def fail_once(self: KeptBack, place: Place, done: Kept) -> None:
+    async def fail_once(self: Undelivered, place: Place, delivery: str) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise StorageFailed("the disk is full")
-        await settle(self, place, done)
+        await remove(self, place, delivery)
 
-    monkeypatch.setattr(KeptBack, "settle", fail_once)
+    monkeypatch.setattr(Undelivered, "remove", fail_once)
     async with town(tmp_path, reply(LONG), reply("Two."), capabilities=NARROW, streaming=False) as here:
         await here.write("Hello.")
         await asyncio.sleep(30)
@@ -318,7 +262,7 @@ async def test_a_message_that_is_handled_twice_brings_it_once(tmp_path: Path, mo
             await here.write("And?", update_id="u2")
         await here.write("And?", update_id="u2")
         await asyncio.sleep(60)
-        assert here.chat.texts == (*parts, KEPT_BACK, parts[1], "Two.")
+        assert here.chat.texts == (*parts, SENT_AGAIN, *parts, "Two.")
 
 
 @driven
@@ -349,8 +293,8 @@ async def test_two_processes_that_hear_the_person_at_once_say_the_line_above_it_
         )
         await asyncio.sleep(120)
         assert len(here) == 2, "neither has claimed a delivery before the other has found it"
-        assert chat.texts[: len(kept) * 2 + 1] == (*kept, KEPT_BACK, *kept)
-        assert not {KEPT_BACK, *kept} & set(chat.texts[len(kept) * 2 + 1 :])
+        assert chat.texts[: len(kept) * 2 + 1] == (*kept, SENT_AGAIN, *kept)
+        assert not {SENT_AGAIN, *kept} & set(chat.texts[len(kept) * 2 + 1 :])
         assert other.performed == [], "it does not hold the lease"
 
 
@@ -373,7 +317,7 @@ async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(
     async with town(tmp_path, script, capabilities=narrow, store=store, streaming=False, drain_s=0.1) as here:
         await here.write("And?", update_id="u7")
         await asyncio.sleep(15)
-    assert here.chat.texts == (KEPT_BACK,), "it ended before the rest"
+    assert here.chat.texts == (SENT_AGAIN,), "it ended before the rest"
     read = SqliteJournal.read
 
     async def read_late(self: SqliteJournal, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
@@ -383,7 +327,7 @@ async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(
     monkeypatch.setattr(SqliteJournal, "read", read_late)
     async with town(tmp_path, capabilities=narrow, store=store, streaming=False) as here:
         await asyncio.sleep(400)
-        assert here.chat.texts == (parts[0], parts[2], "Two.")
+        assert here.chat.texts == (*parts, "Two.")
 
 
 @driven
@@ -392,7 +336,7 @@ async def test_a_line_above_it_whose_send_got_no_reply_is_not_said_again_and_hol
     done: bool, tmp_path: Path
 ) -> None:
     def fault(_place: Place, action: AnyAction) -> Fault:
-        return LostReply(done) if isinstance(action, Send) and action.text == KEPT_BACK else None
+        return LostReply(done) if isinstance(action, Send) and action.text == SENT_AGAIN else None
 
     platform = MemoryPlatform(replace(NARROW, resend="never"), fault=fault)
     async with town(tmp_path, reply(LONG), reply("Two."), platform=platform, streaming=False) as here:
@@ -403,8 +347,8 @@ async def test_a_line_above_it_whose_send_got_no_reply_is_not_said_again_and_hol
         await here.platform.receive(lost(first, "t0.1"))
         await here.write("And?", update_id="u7")
         await asyncio.sleep(60)
-        assert here.chat.texts[3:] == (*[KEPT_BACK] * done, parts[1], "Two.")
-        assert [getattr(action, "text", "") for _, action in platform.performed].count(KEPT_BACK) == 1
+        assert here.chat.texts[3:] == (*[SENT_AGAIN] * done, *parts, "Two.")
+        assert [getattr(action, "text", "") for _, action in platform.performed].count(SENT_AGAIN) == 1
 
 
 @driven
@@ -413,11 +357,11 @@ async def test_a_platform_that_takes_everything_at_once_costs_no_look(
 ) -> None:
     looked: list[Place] = []
 
-    async def look(_self: KeptBack, place: Place) -> tuple[Kept, ...]:
+    async def look(_self: Undelivered, place: Place) -> tuple[str, ...]:
         looked.append(place)
         return ()
 
-    monkeypatch.setattr(KeptBack, "of", look)
+    monkeypatch.setattr(Undelivered, "of", look)
     async with town(tmp_path, reply("Hello."), streaming=False) as here:
         await here.write("Hello.")
         await asyncio.sleep(20)

@@ -8,21 +8,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from tailrace.app.slash_commands import command_in, is_unknown_command
 from tailrace.delivery.port import MessageReceived
-from tailrace.messages import Value
 
 PASTE_GAP_S = 1.5
 EVERYONE = "*"
-CommandName = Literal["new", "back", "stop", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"]
-_NAMES: frozenset[str] = frozenset(get_args(CommandName))
-_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
-_NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
-_NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
 
 _WORDS = re.compile(r"[^\W_]+")
 _YES_OR_NO = re.compile(
@@ -30,69 +24,6 @@ _YES_OR_NO = re.compile(
     r"approved?( once| session| always)?|(n|no|nope|nein|non|нет|いいえ|不)( thanks)?|don t|deny|denied|cancel"
 )
 _THUMBS = frozenset("👍👎✅❌")
-
-
-class ChatCommand(Value):
-    """`/name argument`."""
-
-    name: CommandName
-    argument: str = ""
-
-
-def command_in(text: str) -> ChatCommand | None:
-    """The command in the text; None for a text that the agent answers. `/help@our_bot` is `/help`."""
-    match = _COMMAND.fullmatch(text.strip())
-    if match is None or match[1].lower() not in _NAMES:
-        return None
-    return msgspec.convert({"name": match[1].lower(), "argument": (match[2] or "").strip()}, ChatCommand)
-
-
-def command_meant(text: str) -> CommandName | None:
-    """The command that a text mistypes: "/aprove"; None for a command, and for any other text."""
-    return _nearest(text, _NEAR_COMMAND)
-
-
-def _nearest(text: str, cutoff: float) -> CommandName | None:
-    match = _COMMAND.fullmatch(text.strip())
-    if match is None or match[1].lower() in _NAMES:
-        return None
-    close = get_close_matches(match[1].lower(), sorted(_NAMES), n=1, cutoff=cutoff)
-    return msgspec.convert(close[0], CommandName) if close else None
-
-
-def is_unknown_command(text: str) -> bool:
-    """Whether the text is written as a command and is none of ours: one that is mistyped, or a word behind the mark and
-    nothing else ("/undo"). A path and a sentence are for the agent."""
-    match = _COMMAND.fullmatch(text.strip())
-    if match is None or match[1].lower() in _NAMES:
-        return False
-    return not match[2] or command_meant(text) is not None
-
-
-def with_command_mark(text: str) -> str:
-    """A text that was typed where the mark before a command is left out: "stop" as "/stop", a mistyped "stpo" as
-    "/stpo". A question stays what it is, also one that begins like a command ("stop words in German?")."""
-    text = text.strip()
-    command = command_in(f"/{text}")
-    if command is not None and _takes(command):
-        return f"/{text}"
-    return f"/{text}" if " " not in text and _nearest(f"/{text}", _NEAR_COMMAND_UNMARKED) else text
-
-
-def _takes(command: ChatCommand) -> bool:
-    """Whether the argument is one that the command takes."""
-    argument = command.argument
-    match command.name:
-        case "deny":  # why, in any words
-            return True
-        case "model":
-            return " " not in argument
-        case "approve":
-            return argument in ("", "once", "session", "always")
-        case "verbose" | "yolo":
-            return argument.lower() in ("", "on", "off")
-        case "new" | "back" | "stop" | "status" | "help" | "start":
-            return not argument
 
 
 def is_yes_or_no(text: str) -> bool:
