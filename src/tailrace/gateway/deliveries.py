@@ -259,7 +259,7 @@ class Deliveries(RunHost["_Delivery"]):
         self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown", "failure")
 
     def _wants(self, run: Run) -> bool:
-        accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
+        accounts = {""} if self._lease is None else {"", self._lease.account}
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
 
     async def see_to_other_accounts(self) -> None:
