@@ -42,7 +42,7 @@ class LiveViewer(Protocol):
     def fail(self, error: Exception) -> None:
         """It has raised this error, and is no longer live."""
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Something else than a batch has come: a failure, the end, entries that storage alone has."""
 
 
@@ -73,14 +73,14 @@ class LiveViewers:
         if self._next is not None and not self._viewers:
             self._end_rounds()  # the next who comes may be on another loop
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Every viewer looks at the tail, which has what is held too."""
         self._end_rounds()
         for viewer in (*self._viewers,):
-            viewer.look_again()
+            viewer.resync()
 
     def offer(self, batch: Batch) -> None:
-        """The batch follows upon the one before, unless `look_again` was called in between."""
+        """The batch follows upon the one before, unless `resync` was called in between."""
         if self._next is None:
             if len(self._viewers) <= AT_ONCE:
                 _offer((*self._viewers,), batch)
@@ -94,7 +94,7 @@ class LiveViewers:
         self._held_entries += len(batch)
         self._held_bytes += batch.stored_bytes
         if not _is_page(self._held_entries, self._held_bytes):
-            self.look_again()  # too long to hand over: they read it page by page
+            self.resync()  # too long to hand over: they read it page by page
 
     def _begin_round(self) -> None:
         self._next, batch = None, _joined(self._held)
@@ -132,7 +132,7 @@ def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
             if cursor >= last:
                 continue
             if cursor < after:
-                viewer.look_again()
+                viewer.resync()
                 continue
             offered = rests.get(cursor) or rests.setdefault(cursor, _cut((batch,), batch[cursor - after :]))
         try:
@@ -186,7 +186,7 @@ class Tail(Waiters):
     def wake(self) -> None:
         """Every viewer looks at the state again."""
         super().wake()
-        self.live.look_again()
+        self.live.resync()
 
     def publish(self, batch: Batch) -> None:
         """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
@@ -196,7 +196,7 @@ class Tail(Waiters):
                 return
             if batch[0].seq > self.last_seq:
                 self.forget()
-                self.live.look_again()
+                self.live.resync()
             else:
                 batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
         last = batch[-1]
@@ -216,7 +216,7 @@ class Tail(Waiters):
     def replace_all(self, batch: Batch) -> None:
         """Keeps these entries alone: the ones before them were compacted."""
         self.forget()
-        self.live.look_again()
+        self.live.resync()
         self.last_seq = batch[0].seq - 1
         self.publish(batch)
 
@@ -308,7 +308,7 @@ P = TypeVar("P", Batch, LogPage)
 class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
-    __slots__ = ("_left", "_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
+    __slots__ = ("_excepted", "_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
 
     def __init__(self, source: Source, run_id: str, after: int, *, snapshot: bool) -> None:
         self._source = source
@@ -316,7 +316,7 @@ class Viewer(ABC, Generic[P]):
         self._snapshot = snapshot
         self._tail: Tail | None = None
         self._take: Callable[[P], bool] | None = None  # while the viewer is live
-        self._left: Collection[type[AnyEvent]] = ()  # events that it leaves to the iteration then
+        self._excepted: Collection[type[AnyEvent]] = ()  # events that it leaves to the iteration then
         self._over: asyncio.Future[None] | None = None  # set when it no longer is
         self.cursor = after
 
@@ -344,12 +344,12 @@ class Viewer(ABC, Generic[P]):
         self.cursor = page[-1].seq
         return page
 
-    async def take_live(self, take: Callable[[P], bool], *, leave: Collection[type[AnyEvent]] = ()) -> None:
+    async def follow(self, take: Callable[[P], bool], *, except_for: Collection[type[AnyEvent]] = ()) -> None:
         """As `ports.LogViewer` says."""
         tail = self._tail
         if tail is None or self.cursor != tail.last_seq or tail.ended or tail.closed or tail.failure or tail.unreadable:
             return
-        self._take, self._left, self._over = take, leave, asyncio.get_running_loop().create_future()
+        self._take, self._excepted, self._over = take, except_for, asyncio.get_running_loop().create_future()
         tail.live.add(self)
         try:
             await self._over
@@ -367,7 +367,7 @@ class Viewer(ABC, Generic[P]):
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Called by the tail."""
         self._take = None
         if self._over is not None and not self._over.done():
@@ -410,8 +410,8 @@ class EntryViewer(Viewer[Batch]):
 
     def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or last.event.__class__ in self._left or not take(batch):
-            self.look_again()
+        if take is None or last.event.__class__ in self._excepted or not take(batch):
+            self.resync()
         else:
             self.cursor = last.seq
 
@@ -429,15 +429,15 @@ class PageViewer(Viewer[LogPage]):
 
     def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or last.event.__class__ in self._left:
-            self.look_again()
+        if take is None or last.event.__class__ in self._excepted:
+            self.resync()
             return
         # neither a token nor what was held is longer than a page
         page = batch.page if len(batch) == 1 or batch.sources else self._given(batch)
         if page is not None and take(page):
             self.cursor = last.seq
         else:
-            self.look_again()
+            self.resync()
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

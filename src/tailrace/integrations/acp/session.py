@@ -32,7 +32,7 @@ from tailrace.integrations.acp.replay import with_inherited, without_withdrawn
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.providers.presets import PRESETS
+from tailrace.providers.provider_dialects import counts_cache_apart, provider_dialects
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
 from tailrace.tools.typed import preview_line
@@ -225,15 +225,13 @@ class EditorSession:
 
     def _updates(self, run: Run, *, loaded: bool = False) -> LogToUpdates:
         config = self._app.config
-        providers = {name: preset.dialect for name, preset in PRESETS.items()}
-        providers |= {name: settings.dialect for name, settings in config.providers.items() if settings.dialect}
         return LogToUpdates(
             self.id,
             run.id,
             directory=str(run.new.input.get("directory") or self.stored.directory),
             loaded=loaded,
             context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
-            cached_apart=[name for name, dialect in providers.items() if dialect == "anthropic"],
+            cached_apart=[name for name in provider_dialects(config) if counts_cache_apart(config, name)],
             old_texts=self._old_texts,
         )
 

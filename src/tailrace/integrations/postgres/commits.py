@@ -40,9 +40,9 @@ T = TypeVar("T")
 WRITE_TIMEOUT_S = 15.0  # a group that takes longer is sent again on a new connection
 PAUSE_FIRST_S = 0.05  # before the second try to connect; doubled at each further one
 PAUSE_MAX_S = 1.0
-WAIT_S = 30.0  # for so long a group waits for the database; then its runs are given back
+WAIT_S = 30.0  # for so long a group waits for the database; then its runs are released
 WAIT_AT_CLOSE_S = 3.0
-MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is given back
+MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is released
 LOOK_AGAIN_S = 0.25  # how often a write that is waited for no longer is looked at until it can be withdrawn
 FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tried once in so long
 

@@ -154,12 +154,12 @@ class PostgresJournal(StoredJournal):
         self._back.set()
 
     async def _release_late(self) -> None:
-        """Gives back what could not be given back, as soon as the database is there again: others go on with it at
-        once. Until it is cancelled."""
+        """Releases what could not be released as soon as the database is back: others go on with it at once. Runs until
+        it is cancelled."""
         while True:
             await self._back.wait()
             self._back.clear()
-            await self._late_releases.give_back(partial(self._release_run, fsync=False))
+            await self._late_releases.retry(partial(self._release_run, fsync=False))
 
     async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
@@ -290,7 +290,7 @@ class PostgresJournal(StoredJournal):
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
             self._tell_of_signal(run_id)
         if wakeup.begun:
-            self._sessions.marked(None if ANY in wakeup.begun else wakeup.begun)
+            self._sessions.on_notify(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:
             self._value_changed.wake_soon()
 
@@ -341,7 +341,7 @@ class PostgresJournal(StoredJournal):
             task.cancel()
         await asyncio.wait(tasks)
         self._commits.hurry()
-        with contextlib.suppress(TimeoutError):  # what their callers have left is given back by a commit
+        with contextlib.suppress(TimeoutError):  # what cancelled callers left is released by a commit
             async with asyncio.timeout(WAIT_AT_CLOSE_S):
                 await self._kept_writes.end()
         for log in list(self._logs.values()):

@@ -41,18 +41,18 @@ class SessionWatch:
             watched = self._watched[session] = WatchedSession(mark_of(session))
         return watched
 
-    def begun(self, session: str) -> None:
+    def on_created(self, session: str) -> None:
         """A run of this session was created in this process."""
         if (watched := self._watched.get(session)) is not None:
             watched.wake()
 
-    def marked(self, marks: Collection[str] | None) -> None:
+    def on_notify(self, marks: Collection[str] | None) -> None:
         """Another process has created runs of the sessions with these marks; None stands for all."""
         for watched in list(self._watched.values()):
             if marks is None or watched.mark in marks:
                 watched.wake()
 
-    def looked(self, newest: Mapping[str, str]) -> None:
+    def on_poll(self, newest: Mapping[str, str]) -> None:
         """The newest run of each of these sessions, as storage has it now."""
         for session, run_id in newest.items():
             watched = self._watched.get(session)

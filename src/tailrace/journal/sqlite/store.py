@@ -189,7 +189,7 @@ class SqliteJournal(StoredJournal):
         return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
 
     async def orphans(self) -> list[Run]:
-        await self._late_releases.give_back(partial(self._release_run, fsync=False))
+        await self._late_releases.retry(partial(self._release_run, fsync=False))
         now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
         pipes = {pipe for *_, pipe in unfinished}
         dead = {pipe for pipe in pipes if not self._pipe.is_alive(pipe)}  # a process may have a thousand runs
@@ -305,7 +305,7 @@ class SqliteJournal(StoredJournal):
             return
         self._look_at_sessions_at = loop.time() + VALUES_INTERVAL_S
         try:
-            self._sessions.looked(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
+            self._sessions.on_poll(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
         except JournalError:  # no later write may come that would have it looked at again
             loop.call_later(RETRY_FIRST_S, self._woken.set)
 
@@ -354,7 +354,7 @@ class SqliteJournal(StoredJournal):
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
-        await self._kept_writes.end()  # before: what their callers have left is given back by a commit
+        await self._kept_writes.end()  # before: what cancelled callers left is released by a commit
         await self._commits.close()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])

@@ -35,7 +35,7 @@ RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
 
 
-class _GivenBack(StaleEpoch):
+class _Released(StaleEpoch):
     """The owner itself has ended its claim."""
 
 
@@ -144,21 +144,21 @@ class StoredJournal(Database):
 
     async def _create(self, new: NewRun) -> Run:
         run, _ = await self._insert_run(new, None, 0.0)
-        self._sessions.begun(new.session)
+        self._sessions.on_created(new.session)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        """Cancelled, it gives the run back as soon as that is claimed, as `claim` does: nobody would execute it before
+        """Cancelled, it releases the run as soon as that is claimed, as `claim` does: nobody would execute it before
         the lease has expired."""
         starting = self._start(new, owner, lease_s)
-        return await self._kept_writes.run(starting, if_left=lambda begun: self._give_back(begun[1]))
+        return await self._kept_writes.run(starting, if_left=lambda begun: self._release_unless_none(begun[1]))
 
     async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
         told = self._told_of_signals
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
             return run, None
-        self._sessions.begun(new.session)
+        self._sessions.on_created(new.session)
         lease = Lease(run.id, run.claims, owner)
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         tail = self._tails.setdefault(run.id, Tail())
@@ -168,7 +168,7 @@ class StoredJournal(Database):
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        return await self._kept_writes.run(self._claim(run_id, owner, lease_s), if_left=self._give_back)
+        return await self._kept_writes.run(self._claim(run_id, owner, lease_s), if_left=self._release_unless_none)
 
     async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
@@ -222,33 +222,33 @@ class StoredJournal(Database):
 
     async def release(self, lease: Lease) -> None:
         log = self._logs.get(lease.run_id)
-        given_back = _GivenBack(f"run {lease.run_id} was given back")
+        released = _Released(f"run {lease.run_id} was released")
         if log is not None and log.epoch == lease.epoch:
-            log.refusal = given_back
+            log.refusal = released
             with self._dropped_on_failure(log):
                 await self._release_run(lease, fsync=log.fsync)
-            self._drop(log, given_back)
-        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _GivenBack):
+            self._drop(log, released)
+        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _Released):
             # Storage refused an entry, which voids the lease here; in storage it may still be held. Where another
             # owner has claimed the run, storage learns that this one has not died.
             await self._release_run(lease, fsync=False)
-            self._refuse_later(lease.run_id, lease.epoch, given_back)
+            self._refuse_later(lease.run_id, lease.epoch, released)
 
-    async def _give_back(self, lease: Lease | None) -> None:
+    async def _release_unless_none(self, lease: Lease | None) -> None:
         if lease is not None:
             await self.release(lease)
 
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
-        log.refusal = _GivenBack(f"run {lease.run_id} was parked")
+        log.refusal = _Released(f"run {lease.run_id} was parked")
         with self._dropped_on_failure(log):
             await self._park_run(lease, failure, kills, fsync=log.fsync)
         self._drop(log, log.refusal)
 
     @contextlib.contextmanager
     def _dropped_on_failure(self, log: StoredLog) -> Iterator[None]:
-        """A log that is given back is no longer this process's where storage could not be told so, either: another
+        """A log that is released is no longer this process's where storage could not be told so, either: another
         process will claim the run, and its viewers here must hear of what that one writes."""
         try:
             yield
@@ -467,4 +467,4 @@ class StoredJournal(Database):
         for tail in list(self._tails.values()):
             tail.close()
         self._closed = True
-        self._sessions.marked(None)
+        self._sessions.on_notify(None)

@@ -1,13 +1,14 @@
 """Where the paths of a command line lead: into the working directory, out of it, to the system or to a disk.
 
-Pure: works on the text of paths and looks at no file, so a link is taken for what its name says. `~` stands for the
-home directory.
+Pure, and works on the text of paths; only `Places.resolve` may look at files, so that a link that leads out counts as
+outside. `~` stands for the home directory.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 _DISK = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|dm-|mapper/|loop|md)\w*|/dev/(mem|kmem|port)")
@@ -15,22 +16,23 @@ _SYSTEM_DIRS = re.compile(
     r"/(bin|boot|dev|etc|home|lib|lib32|lib64|opt|proc|root|run|sbin|srv|sys|usr|var|System|Library|Users|Applications)?"
 )
 _SENSITIVE = re.compile(
-    r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|\.config/systemd|\.git/hooks)(/|$)"
+    r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|\.config/systemd|\.git)(/|$)"
     r"|(^|/)\.(bashrc|bash_profile|bash_login|profile|zshrc|zprofile|zshenv|netrc|npmrc|pypirc|git-credentials|pgpass)$"
-    r"|(^|/)(authorized_keys|crontab|sudoers|id_rsa|id_ed25519)$|(^|/)\.git/config$"
+    r"|(^|/)(authorized_keys|crontab|sudoers|id_rsa|id_ed25519)$"
 )
-_HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero", "/dev/fd"})
-_SCRATCH = ("/tmp/", "/var/tmp/", "/dev/fd/", "/dev/shm/")  # noqa: S108 - what the system gives for scratch files
+_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|u?random|tty|std(in|out|err)|fd/\d+)")
 MAX_DIRECTORIES = 8
 
 
 class Places(NamedTuple):
     """The directories in which a command may run: the last one if every `cd` before it succeeded, the others if one did
-    not. None is a directory that is known only when it runs. `inside` are the directories that the agent works in."""
+    not. None is a directory that is known only when it runs. `inside` are the directories that the agent works in.
+    `resolve` follows the links of a path."""
 
     directories: tuple[str | None, ...] = ("",)
     inside: tuple[str, ...] = ()
     home: str = ""
+    resolve: Callable[[str], str] = str
 
     def after_cd(self, target: str | None) -> Places:
         """None: known only when it runs."""
@@ -43,11 +45,11 @@ class Places(NamedTuple):
         return self._replace(directories=(*(kept if len(kept) < MAX_DIRECTORIES else (None,)), latest))
 
     def leads_outside(self, path: str) -> bool:
-        """Whether the path may lie outside the directories that the agent works in and the system's scratch space."""
+        """Whether the path may lie outside the directories that the agent works in."""
         return any(at is None or self._is_outside(joined(at, path)) for at in self._starts(path))
 
     def sensitive(self, path: str) -> bool:
-        """Whether writing there changes how programs run later, or who may log in."""
+        """Whether a write there changes how programs run later, who may log in, or what git has stored."""
         return any(_SENSITIVE.search(joined(at or "", path)) for at in self._starts(path))
 
     def is_disk(self, path: str) -> bool:
@@ -75,13 +77,20 @@ class Places(NamedTuple):
         return ("",) if path.startswith(("/", "~")) else self.directories
 
     def _is_outside(self, path: str) -> bool:
-        if path in _HARMLESS_DEVICES or path.startswith(_SCRATCH):
+        if is_harmless_device(path):
             return False
         if path.startswith("~") and self.home and (path == "~" or path[1] == "/"):
             path = self.home + path[1:]
         if path.startswith(("/", "~")):
-            return not any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.inside)
+            return not (self._is_inside(path) and self._is_inside(self.resolve(path)))
         return path.split("/")[0] == ".."
+
+    def _is_inside(self, path: str) -> bool:
+        return any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.inside)
+
+
+def is_harmless_device(path: str) -> bool:
+    return bool(_HARMLESS_DEVICES.fullmatch(path))
 
 
 def joined(directory: str, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Spellings that must be refused, asked about, or let through. The lists are the specification."""
+"""Lines that must be refused, must ask, or must run at once. The lists are the specification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.agent.safety.danger import Places, Verdict, assess
+from tailrace.agent.safety.judge import Verdict, assess
+from tailrace.agent.safety.places import Places
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -22,17 +23,17 @@ def lines(name: str) -> list[str]:
     return [line.replace("⏎", "\n") for line in text.split("\n") if line]
 
 
-@pytest.mark.parametrize(("name", "verdict"), [("refuse.txt", "refuse"), ("ask.txt", "ask"), ("harmless.txt", "allow")])
+@pytest.mark.parametrize(("name", "verdict"), [("refuse.txt", "refuse"), ("ask.txt", "ask"), ("run.txt", "allow")])
 def test_J109_every_spelling_is_seen_for_what_it_does(name: str, verdict: str) -> None:
     wrong = {line: assess(line) for line in lines(name) if assess(line).verdict != verdict}
     assert wrong == {}
 
 
 def test_the_lists_are_long_enough() -> None:
-    every = [line for name in ("refuse.txt", "ask.txt", "harmless.txt") for line in lines(name)]
+    every = [line for name in ("refuse.txt", "ask.txt", "run.txt") for line in lines(name)]
     assert len(set(every)) == len(every)
-    assert len(every) >= 2000
-    assert len(lines("harmless.txt")) >= 800
+    assert len(lines("ask.txt")) >= 2500
+    assert len(lines("run.txt")) >= 600
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,9 @@ IN_PROJECT = Places(("/home/ann/proj",), ("/home/ann/proj", "/srv/data"), "/home
         ("cd /home/ann/proj && pytest -q > out.log 2>&1", "allow"),
         ("cd /home/ann/proj/sub && cat > a.txt <<'E'\nhi\nE", "allow"),
         ("echo hi > ~/proj/x", "allow"),
-        ("cp a /srv/data/b", "allow"),
+        ("cat a > /srv/data/b", "allow"),
+        ("cat /srv/data/b /home/ann/proj/c", "allow"),
+        ("cat /srv/database", "ask"),
         ("cd sub && echo x > ../y", "ask"),  # where there is no sub, it is outside
         ("cd /home/ann/proj/sub/deep && cd .. && echo x > y", "ask"),
         ("echo hi > ~/other/x", "ask"),
@@ -77,13 +80,14 @@ HERE_DOCUMENTS: dict[Verdict, list[str]] = {
         "cat <<EOF; ls\nrm -rf /\nEOF\n",
         "cat <<-'EOF'\n\trm -rf /\n\tEOF\nls",
         "bash -c 'cat <<EOF\nrm -rf /\nEOF\n'",
-        'git commit -m "$(cat <<\'EOF\'\nStop `rm -rf /` (really)\n\nIt\'s "done"; sudo reboot\nEOF\n)"',
+        'echo "$(cat <<\'EOF\'\nStop `rm -rf /` (really)\n\nIt\'s "done"; sudo reboot\nEOF\n)"',
         "if [ -f x ]; then cat <<'EOF'\nrm -rf /\nEOF\nfi",
         "for f in a b; do cat > $f <<EOF\nx\nEOF\ndone",
-        "python3 script.py <<'EOF'\nshutil.rmtree\nEOF",
-        "psql <<'EOF'\nSELECT 1;\nEOF",
     ],
     "ask": [
+        "python3 script.py <<'EOF'\nshutil.rmtree\nEOF",
+        "psql <<'EOF'\nSELECT 1;\nEOF",
+        "git commit -m \"$(cat <<'EOF'\nStop `rm -rf /` (really)\nEOF\n)\"",
         "python3 <<'EOF'\nimport shutil\nshutil.rmtree('/')\nEOF",
         "python3 - a b <<'EOF'\nprint(1)\nEOF",
         "node <<EOF\nx\nEOF",

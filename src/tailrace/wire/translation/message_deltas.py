@@ -19,7 +19,7 @@ from tailrace.messages import (
     ToolCall,
     ToolCallDelta,
 )
-from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of
+from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of, is_signed_item
 from tailrace.wire.translation.citations import cited_block, of_annotations
 
 
@@ -31,7 +31,7 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
             case Text(text) if texts and text:
                 yield TextDelta(text, choice)
             case Reasoning(text) if texts and text:
-                if part.dialect in ("chat", None) and (field := field_of(part)) != named:
+                if not is_signed_item(part) and (field := field_of(part)) != named:
                     named = field
                     yield field_delta(field, choice)
                 yield ReasoningDelta(text, choice)
@@ -51,28 +51,28 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
 
 def _signatures(part: Reasoning, choice: int) -> Iterator[NativeDelta]:
     """What signs the reasoning, as its provider's own decoder gives it."""
-    match part:
-        case Reasoning(dialect="anthropic", native={"type": "thinking", "signature": str(signature)}) if signature:
+    if (dialect := part.dialect) is None:
+        return
+    match part.native:
+        case {"type": "thinking", "signature": str(signature)} if signature:
             signed: JsonObject = {"type": "signature_delta", "signature": signature}
-            yield NativeDelta("anthropic", {"delta": signed}, choice)
-        case Reasoning(dialect="anthropic", native={"type": "redacted_thinking"} as block):
-            yield NativeDelta("anthropic", {"start": block}, choice)
-            yield NativeDelta("anthropic", {"stop": True}, choice)
-        case Reasoning(dialect="responses", native={"encrypted_content": str(sealed)} as item) if sealed:
-            yield NativeDelta("responses", {"encrypted_content": sealed, "reasoning": item}, choice)
+            yield NativeDelta(dialect, {"delta": signed}, choice)
+        case {"type": "redacted_thinking"} as block:
+            yield NativeDelta(dialect, {"start": block}, choice)
+            yield NativeDelta(dialect, {"stop": True}, choice)
+        case {"encrypted_content": str(sealed)} as item if sealed:
+            yield NativeDelta(dialect, {"encrypted_content": sealed, "reasoning": item}, choice)
         case _:
             pass
 
 
 def _natives(part: Native, choice: int, *, texts: bool) -> Iterator[NativeDelta]:
-    match part:
-        case Native("responses", {"type": "output_text"} as item):
+    match part.item:
+        case {"type": "output_text"} as item:
             for annotation in (each.annotation() for each in of_annotations(item) if texts):
-                yield NativeDelta("responses", {"annotation": annotation}, choice)
-        case Native("anthropic", {"type": "text"} as block):
+                yield NativeDelta(part.dialect, {"annotation": annotation}, choice)
+        case {"type": "text"} as block:
             if texts and (cited := cited_block(block)) is not None:
                 yield cited
-        case Native("responses", item):
-            yield NativeDelta("responses", {"item": item}, choice)
-        case _:
-            pass
+        case item:
+            yield NativeDelta(part.dialect, {"item": item}, choice)
