@@ -23,13 +23,12 @@ from tailrace.events import (
     HistoryFact,
     InstanceState,
     LlmDelta,
-    ReasoningChunk,
-    RelayFact,
     RunFact,
     RunFinished,
     RunForked,
     RunStarted,
     SequenceFact,
+    ShownFact,
     SignalReceived,
     Snapshot,
     StateChanged,
@@ -38,7 +37,6 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
     StreamEvent,
-    ToolArgumentsChunk,
     UsageRecorded,
 )
 from tailrace.events.kept_answer import KeptAnswer
@@ -51,17 +49,7 @@ PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
 _StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded
 # Events that decide nothing. A step is withdrawn by the fact that decides it, not by `StepCancelled`.
 _Undecisive: TypeAlias = (
-    RunStarted
-    | RunForked
-    | StepCancelled
-    | ReasoningChunk
-    | ToolArgumentsChunk
-    | StreamEvent
-    | RelayFact
-    | HistoryFact
-    | ApprovalFact
-    | Delivered
-    | Snapshot
+    RunStarted | RunForked | StepCancelled | ShownFact | StreamEvent | HistoryFact | ApprovalFact | Delivered | Snapshot
 )
 
 
