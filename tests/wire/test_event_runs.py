@@ -51,7 +51,7 @@ def deltas_of(dialect: Dialect, pieces: Iterable[bytes], *, templates: bool = Tr
     if not templates and dialect == "chat":
         decoder = LongWayDecoder(keep_events=True)
     elif not templates and isinstance(decoder, TemplateDecoder):
-        decoder._lessons = 0
+        decoder._samples_left = 0
     return [*(decoder.feed(piece) for piece in pieces), decoder.close()]
 
 

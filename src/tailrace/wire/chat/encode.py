@@ -78,7 +78,7 @@ class StreamEncoder(RelayingEncoder):
     __slots__ = (
         *("_bare_calls", "_begun", "_called", "_created", "_endings", "_has_usage", "_held", "_id", "_include_usage"),
         *("_legacy_calls", "_model", "_open", "_our_head", "_own_created", "_own_head", "_part_start", "_reasons"),
-        *("_said", "_splice", "_tail", "_their_head", "_thinking", "_told_usage", "_usage"),
+        *("_said", "_splice", "_tail", "_their_head", "_thinking", "_sent_usage", "_usage"),
     )
 
     dialect = "chat"
@@ -105,7 +105,7 @@ class StreamEncoder(RelayingEncoder):
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
         self._own_head = b""  # see `_head`
         self._splice = _NO_SPLICE  # how runs of the newest form are made the client's; of an answer under way, or none
-        self._has_usage = self._told_usage = False
+        self._has_usage = self._sent_usage = False
 
     @property
     def _head(self) -> bytes:
@@ -207,7 +207,7 @@ class StreamEncoder(RelayingEncoder):
         data = delta.data
         known = data.startswith(self._their_head)
         if not known and self._has_only_usage(data):
-            self._told_usage = True
+            self._sent_usage = True
             if self._include_usage:
                 self._endings.append(b"%b],%b\n\n" % (self._our_head[:-1], data[len(self._their_head) + 1 :]))
             return
@@ -273,7 +273,7 @@ class StreamEncoder(RelayingEncoder):
             if not self._include_usage:
                 event.pop("usage", None)
             return True
-        self._told_usage = True
+        self._sent_usage = True
         return self._include_usage or bool(event.get("choices"))
 
     def _own(self, event: JsonObject) -> bytes:
@@ -336,7 +336,7 @@ class StreamEncoder(RelayingEncoder):
         self._has_usage = bool(own)
 
     def _relayed_end(self) -> bytes:
-        if self._include_usage and self._has_usage and not self._told_usage:
+        if self._include_usage and self._has_usage and not self._sent_usage:
             self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
         return b"".join((*self._held, *self._endings, _DONE))
 
