@@ -23,7 +23,7 @@ from tailrace.ports import NewRun, Run, Signal
 from tailrace.runs.host import Execution, RunHost
 from tailrace.runs.processes import Processes
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 from tcp_proxy import Moment, TcpProxy, proxied
 
 MOST_STEPS = 200
