@@ -10,18 +10,19 @@ import pytest
 from server.dialect_api import CALL, DIALECTS
 from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.server.v1.api_formats import CHAT, MESSAGES, RESPONSES, AnswerHeader
+from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.responses.response_fields import echoed_fields
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import SseDecoder
 from wire.recordings import load, needs_recordings
 
-FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": MESSAGES}
+FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC}
 
 
 def told(dialect: Dialect, body: JsonObject, own: JsonObject) -> JsonObject:
     """The body as a client of the dialect gets it, without what is ours in it; `own` is the provider's."""
-    header = AnswerHeader("ours", "ours", 0, dialect, fields=echoed_fields({"store": False}), ended=0)
+    header = AnswerHeader("ours", "ours", 0, WIRES[dialect], fields=echoed_fields({"store": False}), ended=0)
     whole = FORMATS[dialect].encode_body(WIRES[dialect].completion_from_body(body), header)
     ours = {"id", "model"} | {name for name in ("created", "created_at") if name not in own}
     return {name: value for name, value in whole.items() if name not in ours}
@@ -302,7 +303,7 @@ async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body
 ) -> None:
     half = len(LONG) // 2
     rest = LONG[half - 60 :]  # a model begins a little before the cut
-    whole = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    whole: JsonObject = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
     whole["content"] = [{"type": "output_text", "text": rest, "annotations": [], "logprobs": []}]
     end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [whole]}}
     cut = named_stream(*_texts(LONG[: half // 2], LONG[half // 2 : half], opened=opened))

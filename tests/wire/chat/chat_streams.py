@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject, TextDelta, ToolCallDelta
-from tailrace.wire.chat import ChatDecoder, completion_from_body
+from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.quirks import NONE, WireQuirks
 
 DONE = b"data: [DONE]\n\n"

@@ -19,9 +19,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from tailrace.agent.safety.allow import is_allowed
-from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
-from tailrace.agent.safety.rules.assessment import ask
+from tailrace.agent.safety.judge import Assessment, Verdict, assess
+from tailrace.agent.safety.places import Places
 from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
 from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.ports import Effect
@@ -117,7 +116,7 @@ class ApprovalPolicy:
         if verdict == "allow":
             return Judgement("allow")
         digest = digest_of(tool_name, effect, directory, scope.requester)
-        if verdict == "ask" and (self._allowed(effect) or await self._memory.holds(digest)):
+        if verdict == "ask" and (self.mode == "yolo" or await self._memory.holds(digest)):
             verdict = "allow"
         elif verdict == "ask" and self.mode == "deny":
             verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
@@ -132,17 +131,13 @@ class ApprovalPolicy:
         """Where it would happen, and what it would do there."""
         directory = _resolved(self._scope.directory, effect.directory)
         if effect.kind == "external":
-            return directory, ask("acts outside this machine")
+            return directory, Assessment("ask", "acts outside this machine")
         if effect.shell != "bash" and NOT_IN_EVERY_SHELL.search(effect.text):
-            return directory, ask(f"{effect.shell} may read it otherwise than bash does")
-        inside = filter(None, (_resolved(self._scope.directory, "."), *self._scope.roots))
-        return directory, assess(effect.text, Places((directory,), tuple(inside), os.path.expanduser("~")))  # noqa: PTH111 - text
-
-    def _allowed(self, effect: Effect) -> bool:
-        """By the mode, or by a pattern of the config."""
-        if self.mode == "yolo":
-            return True
-        return effect.kind == "command" and is_allowed(effect.text, self._allow)
+            return directory, Assessment("ask", f"{effect.shell} may read it otherwise than bash does")
+        inside = (_resolved(self._scope.directory, "."), *(_resolved(root, ".") for root in self._scope.roots if root))
+        home = os.path.expanduser("~")  # noqa: PTH111 - text
+        places = Places((directory,), inside, home, lambda path: _resolved(path, "."))
+        return directory, assess(effect.text, places, self._allow)
 
 
 def _resolved(working_directory: str, directory: str) -> str:

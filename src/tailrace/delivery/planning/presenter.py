@@ -19,12 +19,11 @@ from tailrace.events import (
     ApprovalSoFar,
     Decision,
     GatewayNotice,
-    LongToolHint,
     RunFailure,
     RunFinished,
     ToolSoFar,
 )
-from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
 
@@ -149,17 +148,17 @@ class Presenter:
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
-    def notice(self, notice: GatewayNotice) -> str | None:
-        if notice.kind == FILE_LEFT_OUT:  # whatever its name is
-            name = str(notice.extra.get("name", ""))
-            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{notice.text.removeprefix(name)}"
-        return notice.text if notice.kind not in _QUIET_NOTICES else None
+    def notice(self, kind: str, text: str, extra: JsonObject) -> str | None:
+        if kind == FILE_LEFT_OUT:  # whatever its name is
+            name = str(extra.get("name", ""))
+            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
+        return text if kind not in _QUIET_NOTICES else None
 
-    def hint(self, hint: LongToolHint) -> str | None:
+    def hint(self, tool_name: str) -> str | None:
         """Shown at most once per user."""
         if self.chrome == "verbose":
             return None
-        name = _plain(hint.tool_name) or "the tool"
+        name = _plain(tool_name) or "the tool"
         return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
 
     def approval(self, approval: ApprovalSoFar, *, buttons: bool, reactions: bool = False) -> str:

@@ -29,7 +29,7 @@ from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolR
 from tailrace.ports import LogPage
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.token_counts import token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -240,7 +240,7 @@ class UiMessageEncoder:
             case changes.Spent(usage=usage, provider=provider, model=model):
                 self.spent.append(SpentTokens(provider, model, usage))
                 if self._counts_cache_apart(provider):
-                    self._counted_apart += cached_tokens(usage)
+                    self._counted_apart += usage.cached_tokens
             case changes.Told(kind=kind, text=text, extra=extra):
                 self._notice(kind, text, extra)
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):

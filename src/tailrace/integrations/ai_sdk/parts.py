@@ -153,9 +153,9 @@ def document_sources(message: Message) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for part in message.parts:
         match part:
-            case Native("anthropic", {"type": "text"} as item):
+            case Native(item={"type": "text"} as item):
                 found |= dict.fromkeys(map(_cited_document, _citations(item)))
-            case Native("responses", {"type": "output_text"} as item):
+            case Native(item={"type": "output_text"} as item):
                 files = (text_of(note.get("filename")) for note in objects_of(item.get("annotations")))
                 found |= dict.fromkeys((name, _media_type(name)) for name in files if name)
             case _:

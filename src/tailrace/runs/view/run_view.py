@@ -121,8 +121,10 @@ class RunView:
                 return [changes.Restored(seq, attempt, event)]
             case events.LlmDelta(block_id, delta):
                 return [changes.TextGrew(seq, attempt, delta, block_id=block_id)]
-            case _:
+            case _ if isinstance(event, _Standalone):
                 return _notices(event, seq, attempt)
+            case _:
+                assert_never(event)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +220,7 @@ def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noq
         case events.RunStarted():
             return [changes.RunBegan(seq, attempt, event)]
         case events.RunForked(run_id, after):
-            return [changes.RunForked(seq, attempt, run_id, after)]
+            return [changes.ForkBegan(seq, attempt, run_id, after)]
         case events.HistoryCompressed(messages):
             return [changes.HistoryReplaced(seq, attempt, messages)]
         case events.UsageRecorded(usage, provider, model):

@@ -7,29 +7,31 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.messages import Dialect, JsonObject, Message
+from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
-from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
+from tailrace.server.v1.answer_ids import answer_id
 from tailrace.system.private_apis import request_values
-from tailrace.wire.client_request import FORWARDED_HEADERS, ClientRequest, InvalidRequest
+from tailrace.wire.client_request import ClientRequest, InvalidRequest
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
 
 MAX_NAMES: Final = 32
 MAX_NAME_CHARS: Final = 64
 
 
-def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonObject) -> ClientRequest:
+def read_client_request(request: web.Request, dialect: ServedDialect, body: JsonObject) -> ClientRequest:
     """The request, with the headers that a provider of the same dialect is sent (K128). Raises `InvalidRequest`."""
-    client_request = api_format.parse_request(body)
-    headers = forwarded_headers(request, api_format.dialect)
+    client_request = dialect.parse_client_request(body)
+    headers = forwarded_headers(request, dialect)
     return msgspec.structs.replace(client_request, headers=headers) if headers else client_request
 
 
-def forwarded_headers(request: web.Request, dialect: Dialect) -> dict[str, str]:
+def forwarded_headers(request: web.Request, dialect: WireDialect) -> dict[str, str]:
     """The headers of a client of this dialect that a provider of it is sent too. Raises `InvalidRequest`."""
     headers: dict[str, str] = {}
-    for name in FORWARDED_HEADERS[dialect]:
+    for name in dialect.forwarded_headers:
         if name in request.headers:
             headers[name] = value = ",".join(request.headers.getall(name))
             if not (value.isascii() and value.isprintable()):
@@ -56,15 +58,15 @@ class ClientCall(msgspec.Struct, frozen=True):
     pipeline: RequestPipeline
     request: web.Request
     client_request: ClientRequest
-    api_format: ApiFormat
+    dialect: ServedDialect
     history: tuple[Message, ...] = ()
     fields: JsonObject = {}
     state: JsonObject = {}
 
-    def header(self, run: Run, source: Dialect, *, ended: float | None = None) -> AnswerHeader:
+    def header(self, run: Run, source: WireDialect, *, ended: float | None = None) -> AnswerHeader:
         """`source`: the dialect of the answer's deltas. `ended`: when it ended, of an answer that is whole."""
         return AnswerHeader(
-            id=answer_id(self.api_format, run.id),
+            id=answer_id(self.dialect, run.id),
             model=self.client_request.model,
             created=int(run.created_at),
             source=source,

@@ -17,8 +17,6 @@ from tailrace.events import Entry, RunFinished
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import (
     AnyDelta,
-    Dialect,
-    EventDelta,
     Message,
     NativeDelta,
     Part,
@@ -35,9 +33,10 @@ from tailrace.messages import (
 )
 from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
-from tailrace.wire.message_deltas import message_deltas
-from tailrace.wire.peer_json import encode_object
+from tailrace.wire.dialect import WireDialect, stop_sequence_delta
+from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
+from tailrace.wire.translation.message_deltas import message_deltas
 
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
@@ -98,7 +97,7 @@ class LogToDeltas:
         reasoning: bool = False,
         last_message_only: bool = False,
         in_order: bool = False,
-        source: Dialect = "chat",
+        source: WireDialect = CHAT,
     ) -> None:
         self._view = RunView()
         self._turn_id = turn_id
@@ -109,7 +108,7 @@ class LogToDeltas:
         self._parts: list[Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._source: Dialect = source
+        self._source = source
         self._provider = ""  # of the newest attempt
         self._named_field = USUAL_FIELD  # in which the newest attempt has its thoughts
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
@@ -137,7 +136,7 @@ class LogToDeltas:
                 return [self._reasoning_delta(text)] if text and self._reasoning else []
             case changes.AttemptBegan(asked=asked):
                 self._provider, self._named_field = asked.provider, USUAL_FIELD
-                self._source = asked.dialect or self._source
+                self._source = self._source if asked.dialect is None else DIALECTS[asked.dialect]
                 return []
             case changes.Relayed():
                 return self._relayed(change)
@@ -182,16 +181,17 @@ class LogToDeltas:
 
     def _relayed(self, relayed: changes.Relayed) -> list[AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
-        dialect, events = relayed.dialect, relayed.events
+        dialect, events = DIALECTS[relayed.dialect], relayed.events
         if relayed.body is not None:
             kind = f"response.{relayed.body.get('status')}"
             events = ({"type": kind, "response": relayed.body},)
-        if dialect == "responses":
-            return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
-        fields = [NativeDelta(dialect, event) for event in events]
-        for named in map(named_field, fields) if dialect == "chat" else ():
-            self._named_field = self._named_field if named is None else named
-        return [*fields] if self._reasoning else []
+        deltas = dialect.deltas_of_log(events)
+        if dialect.logs_events:
+            return deltas
+        for delta in deltas:
+            if isinstance(delta, NativeDelta) and (named := named_field(delta)) is not None:
+                self._named_field = named
+        return deltas if self._reasoning else []
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         if self._texts and self._in_order and text:
@@ -261,7 +261,7 @@ class LogToDeltas:
 
     def end_deltas(self) -> list[AnyDelta]:
         named = self.stop_sequence()
-        stopped = [NativeDelta("anthropic", {"stop_sequence": named})] if named else []
+        stopped = [stop_sequence_delta(self._source.name, named)] if named else []
         return [*stopped, UsageDelta(self.usage())]
 
     def usage(self) -> Usage:
@@ -276,10 +276,10 @@ class LogToDeltas:
         if not (thoughts := "".join(self._thoughts)):
             return []
         maker = f"{self._provider}/"
-        if self._source != "chat":
+        if not self._source.reasoning_field:
             return [Reasoning(thoughts, maker=maker)]
         native = {self._reasoning_field: thoughts} if self._reasoning_field else None
-        return [Reasoning(thoughts, "chat", native, maker)]
+        return [Reasoning(thoughts, self._source.name, native, maker)]
 
     def _said(self) -> list[Part]:
         """The newest texts, as one part."""

@@ -20,7 +20,9 @@ from tailrace.ports import FieldRefuser
 from tailrace.runs.timeline.question import asked_of_model
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
-from tailrace.wire.client_request import ClientRequest, client_word, first_unsupported_param, ignored_params
+from tailrace.wire.client_request import ClientRequest
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
 
 # How front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
@@ -79,14 +81,14 @@ def turn_spec(
     `ApiError` 400 for a parameter that the agent does not support, and where nothing is asked, `ConfigError` where no
     model is configured."""
     request = client_request.request
-    ignored = (*ignored_params(client_request, agent_dialect(app), verbatim=False), *_refused(app, client_request))
+    ignored = (*agent_dialect(app).ignored_params(client_request, verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
-        param = _messages_param(client_request)
+        param = client_request.word("messages")
         raise ApiError(400, "the last message must have the role user or tool", param=param)
     if last.role == "user" and last.is_blank:
-        raise ApiError(400, "nothing was asked: the last message is empty", param=_messages_param(client_request))
+        raise ApiError(400, "nothing was asked: the last message is empty", param=client_request.word("messages"))
     frontend_task = _is_frontend_task(request)
     asked = asked_of_model(client_request.body)
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
@@ -115,9 +117,9 @@ async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: 
     return msgspec.structs.replace(client_request, request=msgspec.structs.replace(request, messages=messages))
 
 
-def agent_dialect(app: App) -> Dialect:
+def agent_dialect(app: App) -> WireDialect:
     """The dialect of the model behind the agent: it defines how tokens are counted."""
-    return app.models.routes(app.config.model)[0].provider.dialect
+    return DIALECTS[app.models.routes(app.config.model)[0].provider.dialect]
 
 
 def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
@@ -126,13 +128,13 @@ def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
     if not isinstance(route.provider, FieldRefuser):
         return ()
     fields = route.provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(client_word(client_request, field) for field in fields)
+    return tuple(client_request.word(field) for field in fields)
 
 
 def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
     request = client_request.request
     if not request.messages:
-        field = _messages_param(client_request)
+        field = client_request.word("messages")
         raise ApiError(400, f"{field} is empty", param=field)
     param = next(iter((*client_request.dialect_only_fields, *ignored)), None) or client_request.opaque_at or None
     if param is None and request.prefill:
@@ -145,18 +147,13 @@ def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[
         case _:
             pass
     for route in app.models.routes(app.config.model):
-        param = param or first_unsupported_param(
-            msgspec.structs.replace(client_request, dialect_only_fields=(), opaque_at=""), route.provider.dialect
+        param = param or DIALECTS[route.provider.dialect].first_unsupported_param(
+            msgspec.structs.replace(client_request, dialect_only_fields=(), opaque_at="")
         )
     if param is not None:
         raise ApiError(
             400, f"the agent does not support `{param}`; remove it", code="unsupported_parameter", param=param
         )
-
-
-def _messages_param(client_request: ClientRequest) -> str:
-    """The field of the client's API that has the messages."""
-    return "input" if client_request.dialect == "responses" else "messages"
 
 
 def _is_frontend_task(request: ModelRequest) -> bool:

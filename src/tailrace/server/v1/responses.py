@@ -26,8 +26,8 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
+from tailrace.server.v1.answer_ids import answer_id
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
-from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, forwarded_headers, note_ignored
 from tailrace.server.v1.model_target import (
     agent_dialect,
@@ -49,6 +49,7 @@ from tailrace.server.v1.stored_response import (
     with_referenced_items,
 )
 from tailrace.server.v1.token_count import count_input_tokens
+from tailrace.wire.dialects import RESPONSES
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
 # The bodies for `/openapi.json`: the fields that we read and promise; the rest is OpenAI's.
@@ -158,10 +159,10 @@ class Responses:
         """The request, with the stored items that it refers to."""
         body = {"input": [], **await read_object(request)}
         if refers_to_items(body):
-            knows = provider_dialect(self._app, body.get("model")) == RESPONSES.dialect
+            knows = provider_dialect(self._app, body.get("model")) == RESPONSES.name
             items = await with_referenced_items(self._journal, body["input"], request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
-        return ResponsesRequest.of(body, forwarded_headers(request, RESPONSES.dialect))
+        return ResponsesRequest.of(body, forwarded_headers(request, RESPONSES))
 
     async def _history(self, asked: ResponsesRequest, caller: Identity) -> tuple[Message, ...]:
         if asked.previous_response_id:
@@ -178,7 +179,7 @@ class Responses:
         origin = msgspec.to_builtins(
             Origin(
                 model=asked.model,
-                source=agent_dialect(self._app) if first is None else first.provider.dialect,
+                source=agent_dialect(self._app).name if first is None else first.provider.dialect,
                 fields=asked.echoed,
                 input=tuple(asked.items),
                 background=asked.background,

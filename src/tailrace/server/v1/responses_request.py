@@ -12,8 +12,8 @@ import msgspec
 
 from tailrace.messages import JsonObject, Value
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.v1.api_formats import RESPONSES
 from tailrace.wire.client_request import ClientRequest, converted
+from tailrace.wire.dialects import RESPONSES
 from tailrace.wire.responses.client_request import items_of
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
@@ -54,7 +54,7 @@ class ResponsesRequest(Value):
     def of(cls, body: JsonObject, headers: Mapping[str, str]) -> ResponsesRequest:
         """`headers` are those that a provider of the same dialect is sent. Raises `InvalidRequest`, and `ApiError` 400
         for fields that contradict each other."""
-        client_request = msgspec.structs.replace(RESPONSES.parse_request(body), headers=dict(headers))
+        client_request = msgspec.structs.replace(RESPONSES.parse_client_request(body), headers=dict(headers))
         fields = converted(body, _StorageFields)
         given = fields.conversation
         session = given.id if isinstance(given, _Conversation) else given or ""

@@ -25,12 +25,14 @@ from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.runs.failures import is_too_long
 from tailrace.runs.view.changes import AttemptBegan, Change, Ended, Restored
-from tailrace.server.http.api_errors import ApiError, is_said_in_stream
+from tailrace.server.http.api_errors import ApiError, error_delta, is_said_in_stream
 from tailrace.server.http.auth import Identity
-from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
+from tailrace.server.v1.answer_ids import answer_id, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
+from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
-from tailrace.wire.responses.relay import SNAPSHOTS
+from tailrace.wire.responses.relayed_items import SNAPSHOTS
+from tailrace.wire.served_dialect import AnswerHeader
 
 SEARCHED_RUNS: Final = 50  # of the caller's: an item of a provider's is looked for in the newest of them
 SEARCHED_PAGES: Final = 10  # of as many runs, in which the caller's are looked for among those of other keys
@@ -57,7 +59,7 @@ async def response_run(journal: Journal, response_id: str, caller: Identity, par
     """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
     another key's is answered as one that does not exist. `param` is where the client gave the id."""
     run_id = run_id_of(response_id)
-    if not response_id.startswith(RESPONSES.prefix) or run_id == response_id:
+    if not response_id.startswith(RESPONSES.id_prefix) or run_id == response_id:
         raise no_such_response(response_id, param)
     try:
         run = await journal.get(run_id)
@@ -79,15 +81,16 @@ class StoredResponse:
             turn_id=run.id if turn is not None else None,
             foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
             reasoning=self.origin.reasoning,
-            source=self.origin.source,
+            source=DIALECTS[self.origin.source],
             last_message_only=turn is not None and is_last_message_only(turn),
             in_order=True,
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
+        source = DIALECTS[origin.source]
         header = AnswerHeader(
-            response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields, state=origin.state
+            response_id, origin.model, int(run.created_at), source, fields=origin.fields, state=origin.state
         )
-        self._encoder = responses_encoder(header)
+        self._encoder = RESPONSES.new_encoder(header)
         self._skip = after + 1
         self._began = False
         self.has_output = False  # an output has begun, or the run has ended without an error
@@ -132,7 +135,8 @@ class StoredResponse:
         if isinstance(change, Restored):
             raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
         if isinstance(change, AttemptBegan):
-            self._encoder.new_attempt(change.asked.provider, change.asked.dialect)
+            dialect = change.asked.dialect
+            self._encoder.new_attempt(change.asked.provider, None if dialect is None else DIALECTS[dialect])
         out = [self._encoder.encode(deltas)] if deltas else []
         if isinstance(change, Ended):
             out.append(self._ending(change.finished))
@@ -230,7 +234,7 @@ class _KnownItems:
     async def of_run(self, key: str, reference: JsonObject) -> JsonObject:
         if key not in self._by_run:
             try:
-                run = await response_run(self._journal, RESPONSES.prefix + key, self._caller)
+                run = await response_run(self._journal, RESPONSES.id_prefix + key, self._caller)
             except ApiError as exc:
                 raise no_such_item(reference) from exc
             self._by_run[key] = await self._items_of(run)
@@ -284,7 +288,7 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     facts = await journal.facts(run.id)
     if run.new.kind == CALL_KIND:
         spec = msgspec.convert(run.new.input, CallSpec)
-        asked = RESPONSES.parse_request(spec.body).request.messages
+        asked = RESPONSES.parse_client_request(spec.body).request.messages
         recorded = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
         error = run.finished.error if run.finished is not None else None
         if not recorded and error and is_too_long(error) and outweighs(asked, spec.history):

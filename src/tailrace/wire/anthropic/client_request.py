@@ -47,6 +47,7 @@ _TASK_BUDGET = "task_budget"
 # Edits that shorten the provider's context: without them the model sees all of it.
 _SHORTENING_EDITS = ("clear_", "compact_")
 _BILLING_LINE = "x-anthropic-billing-header:"  # for Anthropic alone; it changes, and would spoil other caches
+_WORDS = {"stop": "stop_sequences", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use"}
 _LOW_BUDGET, _HIGH_BUDGET = 4096, 16_384  # tokens: a smaller budget is low effort, a larger one high
 
 
@@ -127,6 +128,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         user=(fields.metadata.user_id if fields.metadata else None) or "",
         opaque_at=conversation.opaque_at,
         reasoning=thinks,
+        words={**_WORDS, "reasoning_effort": "output_config.effort" if "effort" in config else "thinking"},
         withheld_fields=("thinking",) if sent.get("thinking") != body.get("thinking") else (),
     )
     return beyond.named_in(client_request)

@@ -39,6 +39,7 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 _MEANING = frozenset({"top_logprobs", "prompt"})  # log probabilities, and a prompt that is stored at the provider
 _LOGPROBS = "message.output_text.logprobs"  # what else `include` can ask for is never in another dialect's answer
+_WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort", "verbosity": "text.verbosity"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
@@ -112,6 +113,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         user=fields.safety_identifier or fields.user or "",
         opaque_at=conversation.opaque_at,
         reasoning=reasoning.get("summary") is not None or reasoning.get("generate_summary") is not None,
+        words=_WORDS,
     )
     return beyond.named_in(client_request)
 
