@@ -51,9 +51,9 @@ async def recover(
     on_unreadable: Callable[[Run, JournalError], None] | None = None,
 ) -> AsyncIterator[ClaimedRun]:
     """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it.
-    `orphans` is what the journal has just said of them; without it the journal is asked.
-    `on_unreadable` is told of a run that cannot be taken over, and the runs after it follow; without it the error is
-    raised. `StorageFailed` is always raised: it is no matter of one run."""
+    `orphans` are those that the journal has just listed; without it the journal is asked. `on_unreadable` is called
+    with a run that cannot be taken over, and the runs after it follow; without it the error is raised. `StorageFailed`
+    is always raised: it concerns every run."""
     for orphan in await journal.orphans() if orphans is None else orphans:
         if not wanted(orphan):
             continue
