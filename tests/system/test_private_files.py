@@ -13,7 +13,8 @@ import pytest
 
 from tailrace.app import open_app
 from tailrace.cli.setup.config_file import write_config
-from tailrace.cli.setup.doctor import Finding, findings
+from tailrace.cli.setup.doctor import findings
+from tailrace.cli.setup.finding import Finding
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal

@@ -41,7 +41,7 @@ from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
-from tailrace.config.load import STORE_PASSWORD, Config
+from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.events.speaker_marks import NOTE
@@ -451,5 +451,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     for server in config.mcp.servers.values():
         names |= {server.key_env, *server.headers_env.values()}
-    names |= {STORE_PASSWORD} if config.database is None and config.store_is_kept else set()
+    names |= {config.store_password_env}
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -25,13 +25,7 @@ from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sen
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.platform_lease import PlatformLease
-from tailrace.gateway.registry import (
-    POSITIONS,
-    account_of,
-    enabled,
-    make_platform,
-    settings_of,
-)
+from tailrace.gateway.registry import POSITIONS, account_of, enabled, make_platform
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.runs.signals import FlatTaskGroup, run_beside
@@ -180,7 +174,7 @@ class PlatformRunner:
         self._lease = PlatformLease(app.journal, app.processes, account_of(app.config, platform.name))
         self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
-        settings = settings_of(app.config, platform.name) or PlatformSettings()
+        settings = app.config.platforms.by_name.get(platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()

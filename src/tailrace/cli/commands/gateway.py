@@ -29,7 +29,7 @@ log = logging.getLogger("tailrace.gateway")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pair", metavar="CODE", help="let in the user to whom the bot gave this code")
     parser.add_argument("--paired", action="store_true", help="list the users who were let in by a code")
-    parser.add_argument("--unpair", metavar="USER", help="no longer serve a user who was let in: telegram:12345")
+    parser.add_argument("--unpair", metavar="USER", help="no longer serve a user who was let in: PLATFORM:ID")
     parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
@@ -86,7 +86,7 @@ def _allows(config: Config, user: str) -> bool:
     from tailrace.gateway.inbound import is_allowed
 
     platform, _, user_id = user.partition(":")
-    settings = getattr(config.platforms, platform, None)
+    settings = config.platforms.by_name.get(platform)
     return settings is not None and is_allowed(settings.allow, user_id)
 
 
@@ -125,7 +125,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
             raise ConfigError(
-                "no platform is enabled; tailrace add telegram, or another one, connects it (docs/platforms)",
+                "no platform is enabled; tailrace add connects one (docs/integrations)",
                 key="platforms",
             )
         await stack.enter_async_context(app.processes)

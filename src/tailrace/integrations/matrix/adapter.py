@@ -23,6 +23,7 @@ from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
+from tailrace.integrations.matrix import MatrixSettings
 from tailrace.integrations.matrix.inbound import Rooms, remember_event
 from tailrace.integrations.matrix.invitations import Invitations
 from tailrace.integrations.matrix.media import opened
@@ -455,7 +456,7 @@ def _in_thread(thread: str) -> JsonObject:
 
 def make(config: Config) -> MatrixPlatform:
     """The account of this config. Raises `ConfigError`."""
-    settings = config.platforms.matrix
+    settings = config.platforms.get("matrix", MatrixSettings)
     if settings is None or not settings.homeserver or not settings.user:
         raise ConfigError("needs homeserver and user", key="platforms.matrix")
     if not settings.token_env and not settings.password_env:

@@ -33,7 +33,7 @@ from tailrace.server.http.api_errors import (
 )
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
+from tailrace.server.http.key_limits import admit, is_counted, key_limits, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -236,7 +236,7 @@ class RequestPipeline:
                 method = request.method
                 if method == "POST" and identity is not None:
                     CHARGED_TO.set(identity.name)
-                    if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+                    if identity.name in self._limits.names and route is not None and is_counted(route):
                         await admit(self._limits, identity.name, request)
                 answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
                 response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)

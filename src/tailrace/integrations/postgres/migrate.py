@@ -1,6 +1,6 @@
 """`tailrace migrate SOURCE TARGET`: takes the journal of a SQLite file along to PostgreSQL.
 
-Thin: reads the addresses and shows the progress. `journal.copy_journal` copies.
+Thin: reads the addresses and shows the progress. `copy_journal` copies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_error("TARGET must be postgresql://…")
         return USAGE
     try:
-        from tailrace.journal.copy_journal import copy_journal
+        from tailrace.integrations.postgres.copy_journal import copy_journal
     except ModuleNotFoundError as exc:
         if exc.name != "asyncpg":
             raise

@@ -17,15 +17,13 @@ _THIS_MACHINE: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 def store_place(url: str, variable: Callable[[str], str | None]) -> str:
     """The same text for each spelling of one database. The user, the password and options of the connection do not
     count. A url that cannot be read is its own text, without the password."""
-    if not url.startswith(("postgresql:", "postgres:")):
-        return url
     try:
-        return _postgres_place(url, variable)
+        return _place(url, variable)
     except ValueError:
         return url.rpartition("@")[2]
 
 
-def _postgres_place(url: str, variable: Callable[[str], str | None]) -> str:
+def _place(url: str, variable: Callable[[str], str | None]) -> str:
     parts = urlsplit(url)
     option = dict(parse_qsl(parts.query))
     user, _, named = parts.netloc.rpartition("@")

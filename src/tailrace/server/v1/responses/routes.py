@@ -37,8 +37,8 @@ from tailrace.server.v1.model_target import (
     turn_spec,
     with_turns_own_calls,
 )
-from tailrace.server.v1.responses_request import ResponsesRequest, refers_to_items
-from tailrace.server.v1.stored_response import (
+from tailrace.server.v1.responses.responses_request import ResponsesRequest, refers_to_items
+from tailrace.server.v1.responses.stored_response import (
     Origin,
     StoredResponse,
     history_after,

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tailrace.cli.argument_types import whole_number
@@ -38,12 +39,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if not directory.is_dir():
         print_error(f"--directory: {directory} is not a directory")
         return USAGE
-    try:
-        import tailrace.integrations.mcp_server.server as _  # noqa: F401 - imported here to say what is missing
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").startswith("tailrace"):
-            raise
-        raise ConfigError(f"tailrace mcp needs an extra: {install_command('mcp')}") from exc
+    if find_spec("mcp") is None:
+        raise ConfigError(f"tailrace mcp needs an extra: {install_command('mcp')}")
     from tailrace.tools.mcp.connection import depth_in
 
     if depth_in(os.environ) > 1:

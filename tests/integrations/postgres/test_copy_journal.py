@@ -15,8 +15,8 @@ from journal.filled_journal import fill
 from tailrace.cli.main import main
 from tailrace.errors import JournalError
 from tailrace.events import MessageChunk, RunFinished
+from tailrace.integrations.postgres.copy_journal import copy_journal
 from tailrace.integrations.postgres.store import PostgresJournal
-from tailrace.journal.copy_journal import copy_journal
 from tailrace.journal.fold import fold
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Signal
