@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from tailrace.delivery.inbound import CommandName
-from tailrace.delivery.planning.failure_advice import failure_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -27,6 +26,7 @@ from tailrace.events import (
 )
 from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
+from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -226,7 +226,7 @@ class Presenter:
                 return None
 
     def _failure(self, failure: RunFailure) -> str:
-        advice = with_mark(failure_advice(failure), self._mark)
+        advice = with_mark(guest_advice(failure), self._mark)
         return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
