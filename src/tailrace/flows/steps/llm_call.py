@@ -7,7 +7,6 @@ answer. Streamed or not, it takes this one path; streaming only adds the deltas 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -39,11 +38,8 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.wire.error_texts import says
 
-# A provider that does not know structured output says so in as many words.
-_NO_SCHEMA = re.compile(
-    r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
-)
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
 
@@ -341,7 +337,7 @@ async def _schema_of(params: LlmParams) -> Schema | None:
 
 
 def _says_no_schema(error: ProviderError) -> bool:
-    return isinstance(error, Permanent) and error.status in (400, 404, 422) and bool(_NO_SCHEMA.search(str(error)))
+    return isinstance(error, Permanent) and error.status in (400, 404, 422) and says("no_schema", str(error))
 
 
 def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
