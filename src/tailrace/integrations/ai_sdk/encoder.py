@@ -295,7 +295,7 @@ class UiMessageEncoder:
         self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
 
     def _end_part(self, *, discarded: bool = False) -> None:
-        """`discarded`: what the part shows was withdrawn. The protocol cannot withdraw a part: a page reads this metadata."""
+        """`discarded`: what the part shows was withdrawn. The protocol cannot say so: pages read the metadata."""
         part, self._part = self._part, None
         if part is None:
             return
