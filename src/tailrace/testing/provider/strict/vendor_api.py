@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import assert_never
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -36,6 +35,7 @@ class VendorApi:
         """The first reason to refuse the request, if there is one. The names of headers are in lower case."""
         if self._rules is None:
             return None
+        refusals: Iterator[Failure] = iter(())
         match request.dialect:
             case "anthropic":
                 refusals = anthropic.refusals(request.body, headers, counting=counting)
@@ -43,8 +43,6 @@ class VendorApi:
                 refusals = responses.refusals(request.body, self._issued)
             case "chat":
                 refusals = chat.refusals(request.body, self._issued, returns_reasoning=self._rules.returns_reasoning)
-            case _:
-                assert_never(request.dialect)
         return next(refusals, None)
 
     def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
@@ -58,9 +56,7 @@ class VendorApi:
                 return self._encrypted(reply, request)
             case "chat":
                 self._issued.add_chat(body_of("chat", reply, request))
-                return reply
-            case _:
-                assert_never(request.dialect)
+        return reply
 
     def conversation(self, request: ScriptedRequest) -> list[JsonObject]:
         """The messages or items of a request, with those of the response that it goes on from."""
