@@ -35,27 +35,26 @@ class VendorApi:
         """The first reason to refuse the request, if there is one. The names of headers are in lower case."""
         if self._rules is None:
             return None
-        refusals: Iterator[Failure] = iter(())
-        match request.dialect:
-            case "anthropic":
-                refusals = anthropic.refusals(request.body, headers, counting=counting)
-            case "responses":
-                refusals = responses.refusals(request.body, self._issued)
-            case "chat":
-                refusals = chat.refusals(request.body, self._issued, returns_reasoning=self._rules.returns_reasoning)
+        body, dialect = request.body, request.dialect
+        refusals: Iterator[Failure] = iter(())  # of an API whose rules are not known
+        if dialect == "anthropic":
+            refusals = anthropic.refusals(body, headers, counting=counting)
+        if dialect == "responses":
+            refusals = responses.refusals(body, self._issued)
+        if dialect == "chat":
+            refusals = chat.refusals(body, self._issued, returns_reasoning=self._rules.returns_reasoning)
         return next(refusals, None)
 
     def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
         """The reply with signatures and encrypted content of this provider; what is in it is recognised from now on."""
         if self._rules is None:
             return reply
-        match request.dialect:
-            case "anthropic":
-                return _with_signatures(reply, [thinking_signature(block.text) for block in _thoughts(reply)])
-            case "responses":
-                return self._encrypted(reply, request)
-            case "chat":
-                self._issued.add_chat(body_of("chat", reply, request))
+        if request.dialect == "anthropic":
+            return _with_signatures(reply, [thinking_signature(block.text) for block in _thoughts(reply)])
+        if request.dialect == "responses":
+            return self._encrypted(reply, request)
+        if request.dialect == "chat":
+            self._issued.add_chat(body_of("chat", reply, request))
         return reply
 
     def conversation(self, request: ScriptedRequest) -> list[JsonObject]:
