@@ -35,7 +35,7 @@ from tailrace.ports import (
     NewRun,
     StoredLine,
 )
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

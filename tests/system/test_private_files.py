@@ -19,7 +19,7 @@ from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")

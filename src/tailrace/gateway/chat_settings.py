@@ -16,7 +16,7 @@ from tailrace.delivery.port import Place
 from tailrace.errors import TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 
 CODE_LIFE_S = 3600.0
 _NEWEST = "newest"
@@ -56,7 +56,7 @@ class ChatSettings(Value):
 class ChatSettingsStore:
     """The settings by the conversation's key, and the users who were told of /verbose."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.settings = KeyValues(journal, "chats.settings", ChatSettings)
         self.hinted = KeyValues(journal, "chats.hinted", bool)
 
@@ -103,7 +103,7 @@ class PairedUser(Value):
 class Pairing:
     """New users: the bot gives them a code, and the operator lets the code in."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
         self.users = KeyValues(journal, "pairing.users", bool)
         self._names = KeyValues(journal, "pairing.names", str)  # by user

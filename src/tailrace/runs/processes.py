@@ -4,7 +4,7 @@ A heartbeat is a number in the journal's small state that keeps changing. Clocks
 stored: a process counts as gone when its heartbeat has not changed for `lease_s` by the watcher's own monotonic clock,
 or when the journal knows that it is dead. A process whose own heartbeat is that old must expect to have been replaced.
 
-Owns who lives and which of them goes on with which run. Leases of runs are the journal's.
+Owns which processes live and which of them goes on with which run. Leases of runs are the journal's.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
         raise InvalidRequest(message, f"{where}{place}".lstrip(".") or None) from exc
 
 
-class FieldsBeyond:
+class UnmappedFields:
     """The fields of one request that the neutral one has no place for, in the order in which the client wrote them.
     `only`: they change the meaning; `optional`: they ask nothing of the model, or only tune it."""
 
@@ -145,7 +145,7 @@ class FieldsBeyond:
             if name not in known and value is not None and not any(value == same for same in defaults.get(name, ())):
                 (self.only if name in meaning else self.optional).append(name)
 
-    def named_in(self, client_request: ClientRequest) -> ClientRequest:
+    def apply_to(self, client_request: ClientRequest) -> ClientRequest:
         """The request, with these fields named."""
         if not self.only and not self.optional:
             return client_request

@@ -16,7 +16,7 @@ from tailrace.integrations.postgres.queries import abandoned_runs
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.integrations.postgres.wakeups import ANY, Wakeup, channel_of, decoded
 from tailrace.ports import Durability, NewRun, Run, Signal
-from tailrace.testing.conformance.journal import started, texts_of, written
+from tailrace.testing.conformance.sample_runs import started, texts_of, written
 
 
 @pytest.fixture

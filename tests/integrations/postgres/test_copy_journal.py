@@ -20,7 +20,7 @@ from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.fold import fold
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Signal
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
             raise ConfigError(
-                "no platform is enabled; tailrace add connects one (docs/integrations)",
+                "no platform is enabled; tailrace add connects one (docs/chats.md)",
                 key="platforms",
             )
         await stack.enter_async_context(app.processes)

@@ -31,7 +31,8 @@ _Standalone: TypeAlias = (
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
-    | events.RelayFact
+    | events.ProviderEvents
+    | events.ProviderAnswer
     | events.StateChanged
     | events.StepStarted
     | events.StepFailed

@@ -26,9 +26,8 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
-from tailrace.server.v1.answer_ids import answer_id
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
-from tailrace.server.v1.client_call import ClientCall, forwarded_headers, note_ignored
+from tailrace.server.v1.client_call import ClientCall, answer_id, forwarded_headers, note_ignored
 from tailrace.server.v1.model_target import (
     agent_dialect,
     is_agent,

@@ -27,7 +27,7 @@ from tailrace.runs.failures import is_too_long
 from tailrace.runs.view.changes import AttemptBegan, Change, Ended, Restored
 from tailrace.server.http.api_errors import ApiError, error_delta, is_said_in_stream
 from tailrace.server.http.auth import Identity
-from tailrace.server.v1.answer_ids import answer_id, run_id_of
+from tailrace.server.v1.client_call import answer_id, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of

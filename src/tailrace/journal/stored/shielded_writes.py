@@ -1,5 +1,5 @@
-"""Writes that go on where their caller is cancelled: a commit in flight cannot be taken back, and what is to follow it
-in this process, such as telling a run of its signal, must follow."""
+"""Writes that go on when their caller is cancelled: a commit in flight cannot be taken back, and the steps that follow
+it in this process, such as waking a run for its signal, must follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class KeptWrites:
+class ShieldedWrites:
     """Holds their tasks until they have ended."""
 
     def __init__(self) -> None:
@@ -25,11 +25,11 @@ class KeptWrites:
     async def run(
         self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
     ) -> T:
-        """What the work returns or raises. Cancelling this does not cancel the work; `if_left` then does what is to be
-        done about its result, which nobody has.
+        """What the work returns or raises. Cancelling this does not cancel the work; `if_left` is then called with its
+        result, to undo it.
 
-        The work's first step is made in the caller's task, the rest in one of its own: up to where it first waits, it
-        must ask for no current task, so open no `asyncio.timeout` and no `TaskGroup`, and set no context variable."""
+        The work's first step is made in the caller's task, the rest in one of its own: up to its first wait it must
+        use no current task, so no `asyncio.timeout` and no `TaskGroup`, and set no context variable."""
         try:
             awaited = work.send(None)  # in this tick: it belongs to the group of what is written beside it
         except StopIteration as ended:
@@ -45,7 +45,7 @@ class KeptWrites:
         return task.result()
 
     async def end(self) -> None:
-        """Returns when all have ended. For a journal that is closed: they wait for nothing but a commit."""
+        """Returns when all have ended, for a journal that closes: they wait for nothing but a commit."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
