@@ -32,7 +32,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.ports import ToolContext, ToolOutcome
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 from tailrace.testing.scripted.failures import Failure
 from tailrace.testing.scripted.request_reader import ScriptedRequest

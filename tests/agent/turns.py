@@ -24,7 +24,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import Transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.tools.typed import Arguments, TypedTool

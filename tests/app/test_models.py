@@ -13,7 +13,7 @@ from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError
 from tailrace.providers.attempt import Route
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 
 
 def config(home: Path, text: str) -> Config:

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from certificates import machines_authorities
-from providers import faulty_calls
-from tailrace.config.sections import TransportSettings
 from tailrace.errors import Permanent
 from tailrace.providers.local.weights import SMOLLM2, Fetch
 
@@ -27,9 +25,3 @@ def real_models() -> Path:
     except Permanent as exc:
         pytest.skip(f"no weights: {exc}")
     return MODELS
-
-
-@pytest.fixture(params=faulty_calls.CLIENTS)
-def both_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runs once with each HTTP client."""
-    monkeypatch.setattr(faulty_calls, "TRANSPORT", TransportSettings(client=request.param, proxy="none"))

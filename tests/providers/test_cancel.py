@@ -20,8 +20,6 @@ CANCELS = 750 * int(os.environ.get("TAILRACE_SOAK", "1"))  # what leaks one file
 AT_ONCE = 250
 PROMPT_S = 0.1
 
-pytestmark = pytest.mark.usefixtures("both_clients")
-
 
 async def interrupted(bench: Bench, route: Route, told: Told, *, after: asyncio.Event | None = None) -> float:
     """Seconds from the cancel until the provider saw the client leave."""

@@ -15,7 +15,6 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import StreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 from prompt_toolkit.application import Application, create_app_session, in_terminal
@@ -27,7 +26,6 @@ from rich.console import Console
 
 from tailrace.app.http_connection import HttpConnection
 from tailrace.system.private_apis import (
-    buffered_bytes,
     color_system,
     fill_request,
     is_writing_paused,
@@ -63,18 +61,6 @@ async def test_a_connection_of_another_class_has_the_runners_settings() -> None:
         assert connection.keepalive_timeout == 7.5
     finally:
         await runner.cleanup()
-
-
-async def test_bytes_that_came_before_a_break_are_still_buffered() -> None:
-    loop = asyncio.get_running_loop()
-    content = aiohttp.StreamReader(BaseProtocol(loop), 1 << 16, loop=loop)
-    content.feed_data(b"the last ")
-    content.feed_data(b"tokens")
-    content.set_exception(aiohttp.ClientPayloadError("cut"))
-    with pytest.raises(aiohttp.ClientPayloadError):
-        await content.readany()
-    assert buffered_bytes(content) == b"the last tokens"
-    assert buffered_bytes(content) == b""
 
 
 @asynccontextmanager

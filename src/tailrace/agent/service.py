@@ -25,21 +25,19 @@ from tailrace.agent.fork import (
     question_in,
     with_files_of,
 )
-from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
-from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import lost_in
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
 from tailrace.events.speakers import SpokenBy, marked_message, spoken_from_elsewhere, unmarked_message
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -135,33 +133,15 @@ class AgentService(RunHost["_TurnExecution"]):
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
-        self.leaves_questions = False  # set once no process goes on after this one
-        self._left: set[str] = set()  # runs that were given back for that
+        self.hands_over_questions = False  # set once no process goes on after this one
+        self._handed_over: set[str] = set()  # runs that were handed over for that
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
         return _TurnExecution(self, claimed)
 
     async def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-        words: list[AnyEvent] = await last_words(run, entries)
-        if (lost := lost_in(entries)) is None:
-            return words
-        spec = msgspec.convert(run.new.input, TurnSpec)
-        turn = Turn(await self._history(run, spec))
-        turn.replay(entries)
-        try:
-            settings = self._equip(spec, run)
-        except TailraceError as exc:  # its model is no longer there
-            log.info("the usage of run %s cannot be estimated: %s", run.id, exc)
-            return words
-        return [lost_usage(lost, turn, settings.model), *words]
-
-    def _count_lost(self, recorded: UsageRecorded) -> None:
-        self._caller.count_lost(recorded)
-
-    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
-        settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
-        await self._caller.cancel_kept(kept, settings.model.routes)
+        return await last_words(run, entries)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,33 +302,33 @@ class AgentService(RunHost["_TurnExecution"]):
             payload["reason"] = reason
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
-    def leave_questions(self) -> None:
+    def hand_over_questions(self) -> None:
         """The process is about to end: from now on a run that has nothing under way but a question to a person is given
         back, with the runs of its session that wait for it. The question stays open; an answer counts when another
         process goes on with the run. Runs that are in this process's memory alone stay."""
-        self.leaves_questions = True
+        self.hands_over_questions = True
         for run_id in sorted(self._waiting):
-            self.leave(run_id, _WAITS)
+            self.hand_over_run(run_id, _WAITS)
 
     def _note_waiting(self, run_id: str, waits: bool) -> None:
         if not waits:
             self._waiting.discard(run_id)
             return
         self._waiting.add(run_id)
-        if self.leaves_questions:
-            self.leave(run_id, _WAITS)
+        if self.hands_over_questions:
+            self.hand_over_run(run_id, _WAITS)
 
-    def leave(self, run_id: str, why: str) -> bool:
+    def hand_over_run(self, run_id: str, why: str) -> bool:
         """As every host does, with the runs of its session that wait for it: they would go on with it here."""
-        if run_id in self._left:
+        if run_id in self._handed_over:
             return True
-        if not super().leave(run_id, why):
+        if not super().hand_over_run(run_id, why):
             return False
-        self._left.add(run_id)
+        self._handed_over.add(run_id)
         session = self._hosted[run_id].run.new.session
         for each, task in self.tasks_of(session).items() if session else ():
-            if each > run_id and each not in self._left:
-                self._left.add(each)
+            if each > run_id and each not in self._handed_over:
+                self._handed_over.add(each)
                 task.cancel()
         return True
 
@@ -398,7 +378,10 @@ class AgentService(RunHost["_TurnExecution"]):
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(claimed.entries)
         on_waiting = partial(self._note_waiting, run.id)
-        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run), on_waiting)
+        left = open_attempts(claimed.entries).get("")
+        resumed = left.resumable if left is not None else None
+        settings = self._equip(spec, run)
+        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, settings, on_waiting, resumed)
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
@@ -406,10 +389,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        lost = lost_in(claimed.entries)
         async with begun_once(partial(self._completed, spec)) as completed:
             fetch = completed if spec.unfetched is not None else None
-            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost)
+            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _inherited(self, point: ForkPoint) -> list[Entry]:
         try:

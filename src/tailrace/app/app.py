@@ -40,9 +40,10 @@ from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
-from tailrace.config.load import STORE_PASSWORD, Config
+from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
+from tailrace.events import UsageRecorded
 from tailrace.events.speakers import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
@@ -52,9 +53,10 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
@@ -153,6 +155,8 @@ class App:
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
+        for service in self._services:
+            service.left_calls = _LeftCalls(self.caller, models)
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
@@ -171,35 +175,35 @@ class App:
         is about to end. Without another one they have the time that the caller leaves them, but for those that only
         wait for a person, and those whose provider fails: where the store keeps them, the next process goes on with
         these."""
-        self.leave_failing()
+        self.hand_over_failing()
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
-            await self._give_back(lasting=True)
+            await self._release(lasting=True)
         elif self.config.store_is_kept:
-            self.agents.leave_questions()
+            self.agents.hand_over_questions()
 
-    def leave_failing(self) -> None:
-        """From here on a run whose provider fails is left to the next process: this one is about to end. At once, since
-        the provider may be ended in the same moment."""
+    def hand_over_failing(self) -> None:
+        """From here on a run whose provider fails is handed over to the next process, at once: this one ends soon,
+        and the provider may end in the same moment."""
         if self.config.store_is_kept:
-            self.caller.before_giving_up = self._leave_failed_run
+            self.caller.before_giving_up = self._hand_over_failed_run
 
-    async def _leave_failed_run(self, error: ProviderError) -> None:
+    async def _hand_over_failed_run(self, error: ProviderError) -> None:
         """A machine that is switched off ends its model server with this process: what was cut goes on after the next
         start, instead of being ended by a server that is gone. Other tries and stand-ins come first, as ever."""
         run_id = CURRENT_RUN.get()
         if not isinstance(error, Permanent) and any(
-            service.leave(run_id, f"was cut ({error})") for service in self._services
+            service.hand_over_run(run_id, f"was cut ({error})") for service in self._services
         ):
             await asyncio.Event().wait()  # until it is cancelled with the run
 
-    async def give_back(self) -> None:
-        """Gives every run back."""
-        await self._give_back(lasting=False)
+    async def release(self) -> None:
+        """Releases every run: any process may go on with it."""
+        await self._release(lasting=False)
 
-    async def _give_back(self, *, lasting: bool) -> None:
-        if any(await asyncio.gather(*(service.give_back(lasting=lasting) for service in self._services))):
+    async def _release(self, *, lasting: bool) -> None:
+        if any(await asyncio.gather(*(service.release(lasting=lasting) for service in self._services))):
             try:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
@@ -322,6 +326,21 @@ class App:
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 
+class _LeftCalls:
+    """What becomes of the model calls that dead processes left behind."""
+
+    def __init__(self, caller: Caller, models: Models) -> None:
+        self._caller = caller
+        self._models = models
+
+    def count(self, lost: UsageRecorded) -> None:
+        self._caller.count_lost(lost)
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        choice = ModelChoice(provider=answer.provider, name=answer.model)
+        await self._caller.cancel_answer(answer, self._models.routes(choice))
+
+
 _NO_TOOLS = SessionTools()
 
 
@@ -358,7 +377,7 @@ async def open_app(
     `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
-    Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
+    Leaving cancels what runs; runs that have not ended are released: another process may go on with them."""
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or working_directory()).resolve)
     async with (
@@ -393,7 +412,7 @@ async def open_app(
                         yield app
                     finally:
                         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
-                        await app.give_back()
+                        await app.release()
         finally:
             await models.local.aclose()
 
@@ -448,5 +467,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     for server in config.mcp.servers.values():
         names |= {server.key_env, *server.headers_env.values()}
-    names |= {STORE_PASSWORD} if config.database is None and config.store_is_kept else set()
+    names |= {config.store_password_env}
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -35,7 +35,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
 from tailrace.providers.call import Caller
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import run_beside
 from tailrace.system.private_files import tighten

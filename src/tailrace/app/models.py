@@ -15,10 +15,12 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.reattaching import http_provider
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import Transport
+from tailrace.wire.dialects import DIALECTS
 
 LOCAL = "local"
 _NEAR_PROVIDER = 0.75  # difflib's ratio: "opnai" is near "openai", "nope" is not
@@ -141,7 +143,7 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
         there_are = ", ".join(sorted(quirks.NAMES))
         raise ConfigError(f"no quirk is called {unknown[0]}; there are {there_are}", key=f"providers.{name}.quirks")
     dialect = settings.dialect or preset.dialect
-    if settings.reattach and dialect != "responses":
+    if settings.reattach and not DIALECTS[dialect].keeps_answers:
         raise ConfigError(f"needs dialect: responses, not {dialect}", key=f"providers.{name}.reattach")
     # The preset's key belongs to the preset's address: another one gets the key that the config binds to it (J115).
     key_env = settings.key_env or (preset.key_env if settings.base_url is None else None)
@@ -225,7 +227,7 @@ class Models:
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
-        provider = HttpProvider(endpoint, self._transport, self._refused)
+        provider = http_provider(endpoint, self._transport, self._refused)
         policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
         return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
@@ -240,7 +242,7 @@ class Models:
         return Route(provider, "", self._config.call_for(name), local=is_local, streams=self._streams(name))
 
     def _http(self, name: str) -> HttpProvider:
-        return HttpProvider(endpoint_of(self._config, name), self._transport, self._refused)
+        return http_provider(endpoint_of(self._config, name), self._transport, self._refused)
 
     def _local(self) -> LocalProvider:
         settings = self._config.providers.get(LOCAL, ProviderSettings())

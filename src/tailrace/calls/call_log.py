@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tailrace.calls.raw_model import not_told
-from tailrace.errors import JournalError, ProviderError
+from tailrace.errors import JournalError, ProviderError, StreamCut
 from tailrace.events import (
     AnyEvent,
     AttemptStarted,
@@ -27,7 +27,6 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -44,16 +43,17 @@ from tailrace.ports import Journal, Lease
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import AttemptOutcome, Verdict
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.signals import INTERRUPTED
 from tailrace.system.steady_time import clock_offset, steady_time
-from tailrace.wire.body_events import events_of
 from tailrace.wire.client_request import ClientRequest
-from tailrace.wire.message_deltas import message_deltas
+from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
-from tailrace.wire.responses.relay import ENDINGS
+from tailrace.wire.responses.relayed_items import ENDINGS
+from tailrace.wire.translation.message_deltas import message_deltas
 
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
@@ -72,6 +72,7 @@ class CallLog(DeltaLog):
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
     __slots__ = (
+        "_began_call",
         "_clock_offset",
         "_ending",
         "_events_to_skip",
@@ -97,13 +98,18 @@ class CallLog(DeltaLog):
         usage: Usage | None = None,
         keep_events: bool = False,
         routed: RoutedRequest | None = None,
-        kept: KeptAnswer | None = None,
+        resumed: ResumableAnswer | None = None,
+        began_call: bool = False,
     ) -> None:
-        """With `routed` each attempt names what its provider is not told."""
-        super().__init__(journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        """With `routed` each attempt names the parameters that its provider does not get. `began_call`: viewers have
+        seen a tool call begin in an earlier process."""
+        super().__init__(
+            journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, resumed=resumed
+        )
         if usage is not None:
             self.usage = usage
-        self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
+        self._began_call = began_call
+        self._events_to_skip = resumed.last_event if resumed is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
         self._clock_offset = clock_offset()
@@ -143,6 +149,11 @@ class CallLog(DeltaLog):
             for name in [name for name in not_told(self._route, request) if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
+
+    def start_over(self) -> None:
+        """Raises `StreamCut` where viewers have seen a tool call begin: it is not begun again (B34)."""
+        if self._began_call or self.called:
+            raise StreamCut("the process ended in the middle of a tool call; ask again")
 
     def verdict(self, error: ProviderError) -> Verdict:
         """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own
@@ -186,7 +197,7 @@ class CallLog(DeltaLog):
                 elif self._is_new(event := decode_object(delta.data)):
                     kept.append(event)
         self._relays = self._relays or bool(kept)
-        return [ProviderEvents("responses", tuple(kept))] if kept else []
+        return [ProviderEvents(RESPONSES.name, tuple(kept))] if kept else []
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
@@ -205,16 +216,16 @@ class CallLog(DeltaLog):
         """Logs the answer as it was given, or as far as it came; the end is to be sealed."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
-            if self._keeps_events and completion.dialect != "responses":
+            if self._keeps_events and not DIALECTS[completion.dialect].logs_events:
                 self.add(*self.to_events(list(message_deltas(completion.message))))
             else:
                 if self._keeps_events:
-                    self.add(*self._provider_events(events_of(completion)))
+                    self.add(*self._provider_events(DIALECTS[completion.dialect].events_of_body(completion.body)))
                 self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return self.failed(result.incomplete.error, completion)
         if self._ending is not None:
-            self.add(ProviderAnswer("responses", decode_object(self._ending.data)["response"]))
+            self.add(ProviderAnswer(RESPONSES.name, decode_object(self._ending.data)["response"]))
         return self._end(MessageRecorded(completion.message, completion.stop), status="completed")
 
     def failed(self, error: ProviderError, partial: Completion | None = None) -> RunFinished:
@@ -247,7 +258,7 @@ def _is_logged(delta: NativeDelta) -> bool:
     """Whether it says where reasoning was, signs it, or names what a text rests on; of the first choice."""
     match delta.item:
         case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}} | {"cited": _}:
-            return delta.dialect == "anthropic" and not delta.choice
+            return not delta.choice
         case _:
             return named_field(delta) is not None and not delta.choice
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    import aiohttp
     from aiohttp import web
     from aiohttp.abc import AbstractStreamWriter
     from multidict import CIMultiDictProxy
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 Connection = TypeVar("Connection", bound="web.RequestHandler")
 
 # ── aiohttp ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def buffered_bytes(content: aiohttp.StreamReader) -> bytes:
-    """The bytes that arrived before the connection broke. `readany` raises although they are buffered."""
-    return content._read_nowait(-1)
 
 
 def request_count(connection: web.RequestHandler) -> int:

@@ -28,7 +28,7 @@ from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.providers.prices import cost_usd
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool

@@ -20,7 +20,7 @@ from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.messages import Dialect
 from tailrace.providers.call import Caller
 from tailrace.providers.no_streaming import NonStreamingRoutes
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.quirks import WireQuirks
 from wire.recordings import Recording, load, needs_recordings

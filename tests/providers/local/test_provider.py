@@ -19,7 +19,7 @@ from tailrace.messages import Completion, Dialect, Image, Message, ModelRequest,
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import Transport
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

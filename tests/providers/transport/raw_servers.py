@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias, cast
 
 from providers import faulty_calls
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import HttpReply, Transport
 
 Answer: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -87,7 +87,6 @@ def test_zstd_where_it_is_installed() -> None:
     assert decompressed("zstd", [zstd.compress(TEXT[:50]) + zstd.compress(TEXT[50:])]) == TEXT
 
 
-@pytest.mark.usefixtures("both_clients")
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_compressed_body_over_a_socket(encoding: str, reader: object) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from providers import faulty_calls
 from providers.transport.raw_servers import (
     CHUNKED,
     OK,
@@ -25,7 +24,6 @@ from tailrace.errors import PeerError, ProviderError, StreamCut, TimedOut, Unava
 from tailrace.providers.transport import http1_connection
 from tailrace.providers.transport.port import HttpReply
 
-pytestmark = pytest.mark.usefixtures("both_clients")
 Reader = Callable[[HttpReply], Awaitable[bytes]]
 SHAPES = {
     "length": OK + b"Content-Length: 11\r\n\r\nhello world",
@@ -126,9 +124,6 @@ async def test_a_peer_that_switches_protocols_unasked_is_no_success() -> None:
 
 
 async def test_an_answer_that_was_cut_leaves_no_cycle() -> None:
-    if faulty_calls.TRANSPORT.client == "aiohttp":
-        pytest.skip("aiohttp's reader keeps the exception that it raises")
-
     async def ask() -> None:
         for reader in READERS:
             reply = await post(transport, url)
@@ -159,8 +154,6 @@ async def test_an_answer_that_was_cut_leaves_no_cycle() -> None:
 
 
 async def test_a_chunk_that_is_none_cuts_the_answer() -> None:
-    if faulty_calls.TRANSPORT.client == "aiohttp":
-        pytest.skip("aiohttp refuses the answer whole where the chunk comes with its head")
     async with raw_server(saying(CHUNKED + b"5\r\nhello\r\nnot a size\r\n")) as url, client() as transport:
         reply = await post(transport, url)
         assert await reply.read() == b"hello"

@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from providers import faulty_calls
 from providers.transport.raw_servers import OK, client, post, raw_server, read_all, read_request
 from tailrace.config.sections import TransportSettings
 from tailrace.errors import Unavailable
-from tailrace.providers.transport.http1_transport import Http1Transport
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import Http1Transport, open_transport
 from tailrace.providers.transport.port import KEEPALIVE_S
 from tailrace.testing.clock import driven
 
-pytestmark = pytest.mark.usefixtures("both_clients")
 HI = OK + b"content-length: 2\r\n\r\nhi"
 
 
@@ -49,10 +46,9 @@ async def hi(url: str, *, times: int = 1) -> int:
 async def test_ten_thousand_requests_leave_no_descriptor() -> None:
     open_before = _descriptors()
     server = Counting()
-    times = 10_000 if faulty_calls.TRANSPORT.client == "builtin" else 500
     async with raw_server(server) as url:
-        await hi(url, times=times)
-    assert (server.requests, server.connections) == (times, 1)
+        await hi(url, times=10_000)
+    assert (server.requests, server.connections) == (10_000, 1)
     await asyncio.sleep(0)
     assert _descriptors() <= open_before
 
@@ -101,8 +97,6 @@ async def test_E67_a_dead_connection_is_tried_once_more_on_a_new_one() -> None:
 
 
 async def test_E67_but_not_where_a_byte_of_an_answer_came() -> None:
-    if faulty_calls.TRANSPORT.client == "aiohttp":
-        pytest.skip("aiohttp does not say whether a byte came")
     requests = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

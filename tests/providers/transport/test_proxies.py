@@ -18,10 +18,9 @@ from providers import faulty_calls
 from providers.transport.raw_servers import OK, post, raw_server, read_all, read_request
 from tailrace.config.sections import TransportSettings
 from tailrace.errors import ConfigError, Rejected, Unavailable
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.proxies import Proxy, ProxyRules
 
-pytestmark = pytest.mark.usefixtures("both_clients")
 HI = OK + b"content-length: 2\r\n\r\nhi"
 
 
@@ -229,8 +228,6 @@ async def test_https_goes_through_a_tunnel_that_is_used_again(certificate: Path)
 
 
 async def test_a_proxy_may_itself_be_reached_by_tls(certificate: Path) -> None:
-    if faulty_calls.TRANSPORT.client == "aiohttp":
-        pytest.skip("aiohttp does not support TLS within TLS on every loop")
     proxy = TunnelProxy()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)

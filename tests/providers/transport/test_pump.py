@@ -9,9 +9,8 @@ import pytest
 
 from providers.transport.raw_servers import CHUNKED, OK, client, post, raw_server, read_request, saying
 from tailrace.config.sections import TransportSettings
-from tailrace.providers.transport.opening import open_transport
+from tailrace.providers.transport.http1_transport import open_transport
 
-pytestmark = pytest.mark.usefixtures("both_clients")
 RUN: ContextVar[str] = ContextVar("RUN", default="nobody's")
 
 

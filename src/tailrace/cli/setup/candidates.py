@@ -75,7 +75,7 @@ async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
     """A running Ollama that has a model."""
     from tailrace.providers.http.endpoint import Endpoint
     from tailrace.providers.http.provider import HttpProvider
-    from tailrace.providers.transport.opening import open_transport
+    from tailrace.providers.transport.http1_transport import open_transport
 
     url = ollama_url(environ)
     endpoint = Endpoint(name=OLLAMA, dialect="chat", base_url=url, connect_timeout_s=LOOK_TIMEOUT_S)
@@ -96,7 +96,7 @@ async def try_model(environ: Mapping[str, str], text: str) -> None:
 
     from tailrace.app.models import Models
     from tailrace.messages import ModelRequest, user
-    from tailrace.providers.transport.opening import open_transport
+    from tailrace.providers.transport.http1_transport import open_transport
 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)

@@ -21,15 +21,13 @@ from tailrace.errors import (
     TimedOut,
 )
 from tailrace.events import SignalReceived
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import LostAttempt
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import Dialect, JsonObject, Usage
 from tailrace.values.validation_words import decoding_problem, validation_mistake
 
 P = TypeVar("P", bound="Params")
@@ -94,9 +92,9 @@ class StepContext(msgspec.Struct, frozen=True):
     has_retry: bool = False  # the step says itself how it is to be tried again
     budget: Budget | None = None
     spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
+    dialects: Mapping[str, Dialect] = {}  # of the providers in `spent`: how they count cached tokens
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
     commit: Callable[[], Awaitable[None]] = no_commit  # returns when all that `log` was given is durable
-    lost: LostAttempt | None = None  # an attempt at its model that ended with an earlier process, and is not counted
 
     @property
     def key(self) -> str:
@@ -130,10 +128,6 @@ class Handler(ABC, Generic[P]):
         """The parameters with their templates filled in. Raises `ExpressionError`."""
         filled: JsonObject = resolved(params, scope, strict=strict)
         return filled
-
-    async def cancel_kept(self, kept: KeptAnswer) -> None:
-        """A step was ended while no process executed it: its provider need not go on with this answer. A no-op where
-        the handler asks no provider. Raises `TailraceError`."""
 
     def convert(self, params: JsonObject) -> P:
         """Raises `StepError` that names the parameter."""

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-import discord
 
 from tailrace.app.slash_commands import CHAT_MENU, CommandArgument, command_in
 from tailrace.config.load import Config
@@ -26,10 +25,11 @@ from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, first_error, reply_without_answer
-from tailrace.integrations.discord import gateway
+from tailrace.integrations.discord import DiscordSettings, gateway
 from tailrace.integrations.discord.account import describe_account
 from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.private_word import PrivateWord
 from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
 from tailrace.integrations.discord.thread_reader import read_thread
@@ -317,7 +317,7 @@ def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
 
 def make(config: Config) -> DiscordPlatform:
     """The bot of this config. Raises `ConfigError`."""
-    settings = config.platforms.discord
+    settings = config.platforms.get("discord", DiscordSettings)
     if settings is None:
         raise ConfigError("is missing", key="platforms.discord")
     token = config.require_secret(settings.token_env, "platforms.discord.token_env")

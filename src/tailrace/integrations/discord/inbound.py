@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import discord
-
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import MessageText, files_of, is_private
 from tailrace.integrations.discord.private_word import USER
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-import discord
 from msgspec.structs import replace
 
 from tailrace.delivery.cards import card_words
 from tailrace.delivery.planning.presenter import preview_line
 from tailrace.delivery.port import Attachment, Quoted
 from tailrace.events.speakers import MAX_NAME, one_line_name
+from tailrace.integrations.discord.library import discord
 
 _REFERENCE = re.compile(
     r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import discord
 from msgspec.structs import replace
 
 from tailrace.delivery.port import MessageReceived, Quoted
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection
 from tailrace.gateway.inbound.quotations import UNREAD_THREAD, quoted_thread
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import quoted_message
 
 log = logging.getLogger("tailrace.integrations.discord")

@@ -29,6 +29,7 @@ from tailrace.messages import (
 )
 from tailrace.ports import AnswerStream
 from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
@@ -39,18 +40,15 @@ _EVENTS = (EventDelta, EventRunDelta)
 
 
 class RedactedAnswer(AnswerStream):
-    """`may_go_on` says after an error whether the answer may yet be read on: what waits
-    then waits for that, because the rest of a key may follow."""
+    """After an error of an answer that is resumable, what waits goes on waiting: the rest of a key may follow."""
 
     def __init__(
         self,
         inner: AnswerStream,
         redactor: TextRedactor,
         completion_from_body: Callable[[JsonObject], Completion],
-        may_go_on: Callable[[], bool] = lambda: False,
     ) -> None:
         self.inner = inner
-        self._may_go_on = may_go_on
         self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
@@ -69,7 +67,7 @@ class RedactedAnswer(AnswerStream):
         try:
             deltas = await anext(self._deltas)
         except (ProviderError, StopAsyncIteration) as exc:
-            if isinstance(exc, ProviderError) and self._may_go_on():
+            if isinstance(exc, ProviderError) and self.resumable_id:
                 raise
             held = self.release_rest()
             if not held:
@@ -82,7 +80,7 @@ class RedactedAnswer(AnswerStream):
         try:
             await self.inner.pump(lambda deltas: take(self._without_secrets(deltas)))
         except ProviderError:
-            if not self._may_go_on() and (held := self.release_rest()):
+            if not self.resumable_id and (held := self.release_rest()):
                 take(held)
             raise
         if held := self.release_rest():
@@ -95,6 +93,14 @@ class RedactedAnswer(AnswerStream):
         if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
             return self._redacted(deltas)
         return self._relayed(deltas)
+
+    @property
+    def resumable_id(self) -> str:
+        return self.inner.resumable_id
+
+    @property
+    def is_queued(self) -> bool:
+        return self.inner.is_queued
 
     def release_rest(self) -> list[AnyDelta]:
         """What waited, now that nothing follows."""
@@ -177,7 +183,9 @@ class RedactedAnswer(AnswerStream):
                 out += self._release(delta.choice, but=type(delta))
                 out += self._piece(delta, _channel_of(delta))
             else:
-                if isinstance(delta, FinishDelta) or (isinstance(delta, NativeDelta) and delta.dialect != "chat"):
+                if isinstance(delta, FinishDelta) or (
+                    isinstance(delta, NativeDelta) and DIALECTS[delta.dialect].keeps_order
+                ):
                     out += self._release(delta.choice)
                 out.append(self._native(delta) if isinstance(delta, NativeDelta) else delta)
         return out

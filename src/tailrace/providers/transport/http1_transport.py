@@ -7,20 +7,40 @@ Knows no dialect, no provider and no deadline but the one for connecting.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from tailrace.config.sections import TransportSettings
 from tailrace.errors import Unavailable
 from tailrace.providers.transport.dialling import Dialler
 from tailrace.providers.transport.http1_connection import Http1Connection, Http1Reply
-from tailrace.providers.transport.port import KEEPALIVE_S, HttpReply
+from tailrace.providers.transport.port import KEEPALIVE_S, HttpReply, Transport
 from tailrace.providers.transport.proxies import ProxyRules
 from tailrace.providers.transport.request_head import Destination, encoded_head, parse_address
 
 _LARGE_BODY_BYTES = 256 * 1024  # past this a body is written in pieces
 _MAX_PREPARED = 512  # heads of requests that are remembered
+_DEFAULT = TransportSettings()
+
+
+@asynccontextmanager
+async def open_transport(
+    settings: TransportSettings = _DEFAULT,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncGenerator[Transport, None]:
+    """The process's HTTP client, closed with its pool at the end of the block, cancelled or not. `environ` names the
+    proxies; `tls` replaces the system's certificates. Raises `ConfigError`."""
+    transport = Http1Transport(ProxyRules(settings.proxy, environ), tls)
+    try:
+        yield transport
+    finally:
+        await asyncio.shield(transport.close())
 
 
 class _Prepared:
@@ -37,8 +57,8 @@ class _Prepared:
 class Http1Transport:
     """Satisfies `Transport`."""
 
-    def __init__(self, proxies: ProxyRules | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self._proxies = proxies if proxies is not None else ProxyRules()
+    def __init__(self, proxies: ProxyRules, tls: ssl.SSLContext | None = None) -> None:
+        self._proxies = proxies
         self._dialler = Dialler(tls)
         self._prepared: dict[tuple[str, str, str], _Prepared] = {}
         self._open: set[Http1Connection] = set()
