@@ -6,11 +6,10 @@ Owns what a turn is made from and the order of a session's turns. Viewers tail a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,9 +31,9 @@ from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned
 from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
-from tailrace.events.speaker_marks import SpokenBy, marked_message, unmarked_message
+from tailrace.events.speakers import SpokenBy, marked_message, spoken_from_elsewhere, unmarked_message
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
@@ -105,20 +104,6 @@ class TurnSpec(Value):
 Equip = Callable[[TurnSpec, Run], TurnSettings]
 
 
-class SharedSpeakers(Protocol):
-    """Who speaks in the conversations that several people share. Each method raises `JournalError`."""
-
-    async def spoken_by(self, session: str, requester: str, key: str) -> SpokenBy | None:
-        """The speaker of a question of this requester; the same for a `key` that comes again. None: the session has
-        one speaker only."""
-
-    async def copy(self, session: str, fork: str) -> None:
-        """The session `fork` goes on with the people of the other one."""
-
-    async def forget(self, session: str) -> None:
-        """Drops the speakers of a session that was not made after all."""
-
-
 class AgentService(RunHost["_TurnExecution"]):
     """The turns of this process."""
 
@@ -135,7 +120,6 @@ class AgentService(RunHost["_TurnExecution"]):
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
         redactor: Redactor | None = None,
-        speakers: SharedSpeakers | None = None,
     ) -> None:
         """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
         `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114). The
@@ -147,7 +131,6 @@ class AgentService(RunHost["_TurnExecution"]):
         self._durability: Durability = durability
         self._observer = observer
         self._redactor = redactor or Redactor()
-        self._speakers = speakers
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
         self.hands_over_questions = False  # set once no process goes on after this one
@@ -178,9 +161,8 @@ class AgentService(RunHost["_TurnExecution"]):
 
         In a session that is busy, the runs before it are stopped or waited for; what was promised to another person
         is waited for."""
-        if session and spec.spoken_by is None and self._speakers is not None:
-            spoken_by = await self._speakers.spoken_by(session, spec.requester, idempotency_key)
-            spec = msgspec.structs.replace(spec, spoken_by=spoken_by)
+        if session and spec.spoken_by is None and await self._has_speakers(session):
+            spec = msgspec.structs.replace(spec, spoken_by=spoken_from_elsewhere(spec.requester))
         spec = self.as_stored(spec)
         new = NewRun(
             kind=TURN_KIND,
@@ -198,6 +180,13 @@ class AgentService(RunHost["_TurnExecution"]):
             for run_id in reversed(unwanted):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id, by=spec.requester, newer=True)
         return run
+
+    async def _has_speakers(self, session: str) -> bool:
+        """Whether the messages of the session say whose they are, as those of a shared chat do."""
+        for run in await self._journal.runs(session=session, kind=TURN_KIND, limit=1):
+            spoken_by = run.new.input.get("spoken_by")
+            return isinstance(spoken_by, dict) and bool(spoken_by.get("id"))
+        return False
 
     def as_stored(self, spec: TurnSpec) -> TurnSpec:
         """The turn as the run of it keeps it: without secrets, and without what no provider takes."""
@@ -225,6 +214,9 @@ class AgentService(RunHost["_TurnExecution"]):
         settings = spec.request
         if settings is not None and request.model not in (None, spec.model):  # these were for one provider's API
             settings = msgspec.structs.replace(settings, extra={}, headers={}, verbatim=False)
+        spoken_by = spec.spoken_by  # in another wording the question is still that person's
+        if request.message and leaves and spoken_by is not None and spoken_by.id:
+            spoken_by = spoken_from_elsewhere(request.requester)
         return msgspec.structs.replace(
             _inherited_spec(spec, request.requester),
             message=message or spec.message,
@@ -234,8 +226,7 @@ class AgentService(RunHost["_TurnExecution"]):
             yolo=request.yolo,
             pending_attachments=pending_attachments,
             shown=spec.shown if request.message is None else "",
-            # In another wording the question is still that person's; a message that follows it is the requester's.
-            spoken_by=None if request.message and leaves else spec.spoken_by,
+            spoken_by=spoken_by,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
         )
 
@@ -285,26 +276,10 @@ class AgentService(RunHost["_TurnExecution"]):
         other run may be executed anywhere, or have ended; it stays as it is, and may be deleted once this returns. With
         a known idempotency key, the run that has it."""
         session = new_session()
-        if self._speakers is not None and spec.forked_from is not None:
-            with contextlib.suppress(RunNotFound):  # deleted since: the run says so
-                source = await self._journal.get(spec.forked_from.run_id)
-                if source.new.session:
-                    await self._speakers.copy(source.new.session, session)
-        try:
-            run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
-        except TailraceError:
-            with contextlib.suppress(TailraceError):  # what it could not do for the run it may not do now either
-                await self._forget_speakers(session)
-            raise
-        if run.new.session == session:
+        run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
+        if run.new.session == session:  # else it is the run that had this key
             await self._until_inherited(run)
-        else:  # it is the run that had this key
-            await self._forget_speakers(session)
         return run
-
-    async def _forget_speakers(self, session: str) -> None:
-        if self._speakers is not None:
-            await self._speakers.forget(session)
 
     async def _until_inherited(self, run: Run) -> None:
         async for batch in self._journal.tail(run.id):

@@ -27,7 +27,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFailure
-from tailrace.events.speaker_marks import SpokenBy
+from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from tailrace import events
 from tailrace.events import Entry
-from tailrace.events.speaker_marks import spoken_text
+from tailrace.events.speakers import spoken_text
 from tailrace.messages import Dialect, File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
