@@ -19,8 +19,6 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.inbound import command_in
 from tailrace.delivery.planning.presenter import quotation
-from tailrace.delivery.text.markup import discord_literal
-from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, COMMANDS, BasePlatform
@@ -31,6 +29,7 @@ from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, 
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message, sender_of
 from tailrace.integrations.discord.known_names import KnownNames
 from tailrace.integrations.discord.library import discord
+from tailrace.integrations.discord.markup import discord_literal, discord_text
 from tailrace.integrations.discord.message_text import is_private
 from tailrace.integrations.discord.private_word import PrivateWord
 from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
