@@ -168,7 +168,7 @@ class McpConnection:
         try:
             if (
                 self._settings.uses_sse
-            ):  # a newer protocol has no such transport, and Home Assistant's server dies of it
+            ):  # a newer protocol has no such transport, and some servers die of it
                 await self._hold_with("legacy")
                 return
             try:
