@@ -166,9 +166,7 @@ class McpConnection:
 
     async def _hold(self) -> None:
         try:
-            if (
-                self._settings.uses_sse
-            ):  # a newer protocol has no such transport, and some servers die of it
+            if self._settings.uses_sse:  # a newer protocol has no such transport, and some servers die of it
                 await self._hold_with("legacy")
                 return
             try:
