@@ -198,7 +198,7 @@ class Node:
         for service in (app.agents, app.calls, app.flows):
             service._clock = around.loop.wall_time
             await stack.enter_async_context(service)
-        stack.push_async_callback(app.give_back)
+        stack.push_async_callback(app.release)
         gateway: Gateway | None = None
         if self._serves_chat:
             gateway = Gateway(app, [SimulatedPlatform(around.chat, around.loop, around.world)])

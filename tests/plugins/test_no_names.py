@@ -12,7 +12,6 @@ SOURCE = Path(tailrace.__file__).parent
 OWN_ROOMS = (SOURCE / "integrations", SOURCE / "testing")
 # By file, the words that mean something else there.
 OTHER_MEANINGS = {
-    "agent/safety/rules/programs.py": "programs of a shell, among them a database's client",
     "delivery/text/parser.py": "the schemes of addresses that a chat may link",
     "server/web/answer/code/languages.js": "the names by which code blocks call their language",
 }

@@ -259,18 +259,18 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
     ):
         host = app.agents if kind == "agent" else app.calls
         run_id = await first_words(app, kind)
-        given_back: list[asyncio.Future[bool]] = []
+        released: list[asyncio.Future[bool]] = []
 
-        def give_back() -> None:
-            if not given_back:
-                given_back.append(asyncio.ensure_future(host.give_back()))
+        def release() -> None:
+            if not released:
+                released.append(asyncio.ensure_future(host.release()))
 
         if when == "sealing":
             journal, seal = app.journal.__class__, app.journal.__class__.seal
 
             async def sealed(self: Any, lease: Lease, end: RunFinished) -> None:
                 await seal(self, lease, end)
-                give_back()
+                release()
                 await asyncio.sleep(0)
 
             monkeypatch.setattr(journal, "seal", sealed)
@@ -278,7 +278,7 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
             cancel_kept = HttpProvider.cancel_kept
 
             async def cancelled(self: HttpProvider, kept_id: str) -> None:
-                give_back()
+                release()
                 await asyncio.sleep(0)
                 await cancel_kept(self, kept_id)
 
@@ -287,7 +287,7 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
         assert (await finished(app.journal, run_id)).status == "stopped"
         async with asyncio.timeout(30):
             await model.left.wait()
-        assert await given_back[0]
+        assert await released[0]
 
 
 async def test_a_summary_that_is_interrupted_is_cancelled_at_the_provider(

@@ -29,7 +29,7 @@ class AttemptStarted(Event, omit_defaults=True):
     provider: str = ""
     model: str = ""
     block_id: str = ""
-    dialect: Dialect | None = None  # of the provider, where it is asked for a client of one of our APIs
+    dialect: Dialect | None = None  # of the provider, where it is asked for a client of our API or for a step
     ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
     previous_failure: str = ""  # why the attempt before it at the same call ended
 

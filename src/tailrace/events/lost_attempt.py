@@ -29,6 +29,7 @@ from tailrace.events import (
     RunFact,
     RunForked,
     SequenceFact,
+    ShownFact,
     Snapshot,
     StepFailed,
     StepFinished,
@@ -38,7 +39,9 @@ from tailrace.events import (
     UsageRecorded,
 )
 
-_Bookkeeping: TypeAlias = RunFact | AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+_Bookkeeping: TypeAlias = (
+    RunFact | AttemptFact | ShownFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+)
 _Asked: TypeAlias = tuple[int, str, str]  # the number of the try, the provider, the model
 _NoPart: TypeAlias = (
     MessageStop | Commentary | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping

@@ -23,7 +23,7 @@ from tailrace.config.error_place import with_place
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
-from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing, import_chat_files
+from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.platform_lease import PlatformLease
 from tailrace.gateway.registry import POSITIONS, account_of, enabled, make_platform
 from tailrace.journal.key_values import KeyValues
@@ -67,7 +67,6 @@ class Gateway:
         return self
 
     async def _enter(self) -> None:
-        await import_chat_files(self._app.journal, self._app.config)
         await self._stack.enter_async_context(self._app.processes)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
@@ -295,7 +294,7 @@ class PlatformRunner:
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
         self._down.clear(name)  # whoever polls it now knows
-        await self.deliveries.give_back()
+        await self.deliveries.release()
         await self._processes.announce_hand_over()
 
     async def _serve(self) -> None:

@@ -28,11 +28,11 @@ class OpenStorage(Protocol):
         clock: Callable[[], float] | None,
         on_lag: Callable[[float], None] | None,
         bus: Bus | None,
-        upgrade: bool,
+        make: bool,
     ) -> Storage:
         """`password` counts where the url has none. `clock`: None for the store's own. Raises `ConfigError` for an
-        address that cannot work, `JournalError` where no store answers or it cannot be used; without `upgrade`
-        `OlderFormat` for a store that would have to be upgraded, and `NothingStored` where there is none."""
+        address that cannot work, `JournalError` where no store answers or it cannot be used, `NothingStored` where
+        there is no journal and it may not `make` one."""
 
 
 @asynccontextmanager
@@ -44,35 +44,29 @@ async def open_journal(
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
     bus_url: str = "auto",
-    upgrade: bool = True,
-    make: bool = False,
+    make: bool = True,
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. `password` counts where the url of an
     integration's store has none. Closed on leaving. `on_lag` is called with the seconds that entries waited for storage
     before they were shown; never without storage. `bus_url` names what carries entries to other machines beside such a
-    store. Without `upgrade` a store of an older format is left as it is, and `OlderFormat` raised: for those who only
-    look. In a database without a journal they see an empty one, and none is made, unless they `make` it."""
+    store. Without `make`, for a command that only reads, a database without a journal is shown as an empty one, and
+    none is created in it."""
     bus = make_bus(bus_url, url)
     journal: Journal
     if database is not None:
         from tailrace.journal.sqlite.store import SqliteJournal
 
-        journal = MemoryFirst(
-            await SqliteJournal.open(database, clock=clock, on_lag=on_lag, upgrade=upgrade), clock=clock
-        )
+        journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:
-        open_storage, own_clock = _opener(url), None if clock is time.time else clock
-
-        async def opened(*, upgrade: bool) -> Storage:
-            return await open_storage(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, upgrade=upgrade)
-
+        own_clock = None if clock is time.time else clock
         try:
-            storage: Storage | None = await opened(upgrade=upgrade)
+            storage = await _opener(url)(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, make=make)
         except NothingStored:
-            storage = await opened(upgrade=True) if make else None
-        journal = MemoryJournal(clock=clock) if storage is None else MemoryFirst(storage, clock=clock)
+            journal = MemoryJournal(clock=clock)
+        else:
+            journal = MemoryFirst(storage, clock=clock)
     try:
         yield journal
     finally:

@@ -21,11 +21,12 @@ from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.setup.candidates import SUGGESTED_MODELS, Candidate
-from tailrace.cli.setup.doctor import Finding, _refusal, findings, models_url
+from tailrace.cli.setup.doctor import _refusal, findings, models_url
+from tailrace.cli.setup.finding import Finding
 from tailrace.cli.setup.init import _answered
 from tailrace.integrations.slack import SlackSettings
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.sqlite.schema import MIGRATIONS
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.system.extras import install_command
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.telegram import FakeTelegram
@@ -364,7 +365,7 @@ async def test_doctor_names_the_store_its_format_and_the_bus(patient: Patient, s
     assert said[-1] == f"store SQLite {database}: not there yet; the first run makes it"
     async with open_journal("sqlite:///tailrace.db", database):
         said = [finding.what async for finding in findings(offline=True)]
-    assert said[-1] == f"store SQLite {database}, format {len(MIGRATIONS)}: can be read and written"
+    assert said[-1] == f"store SQLite {database}, format {FORMAT}: can be read and written"
     assert "bus: none; processes hear of each other's runs through the store" in said
 
 

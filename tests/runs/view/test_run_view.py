@@ -58,7 +58,8 @@ def test_a_chunk_on_its_own_is_applied_without_changes() -> None:
     view.apply(Entry(2, events.ReasoningChunk("hm")))
     assert view.text_of_chunk([Entry(3, events.MessageChunk("lo"))]) == ""  # the thought's end is a change
     view.apply(Entry(3, events.MessageChunk("lo"), 2))
-    view.add_stored_text("!", 2)
+    assert view.add_stored_text(to_json(events.MessageChunk("é")), 2) == ("é", '"é"'.encode())
+    assert view.add_stored_text(to_json(events.MessageStop()), 2) is None
     (withdrawn,) = view.apply(Entry(4, events.AttemptDiscarded("cut"), 2))
     assert withdrawn == changes.TextWithdrawn(4, 2, reason="cut", shown=True, kept=((1, "Hel"),))
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from tailrace.journal.sqlite.backup import back_up
 
     made = back_up(config.database, args.file.expanduser(), force=args.force, on_progress=_Progress())
-    runs, size_mb = made.rows["runs"], made.size_bytes / 1e6
+    runs, size_mb = made.runs, made.size_bytes / 1e6
     print(f"{args.file} has {runs} run{'' if runs == 1 else 's'} ({size_mb:.1f} MB), verified")  # noqa: T201 - the output
     return DONE
 

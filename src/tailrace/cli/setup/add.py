@@ -333,8 +333,6 @@ async def _keep_position(config: Config, platform: str, position: str) -> None:
             config.database,
             password=config.store_password,
             bus_url=config.bus.url,
-            upgrade=False,
-            make=True,
         ) as journal:
             await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
 

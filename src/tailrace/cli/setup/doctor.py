@@ -106,7 +106,7 @@ def _open_to_others(config: Config) -> Iterator[Finding]:
     """Conversations, tool output and histories are for their owner alone."""
     kept = [config.home, config.home / ENV_FILE, config.home / "history", config.home / "checkpoints"]
     if (database := config.database) is not None:
-        kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-bells")]
+        kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-pipes")]
     if found := [path for path in kept if is_open_to_others(path)]:
         names = ", ".join(map(str, found))
         advice = f"chmod go-rwx {shlex.join(map(str, found))}"
@@ -302,7 +302,7 @@ async def _store(config: Config) -> Finding:
     """Which store there is, its format, and whether it can be read and written."""
     from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
-    from tailrace.journal.stored.storage_format import ForeignStore, OlderFormat
+    from tailrace.journal.stored.storage_format import ForeignStore
 
     file = config.database
     shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
@@ -313,7 +313,7 @@ async def _store(config: Config) -> Finding:
             return Finding("broken", f"store {shown}: {damage}", RESTORE)
         async with (
             asyncio.timeout(OPEN_TIMEOUT_S),
-            open_journal(config.store.url, file, password=config.store_password, upgrade=False) as journal,
+            open_journal(config.store.url, file, password=config.store_password, make=False) as journal,
         ):
             parked = await journal.runs(states=PARKED)
             missing = await unavailable_parts(journal, timeout_s=REACH_TIMEOUT_S)
@@ -322,8 +322,6 @@ async def _store(config: Config) -> Finding:
         return Finding(
             "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
         )
-    except OlderFormat as exc:
-        return Finding("note", f"store: {exc}", f"{typed('backup FILE')} makes a copy that the older one can use")
     except ForeignStore as exc:
         return Finding("broken", f"store: {exc}")
     except (TailraceError, OSError, sqlite3.Error) as exc:

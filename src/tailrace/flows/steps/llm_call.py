@@ -28,7 +28,6 @@ from tailrace.flows.steps.step_stream import StepStream, text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
-    Dialect,
     JsonObject,
     Message,
     ModelRequest,
@@ -162,17 +161,12 @@ class LlmCall(Handler[LlmParams]):
             raise StepError(f"the budget of {step.budget.max_tokens} tokens is spent ({spent})", code="budget")
         if step.budget.max_cost_usd is not None:
             cost = sum(
-                cost_usd(model, usage, self._dialect(provider, model)) or 0.0
+                cost_usd(model, usage, step.dialects[provider]) or 0.0
                 for (provider, model), usage in step.spent.items()
+                if provider in step.dialects
             )
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
-
-    def _dialect(self, provider: str, model: str) -> Dialect:
-        try:
-            return self._routes.route(ProviderParam(provider, model)).provider.dialect
-        except ConfigError:  # an address from the definition, without an entry in the config
-            return "anthropic" if model.startswith("claude") else "chat"
 
     def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
         completion = answer.completion
@@ -241,6 +235,7 @@ class _CheckedCall:
         self._schema = schema
         self._tried: list[str] = []
         self._lost = step.lost
+        step.log.dialects = {route.provider.name: route.provider.dialect for route in routes}
         self._begun = step.log.kept  # an answer that was asked for before the process died or the instance was paused
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None

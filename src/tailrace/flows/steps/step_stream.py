@@ -7,12 +7,12 @@ entry more than a step that does not stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tailrace.events import AnyEvent, LlmDelta
+from tailrace.events import AnyEvent, AttemptStarted, LlmDelta
 from tailrace.events.kept_answer import KeptAnswer
-from tailrace.messages import AnyDelta, TextDelta
+from tailrace.messages import AnyDelta, Dialect, TextDelta
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.delta_log import DeltaLog
 
@@ -68,6 +68,10 @@ class StepStream(DeltaLog):
         shown = kept.text if kept is not None else ""
         super().__init__(write, attempts=attempts, block_id=block_id, shown=shown, kept=kept)
         self._audience = audience
+        self.dialects: Mapping[str, Dialect] = {}  # of the providers that the step may ask, by name
+
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        return AttemptStarted(provider, model, self._block_id, self.dialects.get(provider))
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         return [LlmDelta(self._block_id, text)] if (text := text_of(deltas)) else []

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from tailrace.delivery.cards import card_words
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
 from tailrace.delivery.port import ChatKind
 from tailrace.delivery.speakers import MAX_NAME, author_name, one_line_name, typed_text
+from tailrace.gateway.inbound import is_command_or_answer
 from tailrace.integrations.discord.library import discord
 
 KnownName: TypeAlias = Callable[[str, int], str]  # the kind ("#", "@&", "@") and the id; empty: it is not known

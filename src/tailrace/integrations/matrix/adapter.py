@@ -56,7 +56,6 @@ _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 log = logging.getLogger("tailrace.integrations.matrix")
-logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 
 
 class MatrixPlatform(BasePlatform):
@@ -78,6 +77,8 @@ class MatrixPlatform(BasePlatform):
     ) -> None:
         """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
         `kept` has the session of an earlier login by password."""
+        self._quiet = logging.NullHandler()  # nio warns of what is reported here in words of its own
+        logging.getLogger("nio").addHandler(self._quiet)
         self._kept = kept
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
@@ -410,6 +411,7 @@ class MatrixPlatform(BasePlatform):
         return f"logged in as {name}"
 
     async def close(self) -> None:
+        logging.getLogger("nio").removeHandler(self._quiet)
         await self._client.close()
 
     def _lost(self, error: Exception) -> PlatformError:

@@ -20,7 +20,6 @@ from tailrace.integrations.postgres.queries import is_text
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.integrity import check_file
 from tailrace.journal.sqlite.integrity import translated as sqlite_translated
-from tailrace.journal.stored.storage_format import check_version
 from tailrace.journal.wakeup_pipe import WakeupPipe
 
 BATCH_ROWS = 2_000
@@ -88,26 +87,12 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         if pipe.has_peers:
             raise JournalError(f"{path} is in use; stop every tailrace process that has it open, and try again")
         with sqlite_translated(path), closing(sqlite_schema.connect(path, writer=True)) as connection:
-            _check_format(connection, path)
+            sqlite_schema.check_identity(connection, path)
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("ROLLBACK")
     finally:
         pipe.close()
-
-
-def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    known = len(sqlite_schema.MIGRATIONS)
-    if application != sqlite_schema.APPLICATION_ID:
-        raise JournalError(f"{path} is no journal of Tailrace")
-    check_version(str(path), version, known)
-    if version < known:
-        raise JournalError(
-            f"{path} is of format {version}, this Tailrace writes {known};"
-            " start `tailrace serve` or `tailrace chat` on it once, which brings it to this format"
-        )
 
 
 async def _check_empty(target: Connection, address: Address) -> None:

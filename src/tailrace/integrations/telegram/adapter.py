@@ -22,10 +22,11 @@ import msgspec
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
+from tailrace.app.slash_commands import CHAT_MENU
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.gateway.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
+from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.integrations.telegram import TelegramSettings
 from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
 from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
@@ -318,7 +319,7 @@ class TelegramPlatform(BasePlatform):
 
     async def _announce_commands(self) -> None:
         try:
-            await self._bot.set_my_commands(list(COMMANDS))
+            await self._bot.set_my_commands([(command.name, command.help) for command in CHAT_MENU])
         except TelegramError as exc:
             log.warning("the list of commands could not be set: %s", exc.message)
 

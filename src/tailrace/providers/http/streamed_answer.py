@@ -15,7 +15,7 @@ from tailrace.errors import PeerError, ProviderError, StreamCut
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
-from tailrace.wire.dialects import Wire
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.responses.decode import ResponsesDecoder
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was streamed: no model says so much, an endless stream does
@@ -30,7 +30,7 @@ class StreamedAnswer(AnswerStream):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireDialect,
         decoder: StreamDecoder,
         reply: HttpReply,
         head: bytes,
@@ -162,7 +162,7 @@ class KeptAnswerStream(StreamedAnswer):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireDialect,
         decoder: ResponsesDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
         kept_id: str = "",

@@ -151,7 +151,7 @@ class RunBegan(Noticed, frozen=True):
     started: RunStarted
 
 
-class RunForked(Noticed, frozen=True):
+class ForkBegan(Noticed, frozen=True):
     """All before this came from the run `run_id`, as it was after its entry `after`."""
 
     run_id: str

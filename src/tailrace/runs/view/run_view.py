@@ -8,7 +8,9 @@ surface: what a change looks like is each surface's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
+
+import msgspec
 
 from tailrace import events
 from tailrace.events import AnyEvent, Entry
@@ -18,6 +20,8 @@ from tailrace.runs.view import changes
 from tailrace.runs.view.changes import Change, ThoughtGrew
 from tailrace.runs.view.written_calls import WrittenCalls
 
+_CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
+_decode = msgspec.json.Decoder(str).decode
 # Events whose change depends on no event before them.
 _Standalone: TypeAlias = (
     events.GatewayNotice
@@ -27,7 +31,8 @@ _Standalone: TypeAlias = (
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
-    | events.RelayFact
+    | events.ProviderEvents
+    | events.ProviderAnswer
     | events.StateChanged
     | events.StepStarted
     | events.StepFailed
@@ -68,9 +73,15 @@ class RunView:
         self._text.add(event.text, batch[0].attempt)
         return event.text
 
-    def add_stored_text(self, text: str, attempt: int) -> None:
-        """The message under way has grown by a stored chunk that was not decoded to an entry."""
+    def add_stored_text(self, stored: bytes, attempt: int) -> tuple[str, bytes] | None:
+        """As `apply`, for a stored chunk of a message under way: its text, and the JSON of it. None, with nothing
+        applied, for any other event."""
+        if not stored.startswith(_CHUNK):
+            return None
+        piece = stored[len(_CHUNK) : -1]
+        text = _decode(piece)
         self._text.add(text, attempt)
+        return text, piece
 
     def _changes(self, event: AnyEvent, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
         match event:
@@ -111,8 +122,10 @@ class RunView:
                 return [changes.Restored(seq, attempt, event)]
             case events.LlmDelta(block_id, delta):
                 return [changes.TextGrew(seq, attempt, delta, block_id=block_id)]
-            case _:
+            case _ if isinstance(event, _Standalone):
                 return _notices(event, seq, attempt)
+            case _:
+                assert_never(event)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,7 +221,7 @@ def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noq
         case events.RunStarted():
             return [changes.RunBegan(seq, attempt, event)]
         case events.RunForked(run_id, after):
-            return [changes.RunForked(seq, attempt, run_id, after)]
+            return [changes.ForkBegan(seq, attempt, run_id, after)]
         case events.HistoryCompressed(messages):
             return [changes.HistoryReplaced(seq, attempt, messages)]
         case events.UsageRecorded(usage, provider, model):

@@ -353,7 +353,7 @@ class RequestPipeline:
         """Where no process goes on after this one, a run that waits for a person or whose provider fails waits for the
         next: so do its viewers. Another worker may have had it, so the journal is asked. A run that a worker still
         executes is shown on."""
-        while self.app.agents.leaves_questions and not self._stopping:
+        while self.app.agents.hands_over_questions and not self._stopping:
             try:
                 left = {run.id for run in await self.app.journal.orphans()} if self._viewed else set()
             except JournalError as exc:
