@@ -26,7 +26,6 @@ from tailrace.agent.fork import (
     question_in,
     with_files_of,
 )
-from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
@@ -34,13 +33,12 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
-from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import lost_in
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
 from tailrace.events.speaker_marks import SpokenBy, marked_message, unmarked_message
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -160,25 +158,7 @@ class AgentService(RunHost["_TurnExecution"]):
         return _TurnExecution(self, claimed)
 
     async def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-        words: list[AnyEvent] = await last_words(run, entries)
-        if (lost := lost_in(entries)) is None:
-            return words
-        spec = msgspec.convert(run.new.input, TurnSpec)
-        turn = Turn(await self._history(run, spec))
-        turn.replay(entries)
-        try:
-            settings = self._equip(spec, run)
-        except TailraceError as exc:  # its model is no longer there
-            log.info("the usage of run %s cannot be estimated: %s", run.id, exc)
-            return words
-        return [lost_usage(lost, turn, settings.model), *words]
-
-    def _count_lost(self, recorded: UsageRecorded) -> None:
-        self._caller.count_lost(recorded)
-
-    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
-        settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
-        await self._caller.cancel_kept(kept, settings.model.routes)
+        return await last_words(run, entries)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -423,7 +403,10 @@ class AgentService(RunHost["_TurnExecution"]):
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(claimed.entries)
         on_waiting = partial(self._note_waiting, run.id)
-        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run), on_waiting)
+        left = open_attempts(claimed.entries).get("")
+        resumed = left.resumable if left is not None else None
+        settings = self._equip(spec, run)
+        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, settings, on_waiting, resumed)
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
@@ -431,10 +414,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        lost = lost_in(claimed.entries)
         async with begun_once(partial(self._completed, spec)) as completed:
             fetch = completed if spec.unfetched is not None else None
-            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost)
+            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _inherited(self, point: ForkPoint) -> list[Entry]:
         try:

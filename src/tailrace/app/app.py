@@ -44,6 +44,7 @@ from tailrace.calls.service import CallService
 from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
+from tailrace.events import UsageRecorded
 from tailrace.events.speaker_marks import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
@@ -53,6 +54,7 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
@@ -156,6 +158,8 @@ class App:
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
+        for service in self._services:
+            service.left_calls = _LeftCalls(self.caller, models)
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
@@ -323,6 +327,21 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+class _LeftCalls:
+    """What becomes of the model calls that dead processes left behind."""
+
+    def __init__(self, caller: Caller, models: Models) -> None:
+        self._caller = caller
+        self._models = models
+
+    def count(self, lost: UsageRecorded) -> None:
+        self._caller.count_lost(lost)
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        choice = ModelChoice(provider=answer.provider, name=answer.model)
+        await self._caller.cancel_answer(answer, self._models.routes(choice))
 
 
 _NO_TOOLS = SessionTools()

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tailrace.delivery.planning.failure_advice import failure_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -25,6 +24,7 @@ from tailrace.events import (
 )
 from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
+from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -227,7 +227,7 @@ class Presenter:
                 return None
 
     def _failure(self, failure: RunFailure) -> str:
-        advice = self._with_mark(failure_advice(failure))
+        advice = self._with_mark(guest_advice(failure))
         return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
