@@ -19,7 +19,8 @@ from pathlib import Path
 import msgspec
 
 from tailrace.app import open_app
-from tailrace.cli.main import COMMANDS, parser_of
+from tailrace.app.slash_commands import SLASH_COMMANDS, SlashCommand
+from tailrace.cli.main import all_commands, parser_of
 from tailrace.config.load import load
 from tailrace.config.sections import CallOverrides, CallPolicy, PlatformSettings, Section, Sections
 from tailrace.events import AnyEvent
@@ -56,7 +57,12 @@ def _section(section: type[Section], path: str) -> Iterator[str]:
     below: list[tuple[str, type[Section]]] = []
     rows: list[str] = []
     for field in msgspec.structs.fields(section):
-        if (found := _section_in(hints[field.name])) is not None:
+        if field.name == section.further_field:  # its keys are the names of integrations
+            found_sections = {name: hint for name, hint in section.further_keys().items() if _section_in(hint)}
+            below += [(f"{path}.{name}", hint) for name, hint in found_sections.items()]
+            if not found_sections:
+                rows.append(f"- the name of a platform (true or false): {comments[field.name]}")
+        elif (found := _section_in(hints[field.name])) is not None:
             below.append((f"{path}.{field.name}".lstrip(".") + found[0], found[1]))
         elif field.name not in _explained_elsewhere(section):
             rows.append(_key_row(field, hints[field.name], comments.get(field.name, "")))
@@ -178,9 +184,16 @@ def commands() -> str:
         "with each. Exit codes: 0 done, 1 failed, 2 wrong use, 3 incomplete (an action was not executed, or the answer",
         "was cut), 130 interrupted.",
     ]
-    for name, command in sorted(COMMANDS.items()):
+    for name, command in sorted(all_commands().items()):
         lines += ["", f"## tailrace {name}", "", f"{_sentence(command.help)}", *_options(parser_of(name))]
+    lines += ["", "## Slash commands", "", "In the terminal and in chats, or in one of them.", ""]
+    lines += [_slash_row(command) for command in SLASH_COMMANDS if command.is_listed]
     return "\n".join(lines)
+
+
+def _slash_row(command: SlashCommand) -> str:
+    only = f" ({command.surfaces[0]})" if len(command.surfaces) == 1 else ""
+    return f"- `/{command.name} {command.usage}".rstrip() + f"`{only}: {command.help}"
 
 
 def _options(parser: argparse.ArgumentParser, *, indent: str = "") -> Iterator[str]:
