@@ -24,6 +24,7 @@ from tailrace.cli.main import all_commands, parser_of
 from tailrace.config.load import load
 from tailrace.config.sections import CallOverrides, CallPolicy, PlatformSettings, Section, Sections
 from tailrace.events import AnyEvent
+from tailrace.plugins.installed import platforms
 from tailrace.server.app import build
 from tailrace.server.http.route import Route
 from tailrace.server.metrics.registry import Histogram, Metrics
@@ -45,8 +46,11 @@ def configuration() -> str:
         "Every key of `config.yaml` with its default, what else it takes, and its meaning. The file itself:",
         "[configuration](../configuration.md).",
         *_section(Sections, ""),
-        *_section(PlatformSettings, "platforms.NAME"),
     ]
+    for name, found in platforms().items():
+        if (settings := found.integration.settings) is not None and issubclass(settings, PlatformSettings):
+            lines += _section(settings, f"platforms.{name}")
+    lines += _section(PlatformSettings, "platforms.NAME")
     return "\n".join(lines)
 
 
@@ -57,11 +61,10 @@ def _section(section: type[Section], path: str) -> Iterator[str]:
     below: list[tuple[str, type[Section]]] = []
     rows: list[str] = []
     for field in msgspec.structs.fields(section):
-        if field.name == section.further_field:  # its keys are the names of integrations
-            found_sections = {name: hint for name, hint in section.further_keys().items() if _section_in(hint)}
-            below += [(f"{path}.{name}", hint) for name, hint in found_sections.items()]
-            if not found_sections:
-                rows.append(f"- the name of a platform (true or false): {comments[field.name]}")
+        if field.name == section.further_field:
+            if _section_in(hints[field.name]) is None:
+                names = ", ".join(f"`{name}`" for name in section.further_keys())
+                rows.append(f"- {names} (true or false): {_as_yaml(comments[field.name])}")
         elif (found := _section_in(hints[field.name])) is not None:
             below.append((f"{path}.{field.name}".lstrip(".") + found[0], found[1]))
         elif field.name not in _explained_elsewhere(section):
