@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tailrace.agent.service import Busy, TurnSpec, Unfetched
+from tailrace.agent.service import Busy, PendingAttachments, TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.slash_commands import command_in, command_meant, is_unknown_command
@@ -284,11 +284,11 @@ class Conversations:
                 await self._app.agents.finished(run.id)
         if await self._runs.has_begun(run):  # meanwhile
             return message
-        follows = run.new.input.get("follows")  # of one that took the place of another itself
-        if follows is None:
-            follows = before[0].id if before else ""
+        previous_run = run.new.input.get("previous_run")  # of one that took the place of another itself
+        if previous_run is None:
+            previous_run = before[0].id if before else ""
         joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = Joined(message.update_id, str(follows))
+        self._joined[joined.update_id] = Joined(message.update_id, str(previous_run))
         return joined
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
@@ -326,10 +326,10 @@ class Conversations:
             reachable=True,
             yolo=not later and await self._sessions.is_yolo(place),  # it ends with this process
             busy=busy,
-            promised=busy != self._settings.busy,
-            unfetched=self._unfetched(received),
+            must_answer=busy != self._settings.busy,
+            pending_attachments=self._pending_attachments(received),
             shown=shown_text(received) if received.attachments else "",
-            follows=joined.follows if joined is not None else None,
+            previous_run=joined.previous_run if joined is not None else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
@@ -355,5 +355,5 @@ class Conversations:
         self._deliveries.say(received.place, told, f"{received.update_id}.busy")
         return "queue"
 
-    def _unfetched(self, message: MessageReceived) -> Unfetched | None:
-        return Unfetched(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None
+    def _pending_attachments(self, message: MessageReceived) -> PendingAttachments | None:
+        return PendingAttachments(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None

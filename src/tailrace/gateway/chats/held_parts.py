@@ -27,7 +27,7 @@ class Joined(Value):
     """What was forwarded after a comment, and is one question with it: `update_id` is of the former."""
 
     update_id: str
-    follows: str  # the run before that of the comment alone; empty: there is none
+    previous_run: str  # the run before that of the comment alone; empty: there is none
 
 
 class HeldPart(Value):
