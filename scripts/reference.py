@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tailrace.app import open_app
+from tailrace.app.slash_commands import SLASH_COMMANDS, SlashCommand
 from tailrace.cli.main import all_commands, parser_of
 from tailrace.config.load import load
 from tailrace.config.sections import CallOverrides, CallPolicy, PlatformSettings, Section, Sections
@@ -188,7 +189,14 @@ def commands() -> str:
     ]
     for name, command in sorted(all_commands().items()):
         lines += ["", f"## tailrace {name}", "", f"{_sentence(command.help)}", *_options(parser_of(name))]
+    lines += ["", "## Slash commands", "", "In the terminal and in chats, or in one of them.", ""]
+    lines += [_slash_row(command) for command in SLASH_COMMANDS if command.is_listed]
     return "\n".join(lines)
+
+
+def _slash_row(command: SlashCommand) -> str:
+    only = f" ({command.surfaces[0]})" if len(command.surfaces) == 1 else ""
+    return f"- `/{command.name} {command.usage}".rstrip() + f"`{only}: {command.help}"
 
 
 def _options(parser: argparse.ArgumentParser, *, indent: str = "") -> Iterator[str]:
