@@ -18,11 +18,11 @@ new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disa
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test check format bench fuzz simulate soak lock synapse homeassistant clients clean help
+.PHONY: chat serve test test-all test-slow check format bench fuzz simulate soak lock reference synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it answers that and ends
 	@$(BIN)/tailrace chat --stream || [ $$? -eq 130 ] # leaving with Ctrl-C is no failure of make's
@@ -30,8 +30,15 @@ chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it ans
 serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
 
-test: $(VENV)/.dev ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS)
+test: $(VENV)/.dev ## the quick tests of every room, in minutes; make test ROOM=wire runs one room's, in seconds
+	@TAILRACE_PROPERTIES=$(or $(PROPERTIES),quick) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(PYTEST_ARGS) $(if $(ROOM),tests/$(ROOM),$(TESTS))
+
+test-all: $(VENV)/.dev ## every test: processes, clusters, browsers, foreign clients and long searches too
+	@$(MAKE) --no-print-directory test PROPERTIES=full
+	@$(MAKE) --no-print-directory test-slow
+
+test-slow: $(VENV)/.dev ## what test-all runs beside test
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(PYTEST_ARGS) $(TESTS)
 
 check: $(VENV)/.dev ## format, lint, strict types, the direction of imports, module length
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
@@ -55,6 +62,9 @@ simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate S
 
 soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
 	@$(BIN)/python -m proof.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg
+
+reference: $(VENV)/.dev ## write docs/reference from the code
+	@PYTHONPATH=. $(BIN)/python scripts/reference.py
 
 lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 	@$(BIN)/python scripts/lock.py

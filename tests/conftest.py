@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,13 +13,17 @@ from hypothesis import settings
 from certificates import read_one_authority
 from long_tests import dealt
 from postgres_server import PostgresServer, running
+from slow_tests import is_slow, mark_slow
 
-settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
-settings.load_profile("tailrace")
+# A busy machine is no counterexample: no deadline. `make test` tries few examples of a property.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile(os.environ.get("TAILRACE_PROPERTIES", "full"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 read_one_authority()
+TESTS = Path(__file__).parent
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,6 +39,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tests do not pay for importing the slow ones."""
+    skips_slow = config.option.markexpr == "not slow"
+    return (skips_slow and is_slow(collection_path.relative_to(TESTS).as_posix())) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    mark_slow(item)
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from long_tests import LONG, SHARED, dealt
+from slow_tests import SLOW
 
 TESTS = Path(__file__).parent
 
@@ -25,7 +26,7 @@ def collected(*counts: tuple[str, int]) -> list[pytest.Item]:
 
 
 def test_the_files_that_are_named_are_there() -> None:
-    assert [name for name in (*LONG, *SHARED) if not (TESTS / name).exists()] == []
+    assert [name for name in (*LONG, *SHARED, *SLOW) if not (TESTS / name).exists()] == []
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])

@@ -24,9 +24,10 @@ from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.commits import SLOW_PAUSE_S, Commits
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.readers import Readers
-from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, MIGRATIONS
+from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.group_commit import OnLag
+from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Run
 
@@ -46,10 +47,9 @@ INDEX_AFTER = 20  # changes; a world has few runs, and each of them should have 
 @cache
 def _empty_database() -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for script in MIGRATIONS:
-        connection.executescript(script)
+    connection.executescript(SCHEMA)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
     data: bytes = connection.serialize()
     connection.close()
     return data
@@ -169,10 +169,10 @@ class SimulatedStore:
     # ── what is stored, for the rules ──
 
     def runs(self) -> list[Run]:
-        return queries.list_runs(self.connection, wanted={"limit": 10_000})
+        return queries.list_runs(self.connection, limit=10_000)
 
     def log(self, run_id: str) -> list[Entry]:
-        return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
+        return list(queries.read_all(self.connection, run_id))
 
     def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
         """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or

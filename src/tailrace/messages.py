@@ -33,6 +33,10 @@ class Usage(Value, gc=False):
     reasoning_tokens: int = 0
     estimated_tokens: int = 0
 
+    @property
+    def cached_tokens(self) -> int:
+        return self.cache_read_tokens + self.cache_write_tokens
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
@@ -309,8 +313,8 @@ class FinishDelta(Delta, tag="finish_delta"):
 
 
 class NativeDelta(Delta, tag="native_delta"):
-    """A piece that only one dialect can express (a signature, log probabilities, a citation, a block of its own type):
-    passed on to that dialect's clients, dropped elsewhere. The dialect alone knows the fields of `item`."""
+    """A piece beside texts and calls (log probabilities, a signature, a citation, a block of the dialect's own type):
+    passed on to that dialect's clients. Elsewhere it is dropped, but for the items that `wire/translation` lists."""
 
     dialect: Dialect
     item: JsonObject

@@ -61,13 +61,13 @@ async def left(app: App, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], Aw
     is_left = asyncio.Event()
     for service in (app.agents, app.calls, app.flows):
 
-        def noted(run_id: str, why: str, leave: Callable[[str, str], bool] = service.leave) -> bool:
-            found = leave(run_id, why)
+        def noted(run_id: str, why: str, hand_over: Callable[[str, str], bool] = service.hand_over_run) -> bool:
+            found = hand_over(run_id, why)
             if found:
                 is_left.set()
             return found
 
-        monkeypatch.setattr(service, "leave", noted)
+        monkeypatch.setattr(service, "hand_over_run", noted)
     await app.hand_over()
     await begin()
     await is_left.wait()

@@ -10,6 +10,7 @@ import pytest
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import LONG, SLOW, asked_of_model, town
 from tailrace.agent.session import TURN_KIND
+from tailrace.app.slash_commands import CHAT_COMMANDS
 from tailrace.delivery.port import Capabilities, Failed, Place, Sender, StopPressed, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.testing.clock import driven
@@ -18,6 +19,16 @@ from tailrace.testing.provider import call, reply
 
 ANEW = "A new conversation begins. /back returns to the one before."
 ANEW_STOPPED = f"{ANEW} The answer under way was stopped."
+
+
+@driven
+async def test_every_command_of_the_table_is_answered(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        for number, name in enumerate(CHAT_COMMANDS, 1):
+            await here.write(f"/{name}")
+            await asyncio.sleep(5)
+            assert len(here.chat.texts) == number, name
+        assert not any(text.startswith("⚠️ Something") for text in here.chat.texts)
 
 
 @driven

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from tailrace.config.load import load
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.gateway.chat_settings import (
     ChatSettings,
     ChatSettingsStore,
     Pairing,
-    import_chat_files,
 )
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
@@ -78,47 +75,3 @@ async def test_a_pairing_code_works_once_and_expires(monkeypatch: pytest.MonkeyP
         await pairing.accept(late)
     assert await pairing.code_for("telegram:3", "") is not None
     assert set(await pairing.codes.all()) == {"telegram:3"}, "an expired code makes room"
-
-
-def json_files(home: Path) -> list[str]:
-    return sorted(path.name for path in home.glob("*.json*"))
-
-
-def write_files(home: Path) -> None:
-    chats = {"chats": {"telegram:42": {"generation": 2, "verbose": True}}, "hinted": ["telegram:7"]}
-    (home / "chats.json").write_text(json.dumps(chats), encoding="utf-8")
-    codes = {"ABCDEFGH": {"user": "telegram:8", "name": "Ada", "at": 3.9e9}}
-    (home / "pairing.json").write_text(json.dumps({"codes": codes, "paired": ["telegram:7"]}), encoding="utf-8")
-
-
-async def test_files_of_earlier_versions_are_imported_once(tmp_path: Path) -> None:
-    config = load({}, tmp_path)
-    write_files(tmp_path)
-    async with sqlite_journal(tmp_path) as journal:
-        chats, pairing = ChatSettingsStore(journal), Pairing(journal)
-        await chats.mark_hinted("telegram:6")
-        await import_chat_files(journal, config)
-        assert await chats.of("telegram:42") == ChatSettings(generation=2, verbose=True)
-        assert [await chats.was_hinted(f"telegram:{user}") for user in (6, 7, 8)] == [True, True, False]
-        assert await pairing.is_paired("telegram:7")
-        assert (await pairing.accept("ABCDEFGH")).name == "Ada"
-        await chats.update("telegram:42", lambda _: ChatSettings(generation=3))
-        await import_chat_files(journal, config)
-        assert await chats.of("telegram:42") == ChatSettings(generation=3)
-    assert json_files(tmp_path) == ["chats.json.imported", "pairing.json.imported"]
-
-
-async def test_files_stay_where_the_journal_ends_with_the_process(tmp_path: Path) -> None:
-    write_files(tmp_path)
-    (tmp_path / "config.yaml").write_text("store: {url: 'memory://'}", encoding="utf-8")
-    journal = MemoryJournal()
-    await import_chat_files(journal, load({}, tmp_path))
-    assert await Pairing(journal).is_paired("telegram:7")
-    assert json_files(tmp_path) == ["chats.json", "pairing.json"]
-
-
-async def test_a_file_that_is_not_ours_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "pairing.json").write_text("nonsense")
-    with pytest.raises(ConfigError, match="mend or remove"):
-        await import_chat_files(MemoryJournal(), load({}, tmp_path))
-    assert (tmp_path / "pairing.json").read_text() == "nonsense"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.fake_gateways import Town, town
-from tailrace.delivery.inbound import PASTE_GAP_S
+from tailrace.gateway.inbound import PASTE_GAP_S
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, call, reply
 

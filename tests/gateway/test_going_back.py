@@ -149,10 +149,10 @@ async def test_G88_a_new_conversation_whose_question_comes_again_after_a_death_i
         assert here.chat.texts.count("A new conversation begins.") == 1
 
 
-def test_the_conversation_before_is_known_also_where_an_earlier_version_began_the_last_one() -> None:
-    assert ChatSettings(generation=3).previous == 2
-    assert ChatSettings(generation=3).gone_back("u1").gone_back("u2").generation == 3
-    assert ChatSettings(generation=3).gone_back("u1").begun_anew("u2", is_empty=False).generation == 4
+def test_back_and_back_again_is_where_one_was_and_a_new_conversation_has_a_number_of_its_own() -> None:
+    third = ChatSettings(generation=3, newest=3, before=2)
+    assert third.gone_back("u1").gone_back("u2").generation == 3
+    assert third.gone_back("u1").begun_anew("u2", is_empty=False).generation == 4
 
 
 @pytest.mark.parametrize(("mark", "told"), [("/", "/back"), ("!", "!back")])
@@ -161,4 +161,4 @@ async def test_the_way_back_is_told_as_it_is_typed_there(tmp_path: Path, mark: s
     capabilities: Capabilities = msgspec.structs.replace(EDITING, command_mark=mark)
     async with town(tmp_path, reply("Answer."), capabilities=capabilities) as here:
         assert await write(here, "Mills?", "/new") == f"A new conversation begins. {told} returns to the one before."
-        assert f"{told} returns to the conversation before" in await write(here, "/help")
+        assert f"\n{told}: return to the conversation before" in await write(here, "/help")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gateway.fake_gateways import Town, town
-from tailrace.delivery.inbound import PASTE_GAP_S
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import JournalError
 from tailrace.gateway.chats.held_parts import NAMESPACE, HeldPart, HeldParts
+from tailrace.gateway.inbound import PASTE_GAP_S
 from tailrace.gateway.registry import account_of
 from tailrace.journal.key_values import KeyValues
 from tailrace.testing.clock import driven

@@ -11,10 +11,10 @@ import pytest
 from gateway.fake_gateways import Town, town
 from tailrace.app import open_app
 from tailrace.config.load import load
-from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import JournalError
 from tailrace.gateway.chats.held_parts import NAMESPACE, HeldPart, HeldParts, Joined
+from tailrace.gateway.inbound import PASTE_GAP_S, part_ids
 from tailrace.gateway.registry import account_of
 from tailrace.journal.key_values import KeyValues
 from tailrace.runs.processes import Processes

@@ -43,7 +43,7 @@ async def test_late_commands_that_allow_nothing_are_carried_out_and_a_question_i
             "A new conversation begins.",
             "Here I am, and all is well.",
         )
-        assert commands.startswith("/new begins")
+        assert commands.startswith("/new: begin")
 
 
 async def asked(home: Path, here: Town) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
-from tailrace.gateway.registry import account_of, former_account_of, make_platform
+from tailrace.gateway.registry import account_of, make_platform
 from tailrace.system.extras import install_command
 
 LIBRARIES = {"telegram": "telegram", "discord": "discord", "slack": "slack_sdk.errors", "matrix": "nio"}
@@ -55,9 +55,3 @@ def test_a_new_token_of_the_same_bot_is_the_same_account(
     assert token not in account(token)
     if other is not None:
         assert account(other) != account(token)
-
-
-def test_an_account_is_known_by_what_it_was_called_while_it_was_its_tokens(tmp_path: Path) -> None:
-    """An answer that an earlier version began to show is shown to its end."""
-    (tmp_path / "config.yaml").write_text("platforms: {telegram: {}}\n", encoding="utf-8")
-    assert former_account_of(load({"TELEGRAM_BOT_TOKEN": "12:old"}, tmp_path), "telegram") == "telegram:babe0eb5ee74"

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, LONG, SLOW, Town, town
-from tailrace.delivery import inbound
 from tailrace.delivery.port import Capabilities, Window
 from tailrace.events import ApprovalAsked
+from tailrace.gateway import inbound
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import finished as delivered

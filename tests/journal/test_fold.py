@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events.test_events import FACTS, STREAM_EVENTS
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -38,7 +37,7 @@ from tailrace.events import (
     from_json,
     to_json,
 )
-from tailrace.journal.fold import Fold, fold, is_fact, output_and_spent
+from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.messages import SpentTokens, Usage, assistant
 
 
@@ -46,35 +45,6 @@ def numbered(*events: AnyEvent | tuple[AnyEvent, int]) -> list[Entry]:
     """Entries from 1 on; `(event, attempt)` where it is not the first."""
     pairs = [event if isinstance(event, tuple) else (event, 1) for event in events]
     return [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(pairs, 1)]
-
-
-@given(events=st.lists(st.tuples(st.just(MessageChunk("a")) | STREAM_EVENTS | FACTS, st.integers(1, 2)), max_size=20))
-def test_entries_are_folded_together_as_one_by_one(events: list[tuple[AnyEvent, int]]) -> None:
-    entries, one_by_one = numbered(*events), Fold()
-    for entry in entries:
-        one_by_one.apply(entry)
-    assert fold(entries).entry() == one_by_one.entry()
-
-
-OF_ONE_ANSWER: list[AnyEvent] = [
-    *(RunStarted("call"), RunStarted("sequence"), AttemptStarted("a", "m"), MessageChunk("x"), MessageChunk("yz")),
-    *(UsageRecorded(Usage(1, 2), "a", "m"), MessageRecorded(assistant("x")), MessageStop(final=True)),
-]
-
-
-@given(
-    begun=st.lists(st.sampled_from(OF_ONE_ANSWER), max_size=8),
-    rest=st.lists(STREAM_EVENTS | FACTS, max_size=1),
-    attempt=st.integers(1, 2),
-)
-def test_the_end_of_a_plain_answer_is_known_without_a_fold(
-    begun: list[AnyEvent], rest: list[AnyEvent], attempt: int
-) -> None:
-    entries = numbered(*begun, *[(event, attempt) for event in rest])
-    folded, known = fold(entries), output_and_spent(entries)
-    assert known in (None, (folded.output, folded.spent))
-    once = sum(isinstance(event, UsageRecorded) for event in begun) <= 1
-    assert rest or not once or RunStarted("sequence") in begun or known is not None
 
 
 def test_a_whole_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,8 +10,7 @@ from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.live_tail import PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.stored.ended_runs import EndedRuns
-from tailrace.journal.stored.unrecorded_runs import EndedRun
+from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
 from tailrace.ports import Journal, NewRun
 from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
@@ -36,7 +35,7 @@ async def test_I101_a_sessions_runs_keep_their_order_when_the_clock_is_set_back(
 
 
 async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> None:
-    async def refuse(_ended: Sequence[EndedRun]) -> list[JournalError | None]:
+    async def refuse(_ended: EndedRun) -> None:
         raise JournalError("no space left")
 
     journal = MemoryJournal(ended_runs=EndedRuns(refuse))

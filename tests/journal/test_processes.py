@@ -24,7 +24,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Batch, Run, Signal
 from tailrace.runs.recovery import recover, stop
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 
 EXECUTOR = Path(__file__).with_name("executor.py")
 
@@ -220,18 +220,18 @@ def test_a_pipe_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     assert not first.is_alive(name)  # a run still names it
     first.remove_dead(keep=())
     assert not first.is_alive(name)  # it has died just now: other processes may not know yet
-    os.utime(tmp_path / "x.db-bells" / name, (0, 0))
+    os.utime(tmp_path / "x.db-pipes" / name, (0, 0))
     first.remove_dead(keep={name})
     assert not first.is_alive(name)
     first.remove_dead(keep=())
     assert first.is_alive(name)  # without its pipe nothing is known of it: its leases decide
     first.close()
-    assert list((tmp_path / "x.db-bells").iterdir()) == []
+    assert list((tmp_path / "x.db-pipes").iterdir()) == []
 
 
 def test_a_pipe_that_another_process_is_making_is_not_removed(tmp_path: Path) -> None:
     pipe = WakeupPipe(tmp_path / "x.db")
-    hidden = tmp_path / "x.db-bells" / ".1-abcd"
+    hidden = tmp_path / "x.db-pipes" / ".1-abcd"
     os.mkfifo(hidden)  # it has no reader yet, as that of a dead process
     pipe.remove_dead(keep=())
     assert hidden.exists()
@@ -254,7 +254,7 @@ def test_a_process_that_cannot_make_its_pipe_again_does_not_look_dead(
     answer_wakeup(second)
     first.wake_peers()
     assert is_woken(second)
-    shutil.rmtree(tmp_path / "x.db-bells")
+    shutil.rmtree(tmp_path / "x.db-pipes")
     with pytest.raises(OSError, match="No space"):
         second.reopen()
     assert first.is_alive(second.name)
@@ -276,7 +276,7 @@ async def test_viewers_are_served_while_the_pipe_cannot_be_made_again(
         raise RuntimeError("no pipe")
 
     monkeypatch.setattr(WakeupPipe, "reopen", no_pipe)
-    shutil.rmtree(tmp_path / "runs.db-bells")
+    shutil.rmtree(tmp_path / "runs.db-pipes")
     async with asyncio.timeout(60):
         for text in ("a", "b"):
             await written(ours, lease, [MessageChunk(text)])
@@ -338,7 +338,7 @@ async def test_wakeups_come_back_after_their_directory_was_removed(
     run, lease = await started(ours)
     viewer = theirs.tail(run.id, after=1)
     own_run, own_lease = await started(theirs)
-    shutil.rmtree(tmp_path / "runs.db-bells")
+    shutil.rmtree(tmp_path / "runs.db-pipes")
     async with asyncio.timeout(60):
         await written(ours, lease, [MessageChunk("a")])
         assert texts_of(await anext(viewer)) == ["a"]

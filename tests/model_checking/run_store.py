@@ -18,7 +18,7 @@ from tailrace.journal.fold import fold
 from tailrace.journal.live_tail import Tail
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import write_group
-from tailrace.journal.sqlite.schema import MIGRATIONS
+from tailrace.journal.sqlite.schema import SCHEMA
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.group_commit import PendingAppend, PendingCall, StoredLog
 from tailrace.ports import CRASH_LOOP, Lease, NewRun, Run
@@ -26,7 +26,7 @@ from tailrace.ports import CRASH_LOOP, Lease, NewRun, Run
 LEASE_TICKS = 2
 NOW = 1000.0
 _HEAD = (
-    "state, epoch, kills, owner, bell, lease_until, first_seq, last_seq, ended_at, outcome, output_seqs, claimed_seq"
+    "state, epoch, kills, owner, pipe, lease_until, first_seq, last_seq, ended_at, outcome, output_seqs, claimed_seq"
 )
 _BATCH = "first_seq, last_seq, attempt, crc, events"
 
@@ -83,8 +83,7 @@ class RunStore:
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        for script in MIGRATIONS:
-            self._connection.executescript(script)
+        self._connection.executescript(SCHEMA)
         self._loop = asyncio.new_event_loop()
         self._future = self._loop.create_future()  # of every call: no caller waits
         run, num = statements.create(self._connection, NewRun(kind="agent"), NOW, None)
@@ -193,7 +192,7 @@ class RunStore:
         if stored.batches not in self._logs:
             self._load(stored)
             self._loaded = stored
-            self._logs[stored.batches] = tuple(queries.read_all(self._connection, self.run_id, 0, None))
+            self._logs[stored.batches] = tuple(queries.read_all(self._connection, self.run_id))
         return self._logs[stored.batches]
 
     def open_log(self, lease: Lease, known: Sequence[Entry]) -> StoredLog:

@@ -254,11 +254,11 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
     ):
         host = app.agents if kind == "agent" else app.calls
         run_id = await first_words(app, kind)
-        given_back: list[asyncio.Future[bool]] = []
+        released: list[asyncio.Future[bool]] = []
         cancel_answer = ReattachingHttpProvider.cancel_answer
 
         async def cancelled(self: ReattachingHttpProvider, answer_id: str) -> None:
-            given_back.append(asyncio.ensure_future(host.give_back()))
+            released.append(asyncio.ensure_future(host.release()))
             await asyncio.sleep(0)
             await cancel_answer(self, answer_id)
 
@@ -267,7 +267,7 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
         assert (await finished(app.journal, run_id)).status == "stopped"
         async with asyncio.timeout(30):
             await model.left.wait()
-        assert await given_back[0]
+        assert await released[0]
 
 
 async def test_a_summary_that_is_interrupted_is_cancelled_at_the_provider(

@@ -14,12 +14,12 @@ from tailrace.agent import model_call, service, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
 from tailrace.agent.service import AgentService
 from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
-from tailrace.delivery import inbound
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.flows.engine.plan import Plan
+from tailrace.gateway import inbound
 from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
 from tailrace.journal.open_log import OpenLog
@@ -320,15 +320,13 @@ def unwritten_group() -> Planted:
     lambda world: any(ask.in_memory for ask in world.asks) and has(world, StoreFault),
 )
 def forgotten_run() -> Planted:
-    record_all = SqliteJournal.record_all
+    record = SqliteJournal.record
 
-    async def forget(self: SqliteJournal, ended: Any) -> Any:
-        try:
-            return await record_all(self, ended)
-        except JournalError:
-            return [None] * len(ended)
+    async def forget(self: SqliteJournal, ended: Any) -> None:
+        with contextlib.suppress(JournalError):
+            await record(self, ended)
 
-    yield SqliteJournal, "record_all", forget
+    yield SqliteJournal, "record", forget
 
 
 @mistake(

@@ -13,12 +13,13 @@ import pytest
 
 from tailrace.app import open_app
 from tailrace.cli.setup.config_file import write_config
-from tailrace.cli.setup.doctor import Finding, findings
+from tailrace.cli.setup.doctor import findings
+from tailrace.cli.setup.finding import Finding
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
@@ -47,7 +48,7 @@ async def test_a_new_database_and_all_beside_it_are_private(tmp_path: Path) -> N
     await written(journal, lease, [MessageChunk("secret")])
     modes = modes_below(tmp_path)
     assert {name: bits for name, bits in modes.items() if bits & 0o077} == {}
-    assert {"new/home/runs.db", "new/home/runs.db-wal", "new/home/runs.db-shm", "new/home/runs.db-bells"} <= set(modes)
+    assert {"new/home/runs.db", "new/home/runs.db-wal", "new/home/runs.db-shm", "new/home/runs.db-pipes"} <= set(modes)
     await journal.close()
 
 
@@ -60,7 +61,7 @@ async def test_what_an_earlier_version_left_open_is_tightened_when_it_is_opened(
         path.chmod(0o755 if path.is_dir() else 0o644)
     second = await SqliteJournal.open(home / "runs.db")  # its -wal and -shm are there
     assert {mode(path) for path in home.iterdir() if path.is_file()} == {0o600}
-    assert mode(home / "runs.db-bells") == 0o700
+    assert mode(home / "runs.db-pipes") == 0o700
     assert mode(home) == 0o755  # any directory may hold a database
     await first.close()
     await second.close()
@@ -84,7 +85,7 @@ async def test_what_root_makes_in_the_home_directory_of_a_service_is_the_service
     made = {str(each.relative_to(home)): each.stat() for each in home.rglob("*")}
     await journal.close()
     assert {name for name, of in made.items() if (of.st_uid, of.st_gid) != (12345, 12346)} == set()
-    assert {"config.yaml", "env", "checkpoints/files", "tailrace.db", "tailrace.db-wal", "tailrace.db-bells"} <= set(
+    assert {"config.yaml", "env", "checkpoints/files", "tailrace.db", "tailrace.db-wal", "tailrace.db-pipes"} <= set(
         made
     )
 

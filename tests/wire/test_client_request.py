@@ -9,7 +9,8 @@ import pytest
 
 from tailrace.wire.anthropic.client_request import parse_client_request as parse_messages
 from tailrace.wire.chat.client_request import parse_client_request as parse_chat
-from tailrace.wire.client_request import InvalidRequest, extra_for, first_unsupported_param, ignored_params
+from tailrace.wire.client_request import InvalidRequest
+from tailrace.wire.dialects import ANTHROPIC, CHAT
 from tailrace.wire.responses.client_request import parse_client_request as parse_responses
 
 MESSAGE: dict[str, Any] = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
@@ -26,17 +27,17 @@ def test_the_fields_beyond_are_named_in_the_order_in_which_the_client_wrote_them
     config = dict.fromkeys(("zeta", "alpha", "task_budget", "omega"), 1)
     asked = parse_messages({**MESSAGE, "output_config": config, "speed": "fast"})
     assert asked.optional_fields == ("output_config.zeta", "output_config.alpha", "output_config.omega")
-    assert first_unsupported_param(asked, "chat") == "speed"
-    assert ignored_params(asked, "chat") == asked.optional_fields
-    assert ignored_params(asked, "anthropic") == ()
+    assert CHAT.first_unsupported_param(asked) == "speed"
+    assert CHAT.ignored_params(asked) == asked.optional_fields
+    assert ANTHROPIC.ignored_params(asked) == ()
 
 
 def test_K132_an_id_that_is_too_long_for_another_api_is_hashed_and_still_tells_users_apart() -> None:
     users = [json.dumps({"device": name * 60, "account": "a" * 64}) for name in ("x", "y")]
-    sent = [extra_for(parse_messages({**MESSAGE, "metadata": {"user_id": user}}), "chat")["user"] for user in users]
+    sent = [CHAT.extra_for(parse_messages({**MESSAGE, "metadata": {"user_id": user}}))["user"] for user in users]
     assert [len(user) for user in sent] == [64, 64]
     assert len(set(sent)) == 2
-    assert extra_for(parse_messages({**MESSAGE, "metadata": {"user_id": "anna"}}), "chat") == {"user": "anna"}
+    assert CHAT.extra_for(parse_messages({**MESSAGE, "metadata": {"user_id": "anna"}})) == {"user": "anna"}
 
 
 def test_the_billing_line_of_a_system_prompt_is_for_its_own_api() -> None:

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.messages import AnyDelta, ErrorDelta, FinishDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
-from tailrace.server.v1.api_formats import Encoder
-from tailrace.wire import anthropic, chat, responses
+from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
+from tailrace.wire.served_dialect import AnswerEncoder
+from wire.headers import header
 
-NEW_ENCODERS: list[Callable[[], Encoder]] = [
-    lambda: chat.StreamEncoder(id="chatcmpl-1", model="m", created=7, include_usage=True),
-    lambda: responses.StreamEncoder(id="resp_1", model="m", created_at=7, source="chat"),
-    lambda: anthropic.StreamEncoder(id="msg_1", model="m", source="chat"),
+NEW_ENCODERS: list[Callable[[], AnswerEncoder]] = [
+    lambda: CHAT.new_encoder(header("chat", "chatcmpl-1", include_usage=True)),
+    lambda: RESPONSES.new_encoder(header("chat", "resp_1")),
+    lambda: ANTHROPIC.new_encoder(header("chat", "msg_1")),
 ]
 TEXTS = st.sampled_from(["Hel", "lo", " wörld", '"', ""]).map(TextDelta)
 OTHERS: st.SearchStrategy[AnyDelta] = st.sampled_from(
@@ -32,12 +33,12 @@ OTHERS: st.SearchStrategy[AnyDelta] = st.sampled_from(
 
 @pytest.mark.parametrize("new", NEW_ENCODERS, ids=["chat", "responses", "anthropic"])
 @given(deltas=st.lists(TEXTS | TEXTS | OTHERS, max_size=12), again=st.integers(0, 12))
-def test_a_text_is_encoded_as_its_delta(new: Callable[[], Encoder], deltas: list[AnyDelta], again: int) -> None:
+def test_a_text_is_encoded_as_its_delta(new: Callable[[], AnswerEncoder], deltas: list[AnyDelta], again: int) -> None:
     quick, usual = new(), new()
     for place, delta in enumerate(deltas):
         if place == again:
-            quick.new_attempt("other", "responses")
-            usual.new_attempt("other", "responses")
+            quick.new_attempt("other", RESPONSES)
+            usual.new_attempt("other", RESPONSES)
         if isinstance(delta, TextDelta) and not delta.choice:
             assert quick.encode_text(delta.text) == usual.encode([delta])
         else:

@@ -19,7 +19,8 @@ import msgspec
 import pytest
 
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, Message, ModelRequest, user
-from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import WireQuirks
 from wire.recordings import load, random_pieces
 
@@ -248,7 +249,7 @@ def mutated(dialect: Dialect, rng: random.Random) -> bytes:
 # ── what must hold, whatever came ────────────────────────────────────────────────────────────────────────────
 
 
-def check(wire: Wire, raw: bytes, rng: random.Random) -> None:
+def check(wire: WireDialect, raw: bytes, rng: random.Random) -> None:
     quirks = WireQuirks(*(rng.random() < 0.1 for _ in WireQuirks.__struct_fields__))
     began = time.perf_counter()
     deltas, body, complete = _decoded(wire, [raw], quirks)
@@ -266,7 +267,7 @@ def check(wire: Wire, raw: bytes, rng: random.Random) -> None:
     assert time.perf_counter() - began < MAX_SECONDS
 
 
-def _decoded(wire: Wire, pieces: list[bytes], quirks: WireQuirks) -> tuple[list[AnyDelta], bytes, bool]:
+def _decoded(wire: WireDialect, pieces: list[bytes], quirks: WireQuirks) -> tuple[list[AnyDelta], bytes, bool]:
     decoder = wire.decoder(quirks)
     deltas = [delta for piece in pieces for delta in decoder.feed(piece)] + decoder.close()
     msgspec.json.encode(deltas)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.messages import Dialect, Message, ModelRequest, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
-from tailrace.wire.anthropic import StreamEncoder as AnthropicEncoder
+from tailrace.wire.anthropic.encode import StreamEncoder as AnthropicEncoder
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.provider_request import encode_request
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.reasoning_seal import TEXT_FIELDS, field_delta, is_sealed, seal, unsealed
-from tailrace.wire.responses import StreamEncoder as ResponsesEncoder
+from tailrace.wire.responses.encode import StreamEncoder as ResponsesEncoder
+from wire.headers import header
 
 
 @pytest.mark.parametrize("field", TEXT_FIELDS)
@@ -71,11 +72,10 @@ def test_K131_a_stand_in_s_thoughts_are_sealed_in_its_own_field(
     encoder: type[AnthropicEncoder | ResponsesEncoder], first: Dialect
 ) -> None:
     """Whatever field the provider named that broke off, and whatever dialect it speaks."""
-    created: Any = {"created_at": 5} if encoder is ResponsesEncoder else {}
-    answer = encoder(id="resp_1", model="m", source=first, **created)
-    answer.new_attempt("broken", first)
+    answer = encoder(header(first, "resp_1"))
+    answer.new_attempt("broken", DIALECTS[first])
     answer.encode([field_delta("reasoning")] if first == "chat" else [])
     answer.encode([TextDelta("So ")])
-    answer.new_attempt("deepseek", "chat")
+    answer.new_attempt("deepseek", DIALECTS["chat"])
     sent = answer.encode([ReasoningDelta("Hm."), TextDelta("it is.")])
     assert seal("deepseek", "reasoning_content").encode() in sent

@@ -100,8 +100,8 @@ class AnswerFilter:
                     text.append(piece)
                 case ReasoningDelta(text=piece, choice=0):
                     thought.append(piece)
-                case NativeDelta(item=item, choice=0) if named_field(delta) is not None:
-                    fields.append(ProviderEvents("chat", (item,)))
+                case NativeDelta(dialect, item, 0) if named_field(delta) is not None:
+                    fields.append(ProviderEvents(dialect, (item,)))
                 case ToolCallDelta(choice=0):
                     calls.append(delta)
                 case _:

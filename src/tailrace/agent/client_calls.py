@@ -20,6 +20,7 @@ from tailrace.errors import RunNotFound
 from tailrace.events import Entry, HistoryCompressed
 from tailrace.messages import Message, Part, Reasoning, ToolCall, ToolResult, Value
 from tailrace.ports import Journal, Run
+from tailrace.wire.reasoning_seal import is_signed_item
 
 _PREFIX: Final = "run_"
 _OURS: Final = re.compile(r"call_([0-9a-f]{24})_[0-9]+")
@@ -98,7 +99,7 @@ def _recorded_turn(run: Run, facts: list[Entry]) -> _RecordedTurn:
             if call.name in names:
                 call_id = client_call_id(run.id, len(calls))
                 calls[call_id], reasoning[call_id] = call, thoughts
-                thoughts = tuple(part for part in thoughts if part.dialect == "chat")  # others have an item but once
+                thoughts = tuple(part for part in thoughts if part.native and not is_signed_item(part))
     compressed = any(isinstance(entry.event, HistoryCompressed) for entry in facts)
     return _RecordedTurn(calls, reasoning, () if compressed else added)
 

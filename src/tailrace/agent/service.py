@@ -150,8 +150,8 @@ class AgentService(RunHost["_TurnExecution"]):
         self._speakers = speakers
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
-        self.leaves_questions = False  # set once no process goes on after this one
-        self._left: set[str] = set()  # runs that were given back for that
+        self.hands_over_questions = False  # set once no process goes on after this one
+        self._handed_over: set[str] = set()  # runs that were handed over for that
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
@@ -327,33 +327,33 @@ class AgentService(RunHost["_TurnExecution"]):
             payload["reason"] = reason
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
-    def leave_questions(self) -> None:
+    def hand_over_questions(self) -> None:
         """The process is about to end: from now on a run that has nothing under way but a question to a person is given
         back, with the runs of its session that wait for it. The question stays open; an answer counts when another
         process goes on with the run. Runs that are in this process's memory alone stay."""
-        self.leaves_questions = True
+        self.hands_over_questions = True
         for run_id in sorted(self._waiting):
-            self.leave(run_id, _WAITS)
+            self.hand_over_run(run_id, _WAITS)
 
     def _note_waiting(self, run_id: str, waits: bool) -> None:
         if not waits:
             self._waiting.discard(run_id)
             return
         self._waiting.add(run_id)
-        if self.leaves_questions:
-            self.leave(run_id, _WAITS)
+        if self.hands_over_questions:
+            self.hand_over_run(run_id, _WAITS)
 
-    def leave(self, run_id: str, why: str) -> bool:
+    def hand_over_run(self, run_id: str, why: str) -> bool:
         """As every host does, with the runs of its session that wait for it: they would go on with it here."""
-        if run_id in self._left:
+        if run_id in self._handed_over:
             return True
-        if not super().leave(run_id, why):
+        if not super().hand_over_run(run_id, why):
             return False
-        self._left.add(run_id)
+        self._handed_over.add(run_id)
         session = self._hosted[run_id].run.new.session
         for each, task in self.tasks_of(session).items() if session else ():
-            if each > run_id and each not in self._left:
-                self._left.add(each)
+            if each > run_id and each not in self._handed_over:
+                self._handed_over.add(each)
                 task.cancel()
         return True
 

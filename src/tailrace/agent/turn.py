@@ -28,15 +28,13 @@ from tailrace.events import (
     MessageChunk,
     MessageRecorded,
     MessageStop,
-    ReasoningChunk,
-    RelayFact,
     RunFinished,
     RunForked,
     RunStarted,
     RunStatus,
     SequenceFact,
+    ShownFact,
     Snapshot,
-    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -101,13 +99,11 @@ _INCOMPLETE = {
 _Undecisive: TypeAlias = (
     RunStarted
     | AnswerKept
-    | ReasoningChunk
-    | ToolArgumentsChunk
+    | ShownFact
     | Commentary
     | LongToolHint
     | GatewayNotice
     | Snapshot
-    | RelayFact
     | SequenceFact
     | Delivered
 )

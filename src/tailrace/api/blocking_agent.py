@@ -22,7 +22,7 @@ from tailrace.events import (
     ApprovalAsked,
 )
 from tailrace.messages import JsonObject, ModelRequest
-from tailrace.wire import chat
+from tailrace.wire.dialects import CHAT
 
 T = TypeVar("T")
 _LAST_WORDS_S = 5.0  # how long an interrupted conversation waits for its turn to end
@@ -187,7 +187,7 @@ class AIAgent:
             put(None)
 
     async def _as_dict(self, result: RunResult) -> JsonObject:
-        body = chat.encode_request(ModelRequest("", await self._agent.messages()), stream=False)
+        body = CHAT.encode_request(ModelRequest("", await self._agent.messages()), stream=False)
         return {
             "final_response": result.text.rstrip(),
             "messages": body["messages"],

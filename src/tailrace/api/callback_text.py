@@ -6,30 +6,9 @@ Values only: who calls the callback, and in which thread, is `blocking_agent`'s 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
-from tailrace.events import (
-    AnyEvent,
-    ApprovalFact,
-    AttemptFact,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-)
+from tailrace.events import AnyEvent, Entry
+from tailrace.runs.view import RunView, changes
 
 
 class CallbackText:
@@ -37,27 +16,26 @@ class CallbackText:
     also one that only called tools. A turn ends with None in any case."""
 
     def __init__(self) -> None:
+        self._view = RunView()
         self._is_open = True  # None is still to come
 
     def of_event(self, event: AnyEvent) -> Iterator[str | None]:
-        match event:
-            case MessageChunk(text) | Commentary(text):
-                self._is_open = True
-                yield text
-            case AttemptStarted():
-                self._is_open = True
-            case MessageRecorded(message) if message.role == "assistant":
-                yield from self._end()
-            case MessageStop(final=True) | RunFinished():
-                yield from self._end()
-            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
-                pass
-            case RunStarted() | RunForked() | GatewayNotice() | Snapshot():
-                pass
-            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
-                pass
-            case _:
-                assert_never(event)
+        for change in self._view.apply(Entry(0, event)):
+            match change:
+                case changes.TextGrew(text=text, final=final):
+                    if text:
+                        self._is_open = True
+                        yield text
+                    if final:
+                        yield from self._end()
+                case changes.AttemptBegan():
+                    self._is_open = True
+                case changes.MessageJoined(message=message) if message.role == "assistant":
+                    yield from self._end()
+                case changes.Ended():
+                    yield from self._end()
+                case _:
+                    pass
 
     def _end(self) -> Iterator[None]:
         if self._is_open:

@@ -41,7 +41,7 @@ from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
-from tailrace.config.load import STORE_PASSWORD, Config
+from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
@@ -178,35 +178,35 @@ class App:
         is about to end. Without another one they have the time that the caller leaves them, but for those that only
         wait for a person, and those whose provider fails: where the store keeps them, the next process goes on with
         these."""
-        self.leave_failing()
+        self.hand_over_failing()
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
-            await self._give_back(lasting=True)
+            await self._release(lasting=True)
         elif self.config.store_is_kept:
-            self.agents.leave_questions()
+            self.agents.hand_over_questions()
 
-    def leave_failing(self) -> None:
-        """From here on a run whose provider fails is left to the next process: this one is about to end. At once, since
-        the provider may be ended in the same moment."""
+    def hand_over_failing(self) -> None:
+        """From here on a run whose provider fails is handed over to the next process, at once: this one ends soon,
+        and the provider may end in the same moment."""
         if self.config.store_is_kept:
-            self.caller.before_giving_up = self._leave_failed_run
+            self.caller.before_giving_up = self._hand_over_failed_run
 
-    async def _leave_failed_run(self, error: ProviderError) -> None:
+    async def _hand_over_failed_run(self, error: ProviderError) -> None:
         """A machine that is switched off ends its model server with this process: what was cut goes on after the next
         start, instead of being ended by a server that is gone. Other tries and stand-ins come first, as ever."""
         run_id = CURRENT_RUN.get()
         if not isinstance(error, Permanent) and any(
-            service.leave(run_id, f"was cut ({error})") for service in self._services
+            service.hand_over_run(run_id, f"was cut ({error})") for service in self._services
         ):
             await asyncio.Event().wait()  # until it is cancelled with the run
 
-    async def give_back(self) -> None:
-        """Gives every run back."""
-        await self._give_back(lasting=False)
+    async def release(self) -> None:
+        """Releases every run: any process may go on with it."""
+        await self._release(lasting=False)
 
-    async def _give_back(self, *, lasting: bool) -> None:
-        if any(await asyncio.gather(*(service.give_back(lasting=lasting) for service in self._services))):
+    async def _release(self, *, lasting: bool) -> None:
+        if any(await asyncio.gather(*(service.release(lasting=lasting) for service in self._services))):
             try:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
@@ -380,7 +380,7 @@ async def open_app(
     `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
-    Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
+    Leaving cancels what runs; runs that have not ended are released: another process may go on with them."""
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or working_directory()).resolve)
     async with (
@@ -415,7 +415,7 @@ async def open_app(
                         yield app
                     finally:
                         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
-                        await app.give_back()
+                        await app.release()
         finally:
             await models.local.aclose()
 
@@ -470,5 +470,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     for server in config.mcp.servers.values():
         names |= {server.key_env, *server.headers_env.values()}
-    names |= {STORE_PASSWORD} if config.database is None and config.store_is_kept else set()
+    names |= {config.store_password_env}
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -1,8 +1,4 @@
-"""What people have approved beyond one call: "always" is kept in the journal, "session" is read from the log.
-
-That an approval holds, and what is known of it, are two values. The first has the form of earlier versions: they read
-what this one writes, and what they wrote holds here and is listed without its details.
-"""
+"""What people have approved beyond one call: "always" is kept in the journal, "session" is read from the log."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ _TOLD_APART: Final = 16  # characters of their ids
 
 class AlwaysApproval(Value):
     """One approval that holds until it is taken back. `id` is the digest that it is bound to; the texts are those that
-    the person was shown, cut at `MAX_TEXT`. An approval of an earlier version has its id alone."""
+    the person was shown, cut at `MAX_TEXT`."""
 
     id: str
     tool_name: str = ""
@@ -36,38 +32,26 @@ class AlwaysApproval(Value):
     run_id: str = ""
     at: float = 0.0  # wall clock, seconds since the epoch
 
-    @property
-    def recorded(self) -> bool:
-        return self.at > 0
-
 
 class AlwaysApprovals:
     """Those of one journal. Nothing is cached: what another process adds or takes back counts at once."""
 
     def __init__(self, journal: Journal) -> None:
-        self._holding = KeyValues(journal, "approvals.always", bool)
-        self._records = KeyValues(journal, "approvals.records", AlwaysApproval)
+        self._approvals = KeyValues(journal, "approvals.always", AlwaysApproval)
 
     async def holds(self, digest: str) -> bool:
-        return await self._holding.get(digest) is not None
+        return await self._approvals.get(digest) is not None
 
     async def add(self, approval: AlwaysApproval) -> None:
-        """The record comes first: what holds can be listed."""
-        await self._records.update(approval.id, lambda _: approval)
-        await self._holding.set_default(approval.id, True)
+        await self._approvals.update(approval.id, lambda _: approval)
 
     async def listed(self) -> list[AlwaysApproval]:
-        """The newest first; those of earlier versions last."""
-        digests = await self._holding.all()  # before: the record of what holds is there
-        records = await self._records.all()
-        holding = [records.get(digest) or AlwaysApproval(digest) for digest in digests]
-        return sorted(holding, key=lambda approval: (-approval.at, approval.id))
+        """The newest first."""
+        return sorted((await self._approvals.all()).values(), key=lambda approval: (-approval.at, approval.id))
 
     async def forget(self, approval: AlwaysApproval) -> None:
-        """Takes it back: the same call asks again. A no-op where it does not hold any more."""
-        await self._holding.update(approval.id, lambda _: None)
-        # One that was given again meanwhile has a record of its own.
-        await self._records.update(approval.id, lambda known: None if known == approval else known)
+        """Takes it back: the same call asks again. A no-op where the approval no longer holds, or was given again."""
+        await self._approvals.update(approval.id, lambda known: None if known == approval else known)
 
 
 def find_approval(approvals: Sequence[AlwaysApproval], word: str) -> AlwaysApproval:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-import msgspec
-
 from tailrace.app.housekeeping import CHAT_SPEAKERS
-from tailrace.config.sections import Platforms, PlatformSettings, TellNames
+from tailrace.config.sections import Platforms, TellNames
 from tailrace.delivery.speakers import Speaker, Speakers, one_line_name, speaker_elsewhere
 from tailrace.events.speaker_marks import SpokenBy
 from tailrace.journal.key_values import KeyValues
@@ -65,6 +63,5 @@ class ChatSpeakers:
 
     def _tell(self, session: str) -> TellNames:
         """What the config says of the platform's chats; a fork is no platform's."""
-        settings: dict[str, PlatformSettings | None] = msgspec.structs.asdict(self._platforms)
-        platform = settings.get(session.partition(":")[0])
+        platform = self._platforms.by_name.get(session.partition(":")[0])
         return platform.names if platform is not None else "several"

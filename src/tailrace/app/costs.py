@@ -11,7 +11,7 @@ from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
 from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.providers.provider_dialects import dialect_of
+from tailrace.providers.provider_dialects import counts_cache_apart, dialect_of
 from tailrace.runs.run_overview import cost_of
 
 
@@ -32,7 +32,7 @@ class Costs:
 
     def counts_cached_beside(self, provider: str) -> bool:
         """Whether this provider's input tokens are without those that it read from its cache."""
-        return provider != LOCAL and dialect_of(self._config, provider) == "anthropic"
+        return provider != LOCAL and counts_cache_apart(self._config, provider)
 
     def price(self, spent: SpentTokens) -> float | None:
         """Of one model's tokens."""

@@ -26,6 +26,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.wire.dialects import DIALECTS
 
 
 def handlers_of(
@@ -127,8 +128,8 @@ class ConfiguredRoutes:
         elif at_home:
             key = endpoint_of(config, name).key
         # What most servers speak that are compatible with a provider, whatever that provider itself prefers.
-        spoken = preset.dialect if at_home or preset.dialect == "anthropic" else "chat"
-        dialect = ref.dialect or settings.dialect or spoken
+        common = DIALECTS[preset.dialect].common_dialect
+        dialect = ref.dialect or settings.dialect or (preset.dialect if at_home or common is None else common)
         return Endpoint(
             name=name,
             dialect=dialect,
@@ -138,7 +139,7 @@ class ConfiguredRoutes:
             extra_body=settings.extra_body if at_home else {},
             quirks=preset.quirks,
             connect_timeout_s=config.call_for(name).connect_timeout_s,
-            reattach=at_home and settings.reattach and dialect == "responses",
+            reattach=at_home and settings.reattach and DIALECTS[dialect].keeps_answers,
         )
 
 

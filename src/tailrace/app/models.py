@@ -20,6 +20,7 @@ from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import Transport
+from tailrace.wire.dialects import DIALECTS
 
 LOCAL = "local"
 _NEAR_PROVIDER = 0.75  # difflib's ratio: "opnai" is near "openai", "nope" is not
@@ -142,7 +143,7 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
         there_are = ", ".join(sorted(quirks.NAMES))
         raise ConfigError(f"no quirk is called {unknown[0]}; there are {there_are}", key=f"providers.{name}.quirks")
     dialect = settings.dialect or preset.dialect
-    if settings.reattach and dialect != "responses":
+    if settings.reattach and not DIALECTS[dialect].keeps_answers:
         raise ConfigError(f"needs dialect: responses, not {dialect}", key=f"providers.{name}.reattach")
     # The preset's key belongs to the preset's address: another one gets the key that the config binds to it (J115).
     key_env = settings.key_env or (preset.key_env if settings.base_url is None else None)

@@ -48,12 +48,12 @@ from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.signals import INTERRUPTED
 from tailrace.system.steady_time import clock_offset, steady_time
-from tailrace.wire.body_events import events_of
 from tailrace.wire.client_request import ClientRequest
-from tailrace.wire.message_deltas import message_deltas
+from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
-from tailrace.wire.responses.relay import ENDINGS
+from tailrace.wire.responses.relayed_items import ENDINGS
+from tailrace.wire.translation.message_deltas import message_deltas
 
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
@@ -197,7 +197,7 @@ class CallLog(DeltaLog):
                 elif self._is_new(event := decode_object(delta.data)):
                     kept.append(event)
         self._relays = self._relays or bool(kept)
-        return [ProviderEvents("responses", tuple(kept))] if kept else []
+        return [ProviderEvents(RESPONSES.name, tuple(kept))] if kept else []
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
@@ -216,16 +216,16 @@ class CallLog(DeltaLog):
         """Logs the answer as it was given, or as far as it came; the end is to be sealed."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
-            if self._keeps_events and completion.dialect != "responses":
+            if self._keeps_events and not DIALECTS[completion.dialect].logs_events:
                 self.add(*self.to_events(list(message_deltas(completion.message))))
             else:
                 if self._keeps_events:
-                    self.add(*self._provider_events(events_of(completion)))
+                    self.add(*self._provider_events(DIALECTS[completion.dialect].events_of_body(completion.body)))
                 self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return self.failed(result.incomplete.error, completion)
         if self._ending is not None:
-            self.add(ProviderAnswer("responses", decode_object(self._ending.data)["response"]))
+            self.add(ProviderAnswer(RESPONSES.name, decode_object(self._ending.data)["response"]))
         return self._end(MessageRecorded(completion.message, completion.stop), status="completed")
 
     def failed(self, error: ProviderError, partial: Completion | None = None) -> RunFinished:
@@ -258,7 +258,7 @@ def _is_logged(delta: NativeDelta) -> bool:
     """Whether it says where reasoning was, signs it, or names what a text rests on; of the first choice."""
     match delta.item:
         case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}} | {"cited": _}:
-            return delta.dialect == "anthropic" and not delta.choice
+            return not delta.choice
         case _:
             return named_field(delta) is not None and not delta.choice
 

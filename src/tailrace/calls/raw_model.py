@@ -13,14 +13,8 @@ import msgspec
 from tailrace.messages import Completion, Dialect, Message, ModelRequest
 from tailrace.ports import AnswerStream, FieldRefuser, Provider, ReattachingProvider, TokenCounter
 from tailrace.providers.attempt import Route
-from tailrace.wire.client_request import (
-    ClientRequest,
-    UnsupportedParameter,
-    client_word,
-    extra_for,
-    first_unsupported_param,
-    ignored_params,
-)
+from tailrace.wire.client_request import ClientRequest, UnsupportedParameter
+from tailrace.wire.dialects import DIALECTS
 
 
 class VerbatimProvider:
@@ -53,7 +47,7 @@ class VerbatimProvider:
         the beginning of an answer that was cut. Its answer comes with the provider's own events, where the client
         understands them and the answer begins with them."""
         verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
-        extra = extra_for(self._client_request, self.dialect, conversation=verbatim)
+        extra = DIALECTS[self.dialect].extra_for(self._client_request, conversation=verbatim)
         if self.dialect != self._client_request.dialect:
             return msgspec.structs.replace(request, extra=extra)
         return msgspec.structs.replace(
@@ -94,9 +88,9 @@ def verbatim_routes(
         return (_verbatim(first, client_request),)
 
     def refused_by(route: Route) -> str | None:
-        dialect = route.provider.dialect
-        ignored = ignored_params(client_request, dialect) if strict else ()
-        return first_unsupported_param(client_request, dialect) or next(iter(ignored), None)
+        dialect = DIALECTS[route.provider.dialect]
+        ignored = dialect.ignored_params(client_request) if strict else ()
+        return dialect.first_unsupported_param(client_request) or next(iter(ignored), None)
 
     if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
@@ -119,11 +113,11 @@ def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
     provider = route.provider
     if provider.dialect == client_request.dialect:
         return client_request.withheld_fields
-    ignored = ignored_params(client_request, provider.dialect)
+    ignored = DIALECTS[provider.dialect].ignored_params(client_request)
     if not isinstance(provider, FieldRefuser):
         return ignored
     refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(dict.fromkeys((*ignored, *(client_word(client_request, field) for field in refused))))
+    return tuple(dict.fromkeys((*ignored, *(client_request.word(field) for field in refused))))
 
 
 def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:

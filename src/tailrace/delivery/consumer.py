@@ -252,9 +252,9 @@ class _Driver:
 
 class GatewayStreamConsumer:
     """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
-    where it still has to wait. `on_approval` is called with each question that the run asks, `on_kept_back` at the end
-    where the platform takes the answer once the person has written again. `may_send` is asked before each request: once
-    it says no, another process delivers the run."""
+    where it still has to wait. `on_approval` is called with each question that the run asks. `on_undelivered` is called
+    at the end of an answer that the platform refused until the person writes again. `may_send` is asked before each
+    request: once it says no, another process delivers the run."""
 
     def __init__(  # noqa: PLR0913 - one keyword per setting
         self,
@@ -266,7 +266,7 @@ class GatewayStreamConsumer:
         hints: bool = False,
         resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
-        on_kept_back: Callable[[], Awaitable[None]] | None = None,
+        on_undelivered: Callable[[], Awaitable[None]] | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         spec = ledger.spec
@@ -275,7 +275,7 @@ class GatewayStreamConsumer:
         self._platform = platform
         self._ledger = ledger
         self._on_approval = on_approval
-        self._on_kept_back = on_kept_back
+        self._on_undelivered = on_undelivered
         self._suspended = False
         self._leaves_questions = False
         capabilities = platform.capabilities(spec.place)
@@ -291,7 +291,6 @@ class GatewayStreamConsumer:
         )
         if spec.begins_with:
             planner.outline.begin_with(spec.begins_with)
-        planner.state.inherit(spec.seen)
         planner.restore(ledger.facts)
         self._driver = _Driver(platform, line, planner, ledger, may_send)
 
@@ -341,8 +340,8 @@ class GatewayStreamConsumer:
             self._driver.end()
         if not done or (self._suspended and planner.outline.finished is None):
             return None
-        if planner.state.until_heard and self._on_kept_back is not None:
-            await self._on_kept_back()  # before the end: a delivery that has ended is nobody's to look at again
+        if planner.state.until_heard and self._on_undelivered is not None:
+            await self._on_undelivered()  # before the end: a delivery that has ended is nobody's to look at again
         return await self._ledger.close(error=self._error())
 
     async def _read(self) -> int:

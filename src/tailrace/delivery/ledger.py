@@ -32,13 +32,12 @@ class DeliverySpec(Value):
     requester: str = ""  # the user who asked; empty: none
     hints: bool = False  # the user has not been told of `/verbose`
     account: str = ""  # the account of ours on that platform; empty: any
-    instead_of: str = ""  # the delivery of the same run that was kept back until the person wrote again
+    instead_of: str = ""  # the delivery of the same run that the platform refused until the person wrote again
     begins_with: str = ""  # what stands above the answer, and is sent with it
-    seen: tuple[Delivered, ...] = ()  # the messages of that one, as far as they are known: those in the chat stay out
 
 
 def new_delivery(spec: DeliverySpec) -> NewRun:
-    """The same run is delivered to the same place once, and once more for each time that it was kept back."""
+    """The same run is delivered to the same place once, and once more for each undelivered delivery (`instead_of`)."""
     key = f"{DELIVERY}:{spec.run_id}:{spec.place.key}"
     if spec.instead_of:
         key += f":{spec.instead_of}"

@@ -76,7 +76,7 @@ class Capabilities(Value):
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
-    keeps_back: bool = False  # a message that it takes no more is taken once the person has written again
+    reply_window: bool = False  # a message may be refused until the person has written again
     resend: Resend = "never"  # what to do about a send without a reply; see `Send` and `LookUp`
     edit_interval_s: float = 1.5  # between updates of a growing text; the config may set another
     rewrite_interval_s: float = 0.0  # at least, between edits, where they are fewer than additions to a native stream
@@ -353,13 +353,11 @@ class StopPressed(_Update, tag="stop"):
 
 
 class MessageLost(_Update, tag="lost"):
-    """The platform took a message of ours and has told later that it could not deliver it. `sender` is whom it was for.
-    For reasons that do not keep the next message from being delivered, or with `kept_back`: the delivery, named in the
-    message's key, whose messages the platform takes once the person has written again. `part` is the message's name in
-    that delivery's ledger; empty: any of them may be lost."""
+    """The platform accepted a message of ours and reports later that it could not deliver it. `sender` is the person it
+    was for. `undelivered`: the delivery, named in the message's key, that the platform takes once the person has
+    written again; empty: the loss has another reason, and the next message may arrive."""
 
-    kept_back: str = ""
-    part: str = ""
+    undelivered: str = ""
 
 
 Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed | MessageLost

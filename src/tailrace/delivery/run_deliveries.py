@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
-from tailrace.delivery.kept_back import is_kept_back
-from tailrace.delivery.ledger import DeliverySpec
+from tailrace.delivery.undelivered import is_undelivered
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Journal, Run
@@ -45,7 +42,7 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
         return ""
     deliveries = await _with_later(journal, delivery)
     delivery, where = deliveries[-1], _where(deliveries[-1])
-    if delivery.state in ENDED and await is_kept_back(journal, [one.id for one in deliveries]):
+    if delivery.state in ENDED and await is_undelivered(journal, [one.id for one in deliveries]):
         return f"not delivered to {where} yet: it is sent when they write again"
     match delivery.state:
         case "completed":
@@ -61,7 +58,7 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
 
 
 async def _with_later(journal: Journal, delivery: Run) -> list[Run]:
-    """And those that took its place, each when the person for whom the one before was kept back had written again."""
+    """With the deliveries that replaced it, each sent when the person had written again."""
     later = {run.new.input.get("instead_of"): run for run in await journal.runs(kind=DELIVERY, limit=MAX_LATER)}
     deliveries = [delivery]
     while deliveries[-1].id in later:
@@ -71,8 +68,7 @@ async def _with_later(journal: Journal, delivery: Run) -> list[Run]:
 
 async def _is_in_doubt(journal: Journal, delivery: Run) -> bool:
     events = [entry.event for entry in await journal.facts(delivery.id)]
-    seen = msgspec.convert(delivery.new.input, DeliverySpec).seen
-    newest = {event.key: event for event in (*seen, *events) if isinstance(event, Delivered)}
+    newest = {event.key: event for event in events if isinstance(event, Delivered)}
     return any(fact.state == "unknown" and fact.final for fact in newest.values())
 
 

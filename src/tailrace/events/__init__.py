@@ -54,7 +54,6 @@ __all__ = [
     "ProviderAnswer",
     "ProviderEvents",
     "ReasoningChunk",
-    "RelayFact",
     "RunFact",
     "RunFailure",
     "RunFinished",
@@ -62,6 +61,7 @@ __all__ = [
     "RunStarted",
     "RunStatus",
     "SequenceFact",
+    "ShownFact",
     "SignalReceived",
     "Snapshot",
     "StateChanged",
@@ -446,14 +446,14 @@ class Snapshot(Event):
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
 RunFact: TypeAlias = RunStarted | RunForked | RunFinished
-RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
-AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | ToolArgumentsChunk | RelayFact | UsageRecorded
+ShownFact: TypeAlias = ReasoningChunk | ToolArgumentsChunk | ProviderEvents | ProviderAnswer  # decide nothing
+AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
 SequenceFact: TypeAlias = (
     StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
 )
-Fact: TypeAlias = RunFact | AttemptFact | ReasoningChunk | HistoryFact | ApprovalFact | SequenceFact | Delivered
+Fact: TypeAlias = RunFact | AttemptFact | ShownFact | HistoryFact | ApprovalFact | SequenceFact | Delivered
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 
 _ENCODER = msgspec.json.Encoder()

@@ -36,11 +36,6 @@ class AttemptText:
         else:
             runs.append((attempt, [text]))
 
-    def add_all(self, texts: list[str], attempt: int) -> None:
-        """As `add` of each; there is at least one."""
-        self.add(texts[0], attempt)
-        self._runs[-1][1].extend(texts[1:])
-
     def extend(self, other: AttemptText) -> None:
         """As `add` of each piece of the other."""
         for attempt, text in other.pieces():

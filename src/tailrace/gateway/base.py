@@ -18,19 +18,6 @@ from tailrace.gateway.connection_errors import NO_ANSWER
 UPLOAD_S = 120.0  # the deadline of a request that carries a file
 ANSWER_S = 20.0  # the deadline of one request; past it, whether the request was carried out is unknown
 
-COMMANDS = (  # what a client offers after a "/": name and description
-    ("new", "Begin a new conversation"),
-    ("stop", "Stop the answer under way"),
-    ("back", "Return to the conversation before"),
-    ("model", "Show or change the model"),
-    ("verbose", "Show more, or less, of what tools do"),
-    ("yolo", "Approve everything without asking, or stop doing so"),
-    ("approve", "Approve what a tool asks for"),
-    ("deny", "Deny what a tool asks for, and say why"),
-    ("status", "Say what is going on"),
-    ("help", "Show what I can do"),
-)
-
 
 class BasePlatform:
     """The defaults of `Platform`: it sends nothing, and receives by its webhook alone."""

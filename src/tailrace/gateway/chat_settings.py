@@ -12,12 +12,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.config.load import Config
 from tailrace.delivery.port import Place
 from tailrace.errors import TailraceError
-from tailrace.journal.key_values import KeyValues, imported_file
+from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 
 CODE_LIFE_S = 3600.0
 _NEWEST = "newest"
@@ -29,8 +28,8 @@ class ChatSettings(Value):
     """What was chosen in one place. `verbose` None: not chosen, as the config says.
 
     The conversations of a place are numbered. `generation` is the one that it has now, `newest` the one that was begun
-    last, `before` the one that `/back` returns to; `previous` knows it also where an earlier version began the last
-    one. `moved_by` is the update that has changed `generation`: the same update again changes nothing."""
+    last, `before` the one that `/back` returns to, None where there is none. `moved_by` is the update that has changed
+    `generation`: the same update again changes nothing."""
 
     generation: int = 0
     model: str = ""
@@ -39,31 +38,25 @@ class ChatSettings(Value):
     before: int | None = None
     moved_by: str = ""
 
-    @property
-    def previous(self) -> int | None:
-        if self.before is not None:
-            return self.before
-        return self.generation - 1 if self.generation else None
-
     def begun_anew(self, update_id: str, *, is_empty: bool) -> ChatSettings:
         """`is_empty`: nothing was said in the conversation of now, and nobody wants to go back to it."""
         if self.moved_by == update_id:
             return self
         number = max(self.newest, self.generation) + 1
-        before = self.previous if is_empty else self.generation
+        before = self.before if is_empty else self.generation
         return replace(self, generation=number, newest=number, before=before, moved_by=update_id)
 
     def gone_back(self, update_id: str) -> ChatSettings:
-        if self.moved_by == update_id or self.previous is None:
+        if self.moved_by == update_id or self.before is None:
             return self
         newest = max(self.newest, self.generation)
-        return replace(self, generation=self.previous, newest=newest, before=self.generation, moved_by=update_id)
+        return replace(self, generation=self.before, newest=newest, before=self.generation, moved_by=update_id)
 
 
 class ChatSettingsStore:
     """The settings by the conversation's key, and the users who were told of /verbose."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.settings = KeyValues(journal, "chats.settings", ChatSettings)
         self.hinted = KeyValues(journal, "chats.hinted", bool)
 
@@ -110,7 +103,7 @@ class PairedUser(Value):
 class Pairing:
     """New users: the bot gives them a code, and the operator lets the code in."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
         self.users = KeyValues(journal, "pairing.users", bool)
         self._names = KeyValues(journal, "pairing.names", str)  # by user
@@ -179,33 +172,6 @@ class Pairing:
         await self.users.update(user, lambda _: None)
         await self._welcomes.update(user, lambda _: None)
         await self._names.update(user, lambda _: None)
-
-
-class _ChatsFile(Value):
-    chats: dict[str, ChatSettings] = msgspec.field(default_factory=dict)
-    hinted: tuple[str, ...] = ()
-
-
-class _PairingFile(Value):
-    codes: dict[str, PairingCode] = msgspec.field(default_factory=dict)
-    paired: tuple[str, ...] = ()
-
-
-async def import_chat_files(journal: Journal, config: Config) -> None:
-    """`chats.json` and `pairing.json` of earlier versions. Raises `ConfigError` for a file that cannot be read."""
-    keep, chats, pairing = not config.store_is_kept, ChatSettingsStore(journal), Pairing(journal)
-    async with imported_file(config.home / "chats.json", _ChatsFile, keep=keep) as chats_file:
-        if chats_file is not None:
-            for key, settings in chats_file.chats.items():
-                await chats.settings.set_default(key, settings)
-            for user in chats_file.hinted:
-                await chats.mark_hinted(user)
-    async with imported_file(config.home / "pairing.json", _PairingFile, keep=keep) as pairing_file:
-        if pairing_file is not None:
-            for user in pairing_file.paired:
-                await pairing.users.set_default(user, True)
-            for code, waiting in pairing_file.codes.items():
-                await pairing.codes.set_default(waiting.user, msgspec.structs.replace(waiting, code=code))
 
 
 def switched(argument: str, *, now: bool) -> bool | None:

@@ -16,20 +16,9 @@ import msgspec
 from tailrace.agent.service import Busy, TurnSpec, Unfetched
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
+from tailrace.app.slash_commands import command_in, command_meant, is_unknown_command
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery import port
-from tailrace.delivery.inbound import (
-    AskedAlready,
-    CommandName,
-    Pastes,
-    RecentIds,
-    command_in,
-    command_meant,
-    is_for_us,
-    is_unknown_command,
-    is_yes_or_no,
-    joined_message,
-)
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
@@ -44,6 +33,7 @@ from tailrace.gateway.chats.newcomers import Newcomers
 from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions, session_name
 from tailrace.gateway.deliveries import Deliveries
+from tailrace.gateway.inbound import AskedAlready, Pastes, RecentIds, is_for_us, is_yes_or_no, joined_message
 from tailrace.gateway.place_locks import PlaceLocks
 from tailrace.gateway.registry import account_of
 from tailrace.gateway.speaker_names import SpeakerNames
@@ -53,7 +43,6 @@ from tailrace.ports import ENDED
 
 log = logging.getLogger("tailrace.gateway")
 ENDS_S = 5.0  # for a run that is stopped and has said nothing
-_ABOUT_THE_ABOVE: frozenset[CommandName] = frozenset({"stop", "new", "back"})  # what was sent before them counts first
 
 
 class Conversations:
@@ -129,7 +118,7 @@ class Conversations:
         match update:
             case MessageReceived():
                 if not self._stopping:
-                    await self._deliveries.send_kept_back(update.place)
+                    await self._deliveries.send_undelivered(update.place)
                 await self._message(update)
             case ButtonPressed(value=value):
                 approval_id, _, decision = value.rpartition(":")
@@ -137,8 +126,8 @@ class Conversations:
                     await self._runs.answer(update.place, update.sender, approval_id, decision, update.update_id)
             case StopPressed():
                 await self._commands.stop_by_button(update)
-            case port.MessageLost(kept_back=delivery, part=part) if delivery:
-                await self._deliveries.keep_back(update.place, delivery, {part} if part else None)
+            case port.MessageLost(undelivered=delivery) if delivery:
+                await self._deliveries.note_undelivered(update.place, delivery)
             case port.MessageLost():
                 self._deliveries.say_unshown(update.place, update.update_id)
 
@@ -171,7 +160,7 @@ class Conversations:
         place = message.place
         command = command_in(message.text) if not message.attachments else None
         if command is not None and (place.kind == "private" or message.addressed):
-            if command.name in _ABOUT_THE_ABOVE and (held := self._pastes.take_of_sender(message)) is not None:
+            if command.row.follows_paste and (held := self._pastes.take_of_sender(message)) is not None:
                 await self._ask_whole(held)
             await self._commands.carry_out(message, command)
             return

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator
 from itertools import count
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tailrace.app import App
+from tailrace.app.slash_commands import with_mark
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.kept_back import KEPT_BACK, Kept, KeptBack, lost_since, messages_seen, sends_anything
 from tailrace.delivery.ledger import (
     DeliverySpec,
     Ledger,
@@ -21,11 +20,12 @@ from tailrace.delivery.ledger import (
     new_delivery,
     platform_of,
 )
-from tailrace.delivery.planning.presenter import UNSHOWN, with_mark
+from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
-from tailrace.errors import CorruptLog, CursorAhead, JournalError, RunNotFound, TailraceError
-from tailrace.events import ApprovalAsked, Delivered, RunFailure, RunFinished
+from tailrace.delivery.undelivered import SENT_AGAIN, Undelivered
+from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
+from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.gateway.chat_settings import ChatSettingsStore
 from tailrace.gateway.platform_lease import PlatformLease
 from tailrace.gateway.registry import account_of
@@ -38,22 +38,13 @@ from tailrace.runs.recovery import take_over as claim_orphan
 from tailrace.runs.signals import run_beside
 
 log = logging.getLogger("tailrace.gateway")
-MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
+MAX_DEFERRED = 8  # times that a delivery whose run cannot be read is deferred, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
 ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 BELOW_S = 10.0  # for what a message stands below
 LOOK_S = 0.25  # between two looks for runs that were left to the next process
 SUSPEND_S = 5.0  # for saying in each message that it was cut
-
-
-class _Again(NamedTuple):
-    """`run`: what was kept back is delivered by it, from now on. `settled`: nothing more is to be done about it.
-    `comes`: it is being delivered, by this process or another."""
-
-    run: Run | None = None
-    settled: bool = True
-    comes: bool = False
 
 
 class Deliveries(RunHost["_Delivery"]):
@@ -81,7 +72,7 @@ class Deliveries(RunHost["_Delivery"]):
         self._chats = chats
         self._lines = ChatLines(platform, on_operator_needed=self._mark_refused)
         self._messages: dict[asyncio.Task[None], str] = {}  # of our own, on their way; with the key of the place
-        self._kept_back = KeptBack(app.journal, account_of(app.config, platform.name))
+        self._undelivered = Undelivered(app.journal, account_of(app.config, platform.name))
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
 
     async def deliver(self, spec: DeliverySpec, *, later: bool = False) -> None:
@@ -99,66 +90,34 @@ class Deliveries(RunHost["_Delivery"]):
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
 
-    async def keep_back(self, place: Place, delivery: str, lost: Collection[str] | None = ()) -> None:
-        """The platform takes what is missing of the answer once somebody has written in the place again: what the
-        delivery's ledger says was given up, and the messages `lost`, of which it told later. None: all of it. Raises
-        `JournalError`."""
-        await self._kept_back.add(place, delivery, lost)
+    async def note_undelivered(self, place: Place, delivery: str) -> None:
+        """The platform takes this answer once somebody has written in the place again. Raises `JournalError`."""
+        await self._undelivered.add(place, delivery)
 
-    async def send_kept_back(self, place: Place) -> None:
-        """Somebody has written there: what was kept back is shown above what comes now. Another process may do the same
-        at this moment. So the line above it is a part of the first delivery, and none is begun, or settled, before all
-        are on record: who finds some of them settled finds the others with what they begin with. Raises
-        `JournalError`."""
-        if not self._platform.capabilities(place).keeps_back:
+    async def send_undelivered(self, place: Place) -> None:
+        """Somebody has written there: undelivered answers are sent whole, above the new one. Another process may do the
+        same at this moment, so `SENT_AGAIN` is a part of the first delivery, and all deliveries are on record before
+        one begins or leaves the list. Raises `JournalError`."""
+        if not self._platform.capabilities(place).reply_window:
             return
-        line, found = KEPT_BACK, list[tuple[Kept, _Again]]()
-        for kept in await self._kept_back.of(place):
-            try:
-                again = await self._again(place, kept, line)
-            except CorruptLog as exc:  # the person has written something, and that is answered all the same
-                log.error("%s: an answer that was kept back is left out: %s", self._platform.name, exc)  # noqa: TRY400
-                self.say_unshown(place, f"{kept.delivery}.undelivered")
-                again = _Again()
-            line = "" if again.comes else line
-            found.append((kept, again))
-        for kept, again in found:
-            if again.run is not None:
-                await self._begin(again.run)
-            if again.settled:
-                await self._kept_back.settle(place, kept)
+        line, again = SENT_AGAIN, dict[str, Run | None]()
+        for delivery in await self._undelivered.of(place):
+            before = await self._found(delivery)
+            if before is not None and before.state not in ENDED:
+                continue  # it is under way: what is lost of it is sent when they write next
+            run = again[delivery] = await self._delivery_instead_of(before, place, line) if before is not None else None
+            line = "" if run is not None else line
+        for delivery, run in again.items():
+            if run is not None:
+                await self._begin(run)
+            await self._undelivered.remove(place, delivery)
 
-    async def _again(self, place: Place, kept: Kept, line: str) -> _Again:
-        """The delivery of what is missing of this one, below the `line`. Each has at most one that takes its place."""
-        while (before := await self._found(kept.delivery)) is not None:
-            spec = msgspec.convert(before.new.input, DeliverySpec)
-            if before.state not in ENDED:  # the rest of it is still shown, and would come twice
-                if await self._comes_later(before, spec, kept):
-                    return _Again(settled=False)
-                self.say_unshown(place, f"{kept.delivery}.undelivered")
-                break
-            seen = messages_seen(spec.seen, await self._facts(before), kept.lost)
-            wanted = replace(
-                spec, place=place, chrome="none", hints=False, instead_of=kept.delivery, begins_with=line, seen=seen
-            )
-            if not await self._sends_anything(wanted):
-                break
-            run = await self._journal.create(new_delivery(self._of_account(wanted)))
-            found = msgspec.convert(run.new.input, DeliverySpec).seen
-            if run.claims == 0 and run.state not in ENDED:
-                # else a process died that had only begun to send it again
-                return _Again(run, settled=found == seen, comes=True)
-            kept = lost_since(kept, run.id, found)
-            if not kept.lost:
-                return _Again(comes=run.state not in ENDED)
-        return _Again()
-
-    async def _sends_anything(self, spec: DeliverySpec) -> bool:
-        try:
-            entries = await self._journal.read(spec.run_id)
-        except JournalError:
-            return True  # whoever delivers it says what is wrong
-        return sends_anything(spec, self._platform.capabilities(spec.place), entries)
+    async def _delivery_instead_of(self, before: Run, place: Place, line: str) -> Run | None:
+        """The one delivery that replaces an undelivered one; None where it has begun before, and is not repeated."""
+        spec = msgspec.convert(before.new.input, DeliverySpec)
+        again = replace(spec, place=place, chrome="none", hints=False, instead_of=before.id, begins_with=line)
+        run = await self._journal.create(new_delivery(self._of_account(again)))
+        return run if run.claims == 0 and run.state not in ENDED else None
 
     async def _begin(self, delivery: Run) -> None:
         if self.may_send():
@@ -175,18 +134,6 @@ class Deliveries(RunHost["_Delivery"]):
             return await self._journal.get(delivery)
         except RunNotFound:
             return None
-
-    async def _comes_later(self, delivery: Run, spec: DeliverySpec, kept: Kept) -> bool:
-        """Whether what is missing is sent when they write next: the delivery has given up until somebody writes, and
-        only its end is not on record, or it sends the rest of an answer that is complete."""
-        facts = await self._facts(delivery)
-        if facts and facts[-1].until_heard:
-            return True
-        run = await self._found(spec.run_id) if kept.lost is not None else None
-        return run is not None and run.state in ENDED
-
-    async def _facts(self, delivery: Run) -> list[Delivered]:
-        return [entry.event for entry in await self._journal.facts(delivery.id) if isinstance(entry.event, Delivered)]
 
     async def _has_successor(self) -> bool:
         """Whether another process would show what this one does not."""
@@ -261,7 +208,7 @@ class Deliveries(RunHost["_Delivery"]):
         for delivery in self.executions:
             delivery.consumer.suspend()
         await self._wait(SUSPEND_S)
-        await self.give_back()
+        await self.release()
         for task in self._messages:
             task.cancel()
 
@@ -274,7 +221,7 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def _suspend_left(self) -> None:
         """Another worker may have executed the run, so the journal is asked which of them wait for the next process."""
-        while self._agents.leaves_questions:
+        while self._agents.hands_over_questions:
             try:
                 left = {run.id for run in await self._journal.orphans()} if self._hosted else set()
             except JournalError as exc:
@@ -291,18 +238,18 @@ class Deliveries(RunHost["_Delivery"]):
         for delivery in self.executions:
             delivery.consumer.leave()
         await super().drain(HAND_OVER_S)
-        await self.give_back()
+        await self.release()
 
     async def _wait(self, timeout_s: float) -> None:
         said = set(self._messages)  # those of now: each leaves the set when it ends
         messages = asyncio.wait(said, timeout=timeout_s) if said else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
 
-    def _is_given_back(self, error: Exception, tries: int) -> bool:
+    def _defers(self, error: Exception, tries: int) -> bool:
         """A delivery that the journal failed is tried again for a while. The other classes of `JournalError` say
         something about the run that another try does not change."""
-        again = type(error) in (JournalError, CursorAhead) and tries < MAX_GIVEN_BACK
-        return again or super()._is_given_back(error, tries)
+        again = type(error) in (JournalError, CursorAhead) and tries < MAX_DEFERRED
+        return again or super()._defers(error, tries)
 
     def say_unshown(self, place: Place, key: str) -> None:
         """A part of an answer is missing there."""
@@ -313,7 +260,7 @@ class Deliveries(RunHost["_Delivery"]):
         self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown", "failure")
 
     def _wants(self, run: Run) -> bool:
-        accounts = {""} if self._lease is None else {"", self._lease.account, self._lease.former}
+        accounts = {""} if self._lease is None else {"", self._lease.account}
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
 
     async def see_to_other_accounts(self) -> None:
@@ -356,7 +303,7 @@ class Deliveries(RunHost["_Delivery"]):
             hints=spec.hints,
             resumed=resumed,
             may_send=self.may_send,
-            on_kept_back=lambda: self.keep_back(spec.place, ledger.id),
+            on_undelivered=lambda: self.note_undelivered(spec.place, ledger.id),
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
 

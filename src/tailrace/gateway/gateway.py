@@ -23,16 +23,9 @@ from tailrace.config.error_place import with_place
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
-from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing, import_chat_files
+from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.platform_lease import PlatformLease
-from tailrace.gateway.registry import (
-    POSITIONS,
-    account_of,
-    enabled,
-    former_account_of,
-    make_platform,
-    settings_of,
-)
+from tailrace.gateway.registry import POSITIONS, account_of, enabled, make_platform
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.runs.signals import FlatTaskGroup, run_beside
@@ -74,7 +67,6 @@ class Gateway:
         return self
 
     async def _enter(self) -> None:
-        await import_chat_files(self._app.journal, self._app.config)
         await self._stack.enter_async_context(self._app.processes)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
@@ -179,11 +171,10 @@ class PlatformRunner:
         self._down = app.platforms_down
         self._group = group
         self._processes = app.processes
-        account, former = account_of(app.config, platform.name), former_account_of(app.config, platform.name)
-        self._lease = PlatformLease(app.journal, app.processes, account, former)
+        self._lease = PlatformLease(app.journal, app.processes, account_of(app.config, platform.name))
         self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
-        settings = settings_of(app.config, platform.name) or PlatformSettings()
+        settings = app.config.platforms.by_name.get(platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -303,7 +294,7 @@ class PlatformRunner:
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
         self._down.clear(name)  # whoever polls it now knows
-        await self.deliveries.give_back()
+        await self.deliveries.release()
         await self._processes.announce_hand_over()
 
     async def _serve(self) -> None:

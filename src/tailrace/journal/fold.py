@@ -2,14 +2,14 @@
 
 Pure: owns what each event means for the state, and nothing about where entries come from. Live runs, replays,
 snapshots and the check at sealing all go through `Fold.apply`; it takes one entry at a time and each costs the
-same, however long the log has become. The end of a plain answer is checked by a short way that says the same.
+same, however long the log has become.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, assert_never, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, assert_never, get_args
 
 import msgspec
 
@@ -46,7 +46,7 @@ def is_progress(event: AnyEvent) -> bool:
 
 
 class _Text(AttemptText):
-    """A message, a thought or what a step's model said, as far as it has come."""
+    """A message, a thought or the text of a step's model, so far."""
 
     __slots__ = ("commentary", "final", "stopped")
 
@@ -149,41 +149,26 @@ class Fold:
     def apply(self, entry: Entry) -> None:
         event = entry.event
         self.seq, self.attempt = entry.seq, entry.attempt
-        if event.__class__ is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
+        if event.__class__ is events.MessageChunk:  # nearly every entry: 0.3 µs in place of 0.5
             self._message().add(event.text, entry.attempt)
-        elif (take := _OF_EVERY_CALL.get(event.__class__)) is not None:
-            take(self, event)
         else:
             self._apply(event, entry.attempt)
 
-    def apply_all(self, entries: Iterable[Entry]) -> None:
-        """As `apply` of each. Chunks of one message that follow upon each other are added together."""
-        chunks: list[str] = []
-        for entry in entries:
-            event = entry.event
-            if event.__class__ is events.MessageChunk and entry.attempt == self.attempt:
-                chunks.append(event.text)
-                self.seq = entry.seq
-                continue
-            if chunks:
-                self._message().add_all(chunks, self.attempt)
-                chunks = []
-            if (take := _OF_EVERY_CALL.get(event.__class__)) is None:
-                self.apply(entry)
-            else:  # as `apply` has it
-                self.seq, self.attempt = entry.seq, entry.attempt
-                take(self, event)
-        if chunks:
-            self._message().add_all(chunks, self.attempt)
-
     def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         match event:
+            # What every model call has comes first: a case that does not match costs more than such an event does.
+            case events.RunStarted():
+                self._started = event
+            case events.AttemptStarted() | events.MessageRecorded():
+                self._forget_calls()
+            case events.UsageRecorded():
+                self._spend(event)
+            case events.MessageStop():
+                self._stop(event)
             case events.MessageChunk(text=text):
                 self._message().add(text, attempt)
             case events.ReasoningChunk(text=text):
                 self._reasoning.add(text, attempt)
-            case events.MessageStop():
-                self._stop(event)
             case events.Commentary(text=text):
                 pieces = ((attempt, len(text)),)
                 self._messages.append(_Text(events.TextSoFar(text, pieces, stopped=True, commentary=True)))
@@ -220,19 +205,13 @@ class Fold:
                 self._approvals[approval_id] = events.ApprovalSoFar(event)
             case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 if approval := self._approvals.get(approval_id):
-                    told = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
-                    self._approvals[approval_id] = told
-            case events.UsageRecorded():
-                self._spend(event)
-            case events.RunStarted():
-                self._start(event)
+                    answered = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
+                    self._approvals[approval_id] = answered
             case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
                 self._forget_calls()
             case events.Snapshot():
                 self._restore(event)
-            case events.MessageRecorded() | events.AttemptStarted():
-                self._forget_calls(event)
             case events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
             case events.ProviderEvents() | events.ProviderAnswer():
@@ -257,9 +236,6 @@ class Fold:
             self._messages.append(self._open)
         return self._open
 
-    def _start(self, started: events.RunStarted) -> None:
-        self._started = started
-
     def _spend(self, recorded: events.UsageRecorded) -> None:
         usage, who = recorded.usage, (recorded.provider, recorded.model)
         self._usage = usage if self._usage is _NO_USAGE else self._usage + usage
@@ -271,7 +247,7 @@ class Fold:
         if not stop.final:
             self._open = _Text()
 
-    def _forget_calls(self, _event: events.MessageRecorded | events.AttemptStarted | None = None) -> None:
+    def _forget_calls(self) -> None:
         """They are whole, or broke off."""
         if self._calls:
             self._calls, self._arguments = {}, {}
@@ -304,40 +280,8 @@ class Fold:
         self._state = state.state
 
 
-# A class that does not match costs a `match` over structs more than all that such an event does here.
-_OF_EVERY_CALL: Final[Mapping[type[AnyEvent], Callable[[Fold, Any], None]]] = {
-    events.RunStarted: Fold._start,
-    events.AttemptStarted: Fold._forget_calls,
-    events.UsageRecorded: Fold._spend,
-    events.MessageRecorded: Fold._forget_calls,
-    events.MessageStop: Fold._stop,
-}
-
-
-def output_and_spent(entries: Iterable[Entry]) -> tuple[str, tuple[SpentTokens, ...]] | None:
-    """What `Fold` has as `output` and `spent` after a whole log that is one plain answer, as most of a raw model are:
-    without a fold. None for any other log, which has to be folded."""
-    chunks: list[str] = []
-    spent: tuple[SpentTokens, ...] = ()
-    for entry in entries:
-        event = entry.event
-        if event.__class__ is events.MessageChunk:
-            chunks.append(event.text)
-        elif event.__class__ is events.UsageRecorded and not spent:
-            spent = (SpentTokens(event.provider, event.model, event.usage),)
-        elif not (
-            event.__class__ in _OF_A_PLAIN_ANSWER
-            or (event.__class__ is events.RunStarted and event.kind != SEQUENCE)
-            or (event.__class__ is events.MessageStop and event.final)
-        ):
-            return None
-    return "".join(chunks), spent
-
-
-_OF_A_PLAIN_ANSWER: Final[frozenset[type[AnyEvent]]] = frozenset({events.AttemptStarted, events.MessageRecorded})
-
-
 def fold(entries: Iterable[Entry]) -> Fold:
     state = Fold()
-    state.apply_all(entries)
+    for entry in entries:
+        state.apply(entry)
     return state

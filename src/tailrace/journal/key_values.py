@@ -1,21 +1,17 @@
-"""Small state in the journal: one namespace as values of one type, and the files that held such state before.
+"""Small state in the journal: one namespace as values of one type.
 
 Every change is a compare-and-set on one key, so processes that change the same namespace lose nothing of each other.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from tailrace.errors import ConfigError, CorruptLog
-from tailrace.ports import Journal
+from tailrace.errors import CorruptLog
+from tailrace.ports import SmallState
 from tailrace.values.validation_words import decoding_problem
 
 Stored = TypeVar("Stored")
@@ -24,7 +20,7 @@ Stored = TypeVar("Stored")
 class KeyValues(Generic[Stored]):
     """The values of one namespace, by key. Raises `CorruptLog` for a value of another type."""
 
-    def __init__(self, journal: Journal, namespace: str, kind: type[Stored]) -> None:
+    def __init__(self, journal: SmallState, namespace: str, kind: type[Stored]) -> None:
         self._journal = journal
         self._namespace = namespace
         self._decoder = msgspec.json.Decoder(kind)
@@ -83,21 +79,3 @@ class KeyValues(Generic[Stored]):
             raise CorruptLog(
                 f"{self._namespace}: the value of {key!r} cannot be read: {decoding_problem(exc)}"
             ) from exc
-
-
-@asynccontextmanager
-async def imported_file(path: Path, kind: type[Stored], *, keep: bool) -> AsyncGenerator[Stored | None, None]:
-    """What an earlier version kept in a JSON file, for the block to store in the journal; None without such a file.
-    Afterwards the file is called `<name>.imported`, unless the journal will not outlive the process (`keep`). Raises
-    `ConfigError` for a file that cannot be read."""
-    try:
-        content = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=kind)
-    except FileNotFoundError:
-        yield None
-        return
-    except (OSError, msgspec.DecodeError) as exc:
-        raise ConfigError(f"cannot be read ({decoding_problem(exc)}); mend or remove it", file=str(path)) from exc
-    yield content
-    if not keep:
-        with contextlib.suppress(FileNotFoundError):  # another process has imported it at the same time
-            await asyncio.to_thread(path.rename, path.with_name(path.name + ".imported"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, KeysView, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Unpack
@@ -20,14 +20,14 @@ from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunS
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, next_page_end
+from tailrace.journal.memory_state import MemoryState
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.commit_times import timed_stretches
-from tailrace.journal.stored.ended_runs import EndedRuns
+from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
 from tailrace.journal.stored.memory_run import NO_CLAIMS, MemoryRun
-from tailrace.journal.stored.unrecorded_runs import EndedRun, Recorded
 from tailrace.journal.waiters import Waiters
 from tailrace.ports import (
     CRASH_LOOP,
@@ -47,10 +47,9 @@ from tailrace.ports import (
 )
 
 
-class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch. `ended_runs` stores a run before a viewer sees its end,
-    or keeps it where storage takes no writes. Once it is stored it is forgotten here: storage answers, and viewers keep
-    their tail."""
+class MemoryJournal(MemoryState):
+    """`clock` is the wall clock, in seconds since the epoch. `ended_runs` records a run in storage before a viewer sees
+    its end. Then it is forgotten here: storage answers, and viewers keep their tail."""
 
     def __init__(
         self,
@@ -58,6 +57,7 @@ class MemoryJournal:
         clock: Callable[[], float] = time.time,
         ended_runs: EndedRuns | None = None,
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._ended_runs = ended_runs
         self._runs: dict[str, MemoryRun] = {}
@@ -66,9 +66,6 @@ class MemoryJournal:
         self._unpublished: list[MemoryRun] = []
         self._published = Waiters()
         self._signal_id = 0
-        self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
-        self._counters: dict[str, float] = {}
-        self._value_changed = Waiters()
         self._sessions = SessionWatch()
 
     # ── a run's life ──
@@ -89,7 +86,7 @@ class MemoryJournal:
             self._by_key[new.idempotency_key] = run_id
         if new.session:
             self._newest[new.session] = run_id
-            self._sessions.begun(new.session)
+            self._sessions.on_created(new.session)
         return known
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
@@ -167,7 +164,7 @@ class MemoryJournal:
         known = self._runs.get(lease.run_id)
         if known is None or known.log.epoch != lease.epoch:
             known = self._held(lease)
-        if not known.looked_at:
+        if not known.is_observed:
             return known.append_shown(events, attempt, self._clock())
         seq = known.log.append(events, attempt)
         if not known.log.queued:
@@ -202,7 +199,6 @@ class MemoryJournal:
     def _seal(
         self, lease: Lease, known: MemoryRun, finished: RunFinished, then: Recorded, *, waited_for: bool
     ) -> Entry:
-        """Where nobody waits for it to be stored, a run that cannot be stored now has ended here until it can."""
         if self._unpublished:
             self._publish()
         entry = known.log.finish(finished)
@@ -214,19 +210,18 @@ class MemoryJournal:
             return entry
 
         def recorded(error: JournalError | None) -> None:
-            if known.looked_at and not known.has_ended:  # it was not kept
-                if error is not None:  # a run that could not be stored is lost: no viewer may see it end
+            if known.is_observed:
+                if error is not None:  # no viewer may see the end of a run that is lost
                     known.tail.fail(error)
                 else:
                     self._end(known, finished)
             known.signalled.wake()
-            self.forget(lease.run_id)
+            self._forget(lease.run_id)
             then(error)
 
         run = known.changed(state=finished.status, owner="", finished=finished)
         ended = EndedRun(run, [*known.shown, entry], known.times.with_end(entry.seq, self._clock()))
-        when_kept = None if waited_for else partial(self._end, known, finished)
-        self._ended_runs.add(ended, recorded, at_once=waited_for or known.looked_at, when_kept=when_kept)
+        self._ended_runs.add(ended, recorded, at_once=waited_for or known.is_observed)
         return entry
 
     def _end(self, known: MemoryRun, finished: RunFinished) -> None:
@@ -383,52 +378,16 @@ class MemoryJournal:
 
     async def delete(self, run_id: str) -> None:
         self._ended(run_id)
-        if self._ended_runs is not None:
-            self._ended_runs.withdraw(run_id)
-        self.forget(run_id)
+        self._forget(run_id)
 
-    def forget(self, run_id: str) -> None:
-        if (known := self._runs.pop(run_id, None)) is None:
-            return  # deleted while it was on its way to storage
-        new = known.new
+    def _forget(self, run_id: str) -> None:
+        new = self._runs.pop(run_id).new
         if new.idempotency_key:
             self._by_key.pop(new.idempotency_key, None)
         if new.session and self._newest.get(new.session) == run_id:
             del self._newest[new.session]
 
-    # ── small state ──
-
-    async def get_value(self, namespace: str, key: str) -> bytes | None:
-        return self._values.get((namespace, key))
-
-    async def list_values(self, namespace: str) -> dict[str, bytes]:
-        return {key: value for (found, key), value in self._values.items() if found == namespace}
-
-    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        if self._values.get((namespace, key)) != old:
-            return False
-        if new is None:
-            self._values.pop((namespace, key), None)
-        else:
-            self._values[namespace, key] = new
-        self._value_changed.wake()
-        return True
-
-    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
-        while (value := self._values.get((namespace, key))) == known:
-            await self._value_changed.next_time().wait()
-        return value
-
-    async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
-        self._counters |= {name: self._counters.get(name, 0.0) + amount for name, amount in amounts.items()}
-        return {name: self._counters[name] for name in amounts}
-
-    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
-        return {name: value for name, value in self._counters.items() if name.startswith(prefix) and name >= first}
-
-    async def remove_counters(self, prefix: str, before: str) -> None:
-        for name in [name for name in self._counters if name.startswith(prefix) and name < before]:
-            del self._counters[name]
+    # ── the journal itself ──
 
     @property
     def process(self) -> str:

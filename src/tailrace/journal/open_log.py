@@ -11,7 +11,7 @@ import msgspec
 
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
-from tailrace.journal.fold import Fold, output_and_spent
+from tailrace.journal.fold import Fold
 from tailrace.system.random_hex import random_hex
 
 
@@ -24,7 +24,6 @@ def new_run_id(at: float, *, after: str = "") -> str:
     return f"run_{microseconds:014x}{random_hex(10)}"
 
 
-MAX_UNFOLDED = 64  # entries that are folded together
 _NOT_APPENDED = frozenset({RunFinished, Snapshot})  # by class: a miss of `isinstance` costs a struct much more
 _TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 
@@ -32,15 +31,14 @@ _TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 class OpenLog:
     """The log of one run under one epoch. An event that is refused gets no seq."""
 
-    __slots__ = ("_fold", "_unfolded", "epoch", "pending", "queued", "refusal", "run_id", "seq")
+    __slots__ = ("epoch", "fold", "pending", "queued", "refusal", "run_id", "seq")
 
-    def __init__(self, run_id: str, epoch: int, fold: Fold | None = None) -> None:
-        """`fold` has what was written before; None for a run that begins."""
+    def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
+        """`fold` has what was written before."""
         self.run_id = run_id
         self.epoch = epoch
-        self._fold = fold
-        self._unfolded: list[Entry] = []  # those that `_fold` lacks: a token is not folded by itself
-        self.seq = fold.seq if fold is not None else 0
+        self.fold = fold  # with the entries that are pending or in flight, which viewers do not see yet; not the end
+        self.seq = fold.seq
         self.queued = False  # the next group commit takes what is pending
         self.refusal: JournalError | None = None  # why nothing more can be appended
         self.pending: list[Entry] = []  # of the next commit
@@ -49,43 +47,23 @@ class OpenLog:
         """`into`: where the entries go instead of those that are pending."""
         if self.refusal is not None:
             raise self.refusal
-        seq = self.seq
-        unfolded, kept = self._unfolded, self.pending if into is None else into
+        seq, apply, kept = self.seq, self.fold.apply, self.pending if into is None else into
         for event in events:
             if event.__class__ in _NOT_APPENDED:
                 raise JournalError(f"run {self.run_id}: {type(event).__name__} is for `seal` and viewers alone")
             seq += 1
             entry = Entry(seq, event, attempt)
-            unfolded.append(entry)
+            apply(entry)
             kept.append(entry)
             self.seq = seq
-        if len(unfolded) >= MAX_UNFOLDED:
-            self._fold_all()
         return seq
-
-    @property
-    def fold(self) -> Fold:
-        """Includes entries that are pending or in flight, which viewers do not see yet; not the end."""
-        return self._fold_all() if self._unfolded or self._fold is None else self._fold
-
-    def _fold_all(self) -> Fold:
-        if self._fold is None:
-            self._fold = Fold()  # nobody asks for that of most short runs
-        self._fold.apply_all(self._unfolded)
-        self._unfolded.clear()
-        return self._fold
 
     def finish(self, finished: RunFinished) -> Entry:
         """The last entry, with what was spent. Raises `OutputMismatch` where `finished.output` is not what the entries
         say."""
         if self.refusal is not None:
             raise self.refusal
-        plain = output_and_spent(self._unfolded) if self._fold is None and self._unfolded else None
-        if plain is not None:
-            (output, spent), attempt = plain, self._unfolded[-1].attempt
-        else:
-            fold = self.fold
-            output, spent, attempt = fold.output, fold.spent, fold.attempt
+        output, spent = self.fold.output, self.fold.spent
         if output != finished.output:
             at = _first_difference(finished.output, output)
             raise OutputMismatch(
@@ -94,7 +72,7 @@ class OpenLog:
             )
         if spent:
             finished = msgspec.structs.replace(finished, spent=spent)
-        entry = Entry(self.seq + 1, finished, attempt)
+        entry = Entry(self.seq + 1, finished, self.fold.attempt)
         self.seq = entry.seq
         self.pending.append(entry)
         self.refusal = RunSealed(f"run {self.run_id} has ended")

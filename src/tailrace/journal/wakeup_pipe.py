@@ -1,6 +1,6 @@
 """How processes that share one database file wake each other, and how they know which of them are dead.
 
-Each process that has the journal open owns a named pipe in `<database>-bells/`. After a commit the writer puts one
+Each process that has the journal open owns a named pipe in `<database>-pipes/`. After a commit the writer puts one
 byte into the pipe of every other process, so a viewer in another process need not poll. The kernel closes a pipe with
 its process, however that process died. A pipe without a reader therefore belongs to a dead process: no heartbeat is
 needed, and no process id that may have been reused. A pipe that is not there says nothing: its process may have been
@@ -26,20 +26,6 @@ from tailrace.system.private_files import give, make_private_directory
 DEAD_KEPT_S = 600.0  # after the last wake-up of a process that is dead
 
 
-def _directory_of(database: Path) -> Path:
-    return database.with_name(database.name + "-bells")
-
-
-def has_living_process(database: Path) -> bool:
-    """Whether a process has the journal open, for one that only looks: it makes no pipe and wakes nobody. True where
-    that cannot be known."""
-    try:
-        pipes = [path for path in _directory_of(database).iterdir() if not path.name.startswith(".")]
-    except OSError:
-        return True
-    return any(not _has_no_reader(pipe) for pipe in pipes)
-
-
 def _has_no_reader(pipe: Path) -> bool:
     """False where that cannot be known."""
     try:
@@ -57,7 +43,7 @@ class WakeupPipe:
     """
 
     def __init__(self, database: Path) -> None:
-        self._directory = _directory_of(database)
+        self._directory = database.with_name(database.name + "-pipes")
         self._lock = threading.Lock()
         self._peers: dict[str, int] = {}
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from tailrace.messages import Dialect, Usage
+from tailrace.wire.dialects import DIALECTS
 
 PRICES = "genai_prices.data"  # what its first use imports
 MAX_UNPRICED: Final = 1024
@@ -53,10 +54,9 @@ def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
         return None
     if model in _UNPRICED:
         return None
-    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    sent = DIALECTS[dialect].usage_with_cached(usage).input_tokens
     priced = PricedUsage(
-        # Anthropic counts the cached tokens beside the input's, the others among them.
-        input_tokens=usage.input_tokens + cached if dialect == "anthropic" else max(usage.input_tokens, cached),
+        input_tokens=max(sent, usage.cached_tokens),
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,

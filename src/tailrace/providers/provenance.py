@@ -12,9 +12,9 @@ from typing import TypeAlias, TypeGuard
 import msgspec
 
 from tailrace.messages import Completion, Message, Native, Part, Reasoning
+from tailrace.wire.dialects import DIALECTS
 
 Item: TypeAlias = Reasoning | Native
-_CLAUDE = "claude"  # signs its own thoughts: every host of the model accepts them, and no other model does
 
 
 def with_maker(completion: Completion, *, provider: str, model: str) -> Completion:
@@ -45,7 +45,11 @@ def replayable_messages(messages: Iterable[Message], *, provider: str, model: st
 
 def _is_at_home(item: Item, provider: str, model: str) -> bool:
     made_at, _, made_by = item.maker.partition("/")
-    return made_at in ("", provider) or (item.dialect == "anthropic" and _CLAUDE in made_by and _CLAUDE in model)
+    return made_at in ("", provider) or _is_honoured(item, made_by, model)
+
+
+def _is_honoured(item: Item, made_by: str, model: str) -> bool:
+    return item.dialect is not None and DIALECTS[item.dialect].honours_signature(made_by, model)
 
 
 def _text_alone(item: Item) -> Part | None:

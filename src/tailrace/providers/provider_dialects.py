@@ -6,6 +6,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import ProviderSettings
 from tailrace.messages import Dialect
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.wire.dialects import DIALECTS
 
 
 def dialect_of(config: Config, provider: str) -> Dialect | None:
@@ -14,6 +15,12 @@ def dialect_of(config: Config, provider: str) -> Dialect | None:
     if settings is None and preset is None:
         return None
     return (settings or ProviderSettings()).dialect or (preset or Preset("")).dialect
+
+
+def counts_cache_apart(config: Config, provider: str) -> bool:
+    """Whether this provider's count of input tokens leaves out the cached ones."""
+    dialect = dialect_of(config, provider)
+    return dialect is not None and DIALECTS[dialect].counts_cache_apart
 
 
 def provider_dialects(config: Config) -> dict[str, Dialect]:

@@ -1,4 +1,4 @@
-"""How a run's log says why it failed, and the words for who stopped it."""
+"""The failure of a run: how its log records the reason, and the words for the person or surface that stopped it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from tailrace.errors import ConfigError, ForkRefused, JournalError, ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
 from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 
 # By the name under which a surface asks and stops; any other name is a user's or a key's, and is shown as it is.
 _SURFACES: Final = {
@@ -121,7 +121,7 @@ def unexpected_failure(error: Exception) -> RunFailure:
 
 def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:
     """`stopped by telegram:7`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
-    `viewer` is the surface that shows it: another one of the same name is told as such."""
+    `viewer` is the surface that shows it: another surface of the same name is named as such."""
     if failure is None or not failure.by:
         return failure.message if failure is not None else INTERRUPTED.message
     who = _SURFACES.get(failure.by, failure.by)

@@ -30,7 +30,7 @@ from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import stop_failure, stop_signal
 
 MAX_KILLS = 3
-_LOOKED_AT: frozenset[type[AnyEvent]] = frozenset({RunFinished, GatewayNotice})
+_ITERATED: frozenset[type[AnyEvent]] = frozenset({RunFinished, GatewayNotice})
 _NOTICE = b"gateway_notice"  # the last entry of a run that was just parked
 
 
@@ -54,9 +54,9 @@ async def recover(
     on_unreadable: Callable[[Run, JournalError], None] | None = None,
 ) -> AsyncIterator[ClaimedRun]:
     """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it.
-    `orphans` is what the journal has just said of them; without it the journal is asked.
-    `on_unreadable` is told of a run that cannot be taken over, and the runs after it follow; without it the error is
-    raised. `StorageFailed` is always raised: it is no matter of one run."""
+    `orphans` are those that the journal has just listed; without it the journal is asked. `on_unreadable` is called
+    with a run that cannot be taken over, and the runs after it follow; without it the error is raised. `StorageFailed`
+    is always raised: it concerns every run."""
     for orphan in await journal.orphans() if orphans is None else orphans:
         if not wanted(orphan):
             continue
@@ -216,7 +216,7 @@ async def follow(
 ) -> AsyncGenerator[Batch, None]:
     """The entries after the cursor and those to come, for a viewer that waits for the end: where the run is set aside
     there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`. `take` may have what
-    is committed while the run goes on, as `LogViewer.take_live` says; what it refuses, notices and the end are among
+    is committed while the run goes on, as `LogViewer.follow` says; what it refuses, notices and the end are among
     the batches. `run`: as it has just been begun or read, where the caller has it."""
     if run is None:
         run = await journal.get(run_id)
@@ -231,7 +231,7 @@ async def follow(
         if run.parked is not None and last.seq >= run.last_seq:
             raise _parked(run_id, run.parked)
         if take is not None:
-            await viewer.take_live(take, leave=_LOOKED_AT)
+            await viewer.follow(take, except_for=_ITERATED)
 
 
 async def follow_pages(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[LogPage, None]:

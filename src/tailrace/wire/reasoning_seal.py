@@ -50,12 +50,12 @@ def seal_item(provider: str, item: JsonObject) -> str:
 
 def sealed_native(delta: NativeDelta, text: str, provider: str) -> str | None:
     """The seal of the reasoning that another dialect's delta signs; None for another delta. `text`: its thoughts."""
-    match delta:
-        case NativeDelta("anthropic", {"delta": {"type": "signature_delta", "signature": str(signature)}}):
+    match delta.item:
+        case {"delta": {"type": "signature_delta", "signature": str(signature)}}:
             return seal_item(provider, {"type": "thinking", "thinking": text, "signature": signature})
-        case NativeDelta("anthropic", {"start": {"type": "redacted_thinking", "data": str(data)}}):
+        case {"start": {"type": "redacted_thinking", "data": str(data)}}:
             return seal_item(provider, {"type": "redacted_thinking", "data": data})
-        case NativeDelta("responses", {"reasoning": dict(item)}):
+        case {"reasoning": dict(item)}:
             return seal_item(provider, item)
         case _:
             return None
@@ -94,8 +94,13 @@ def unsealed(text: str, sealed: str) -> Reasoning:
 
 def field_of(part: Reasoning) -> str:
     """The field of a chat message that the reasoning was in; empty where it was in none that has its text."""
-    native = part.native if part.dialect == "chat" and part.native is not None else {}
+    native = {} if part.native is None or is_signed_item(part) else part.native
     return next((field for field in TEXT_FIELDS if native.get(field) and isinstance(native[field], str)), "")
+
+
+def is_signed_item(part: Reasoning) -> bool:
+    """Whether the reasoning is a block or an item of its provider's, not a field of a chat message."""
+    return part.native is not None and "type" in part.native
 
 
 def signed_item(part: Reasoning) -> JsonObject | None:
@@ -123,5 +128,5 @@ def field_delta(field: str, choice: int = 0) -> NativeDelta:
 
 def named_field(delta: NativeDelta) -> str | None:
     """The field that such a delta names; None for another delta."""
-    field = delta.item.get(_FIELD) if delta.dialect == "chat" else None
+    field = delta.item.get(_FIELD)
     return field if isinstance(field, str) else None

@@ -12,7 +12,7 @@ from cli.screen.drawn_text import drawn
 from tailrace.cli.chat.conversation import SessionSummary
 from tailrace.cli.chat.markdown_export import section, unfolded
 from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import is_slash_command
+from tailrace.cli.chat.slash.commands import HANDLERS, TERMINAL_COMMANDS, is_slash_command
 from tailrace.cli.chat.spending import Spending, dollars, short_count
 from tailrace.cli.chat.status_line import StatusFacts, duration, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
@@ -282,3 +282,8 @@ def test_a_message_may_begin_with_a_path(line: str, is_command: bool) -> None:
 )
 def test_an_answer_in_words(line: str, answer: tuple[str, str] | None) -> None:
     assert answer_of(line) == answer
+
+
+def test_every_command_of_the_terminal_has_a_handler() -> None:
+    assert set(HANDLERS) <= set(TERMINAL_COMMANDS)
+    assert [name for name, row in TERMINAL_COMMANDS.items() if name not in HANDLERS and row.answer is None] == []

@@ -17,14 +17,14 @@ import pytest
 from server.http_server import RunningServer, running_server, sse
 from tailrace.app.approvals import AlwaysApproval, AlwaysApprovals
 from tailrace.cli.main import main
-from tailrace.cli.screen.approvals_table import UNRECORDED, approvals_table
+from tailrace.cli.screen.approvals_table import approvals_table
 from tailrace.journal.open_journal import open_journal
 from tailrace.testing.provider import call, reply
 
 NOON = 1_699_963_200.0  # 2023-11-14
 ONE = AlwaysApproval("1a" * 32, "terminal", "rm -rf build", "/srv/a", "ann", "ann", "run_1", NOON - 7 * 86_400)
 TWO = AlwaysApproval("1b" * 32, "post", '{"to": "Ada"}', "", "telegram:7", "telegram:7", "run_2", NOON - 8 * 86_400)
-OLD = "2c" * 32
+OLD = AlwaysApproval("2c" * 32, "post", "{}", at=1.0)
 
 
 @pytest.fixture
@@ -38,11 +38,10 @@ async def tailrace(*args: str) -> int:
 
 
 async def approve(home: Path, approvals: Sequence[AlwaysApproval] = (ONE, TWO)) -> None:
-    """These, and one of an earlier version."""
+    """These, and an old one."""
     async with open_journal("sqlite:///tailrace.db", home / "tailrace.db") as journal:
-        for approval in approvals:
+        for approval in (*approvals, OLD):
             await AlwaysApprovals(journal).add(approval)
-        await journal.swap_value("approvals.always", OLD, None, b"true")
 
 
 async def kept(home: Path) -> list[str]:
@@ -91,21 +90,19 @@ async def test_what_is_taken_back_beside_a_server_is_asked_about_in_its_next_run
 # ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_list_has_the_newest_first_and_says_what_was_not_recorded(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_list_has_the_newest_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await approve(home)
     assert await tailrace() == 0
     lines = capsys.readouterr().out.splitlines()
-    at = [time.strftime("%Y-%m-%d %H:%M", time.localtime(each.at)).split() for each in (ONE, TWO)]
+    at = [time.strftime("%Y-%m-%d %H:%M", time.localtime(each.at)).split() for each in (ONE, TWO, OLD)]
     assert [line.split() for line in lines] == [
         ["id", "when", "tool", "by", "run", "directory", "approved"],
         ["1a1a1a1a", *at[0], "terminal", "ann", "run_1", "/srv/a", "rm", "-rf", "build"],
         ["1b1b1b1b", *at[1], "post", "telegram:7", "run_2", '{"to":', '"Ada"}'],
-        ["2c2c2c2c", *UNRECORDED.split()],
+        ["2c2c2c2c", *at[2], "post", "{}"],
     ]
     assert await tailrace("--json") == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()][2] == {"id": OLD}
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()][2]["id"] == OLD.id
 
 
 def test_where_nothing_was_approved_it_says_so_and_creates_nothing(

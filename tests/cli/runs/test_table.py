@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
-from tailrace.cli.runs.table import cells_of, plain, table
+from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.words import count, dollars, duration, spent_words, tokens
-from tailrace.cli.screen.columns import padded
+from tailrace.cli.screen.fitted_table import padded
 from tailrace.messages import Usage
 from tailrace.runs.run_overview import RunOverview
 
 NOW = 1_763_258_400.0
+
+
+def plain(lines: list[Text]) -> str:
+    return "".join(f"{line.plain}\n" for line in lines)
 
 
 def row(question: str, **changes: object) -> list[str]:

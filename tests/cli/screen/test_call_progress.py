@@ -12,6 +12,7 @@ from tailrace.events import (
     ApprovalAsked,
     AttemptDiscarded,
     AttemptStarted,
+    Entry,
     GatewayNotice,
     MessageChunk,
     MessageStop,
@@ -20,6 +21,7 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
 )
+from tailrace.runs.view import RunView
 
 
 def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
@@ -125,7 +127,9 @@ def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> No
 def test_a_turn_does_not_begin_with_why_the_one_before_failed() -> None:
     progress = CallProgress(lambda _provider: 3, lambda _failure, _provider: "")
     failed = RunFinished("failed", error=RunFailure("refused", "no images"))
+    view = RunView()
     for event in (RunStarted("agent"), AttemptStarted("fake", "small"), AttemptDiscarded("no images"), failed):
-        progress.note(event)
+        for change in view.apply(Entry(1, event)):
+            progress.note(change)
     progress.reads(0)
     assert (progress.activity, progress.status) == ("thinking", "")

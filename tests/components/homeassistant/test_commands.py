@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from custom_components.tailrace.commands import _ELSEWHERE, _NEW, _STOP, Command, command_in
 from custom_components.tailrace.yes_no import _YES
 
-from tailrace.delivery.inbound import CommandName
+from tailrace.app.slash_commands import CHAT_COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -48,4 +46,4 @@ def test_each_language_has_both(language: str) -> None:
 
 
 def test_every_command_of_the_chats_is_known() -> None:
-    assert {"new", "stop", *_ELSEWHERE} == set(get_args(CommandName))
+    assert {"new", "stop", *_ELSEWHERE} == set(CHAT_COMMANDS)

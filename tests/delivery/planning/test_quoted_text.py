@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.delivery.planning.presenter import shortened, with_mark
+from tailrace.delivery.planning.presenter import shortened
 
 
 @pytest.mark.parametrize("extra", [0, 1, 5000])
@@ -12,8 +12,3 @@ def test_a_long_text_loses_its_middle_and_says_how_much(extra: int) -> None:
     text = "a" * 2000 + "b" * extra + "c" * 2000
     mark = f"\n[… {extra} characters are left out …]\n" if extra else ""
     assert shortened(text) == f"{'a' * 2000}{mark}{'c' * 2000}"
-
-
-def test_only_commands_get_the_mark_of_the_platform() -> None:
-    text = "Back where you asked of /etc/hosts. /back returns, /help helps; /backup is a path."
-    assert with_mark(text, "!") == "Back where you asked of /etc/hosts. !back returns, !help helps; /backup is a path."

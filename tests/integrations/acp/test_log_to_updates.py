@@ -40,8 +40,9 @@ from tailrace.events import (
 )
 from tailrace.integrations.acp.log_to_updates import LogToUpdates
 from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.replay import whole_messages, without_withdrawn
+from tailrace.integrations.acp.replay import without_withdrawn
 from tailrace.integrations.acp.turn_end import prompt_response, stop_reason
+from tailrace.journal.fold import is_fact
 from tailrace.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
 
 DIRECTORY = "/project"
@@ -84,6 +85,7 @@ EVENTS: list[tuple[AnyEvent, int]] = [
     (RunFinished("completed", "Done.", Usage(10, 5), None, 2.0), 3),
 ]
 LOG = [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(EVENTS, 1)]
+FACTS = [entry for entry in LOG if is_fact(entry.event)]
 
 
 def encoder(**wanted: Any) -> LogToUpdates:
@@ -148,11 +150,9 @@ def test_what_other_attempts_wrote_of_a_withdrawn_answer_is_repeated() -> None:
     assert texts(updates_of(log)) == ["One tow", "One two"]
 
 
-@pytest.mark.parametrize("entries", [whole_messages, without_withdrawn])
-def test_a_turn_that_is_read_later_has_its_final_text_once(entries: Any) -> None:
-    facts = [e for e in LOG if not isinstance(e.event, MessageChunk | MessageStop | Commentary | ToolCallChunk)]
-    later = entries(facts if entries is whole_messages else LOG)
-    updates = updates_of(later, loaded=True)
+@pytest.mark.parametrize("entries", [FACTS, without_withdrawn(LOG)], ids=["ended", "under way"])
+def test_a_turn_that_is_read_later_has_its_final_text_once(entries: list[Entry]) -> None:
+    updates = updates_of(entries, loaded=True)
     shown = "".join(texts(updates)).replace("A word between.", "")
     assert shown == 'I do it: "ü"\nDone.'
     assert texts(updates, "user_message_chunk") == ["Do it"]

@@ -145,7 +145,7 @@ async def test_a_client_is_told_what_may_follow_each_command() -> None:
             "model": [("model", [])],
             "verbose": [("switch", ["on", "off"])],
             "yolo": [("switch", ["on", "off"])],
-            "approve": [("scope", ["session", "always"])],
+            "approve": [("scope", ["once", "session", "always"])],
             "deny": [("reason", [])],
         }
         assert all(1 <= len(option["description"]) <= 100 for one in discord.commands for option in one["options"])

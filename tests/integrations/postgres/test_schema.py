@@ -1,4 +1,4 @@
-"""The database as it is opened: made once, brought to this version, or refused in one clear line."""
+"""The database as it is opened: made once, or refused in one clear line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from asyncpg.exceptions import InternalClientError
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, USER, PostgresServer, free_port
 from tailrace.errors import ConfigError, JournalError, StorageFailed, TailraceError
 from tailrace.integrations.postgres.address import away, connect, parse_address
-from tailrace.integrations.postgres.schema import MIGRATIONS, prepare
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import NewRun
-from tailrace.testing.conformance.journal import finished_run
+from tailrace.testing.conformance.sample_runs import finished_run
 
 OPENER = """
 import asyncio, sys
@@ -44,45 +43,6 @@ async def test_several_processes_that_open_a_new_database_make_it_once(postgres_
     assert len(await journals[0].runs()) == 4
     for journal in journals:
         await journal.close()
-
-
-async def test_an_older_database_is_brought_to_this_version(postgres_url: str) -> None:
-    journal = await PostgresJournal.open(postgres_url)
-    run = await finished_run(journal)
-    await journal.close()
-    address = parse_address(postgres_url)
-    connection = await connect(address, "test")
-    newer = (*MIGRATIONS, "ALTER TABLE heads ADD COLUMN more integer")
-    await prepare(connection, address, newer)
-    await prepare(connection, address, newer)  # nothing is left to do
-    assert await connection.fetchval("SELECT more FROM heads") is None
-    with pytest.raises(JournalError, match=f"newer Tailrace .format {len(newer)}, this one knows {len(MIGRATIONS)}"):
-        await PostgresJournal.open(postgres_url)
-    await connection.execute("UPDATE format SET version = $1", len(MIGRATIONS))
-    again = await PostgresJournal.open(postgres_url)
-    assert await again.get(run.id) == run
-    await again.close()
-    await connection.close()
-
-
-async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: str) -> None:
-    address = parse_address(postgres_url)
-    connection = await connect(address, "test")
-    with pytest.raises(JournalError, match="no_such_table"):
-        await prepare(connection, address, (*MIGRATIONS, "CREATE TABLE half (x int); DROP TABLE no_such_table"))
-    await prepare(connection, address)
-    assert await connection.fetchval("SELECT to_regclass('half')") is None
-    await connection.close()
-
-
-async def test_an_older_database_without_its_log_is_refused_in_words(postgres_url: str) -> None:
-    address = parse_address(postgres_url)
-    connection = await connect(address, "test")
-    await prepare(connection, address)
-    await connection.execute("DROP TABLE batches CASCADE")
-    with pytest.raises(JournalError, match='"batches" does not exist'):
-        await prepare(connection, address, (*MIGRATIONS, "SELECT 1"))
-    await connection.close()
 
 
 @pytest.mark.parametrize("table", ["customers (id integer)", "format (id integer)"])

@@ -36,7 +36,7 @@ async def test_a_command_in_a_channel_without_the_bot_is_told_how_to_invite_it(
         assert "slack: nothing can be written in C1 (not_in_channel)" in caplog.messages
         await slack.command(general, "/tailrace", "help")
         await slack.until(lambda: general.whispers)
-        assert general.whispers[0][1].startswith("/tailrace new begins"), "what is for one person needs no member"
+        assert general.whispers[0][1].startswith("/tailrace new: begin"), "what is for one person needs no member"
         assert general.texts == []
 
 
@@ -95,7 +95,7 @@ async def test_the_slash_command_speaks_of_every_thread_of_the_chat(tmp_path: Pa
         await slack.until(lambda: not any(answer.state.streaming for answer in general.answers))
         assert not any(text.endswith("word59") for text in general.texts)
         await slack.command(general, "/tailrace", "help")
-        await slack.until(lambda: any("/tailrace stop stops the answer" in text for _, text in general.whispers))
+        await slack.until(lambda: any("/tailrace stop: stop the answer" in text for _, text in general.whispers))
 
 
 @driven

@@ -124,7 +124,7 @@ async def test_in_a_thread_commands_are_named_as_slack_lets_one_type_them(tmp_pa
         hint = "A question is open: answer it with @tailrace /approve or @tailrace /deny. See @tailrace /help."
         await slack.until(lambda: hint in direct.texts)
         await slack.write(direct, "<@U0BOT> /help", thread=asked)
-        await slack.until(lambda: any(text.startswith("@tailrace /new begins") for text in direct.texts))
+        await slack.until(lambda: any(text.startswith("@tailrace /new: begin") for text in direct.texts))
         await slack.write(direct, "<@U0BOT> /deny", thread=asked)
         await slack.until(lambda: "It stays." in direct.texts)
 

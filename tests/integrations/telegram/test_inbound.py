@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from integrations.telegram.telegram_bot import ADA, GROUP, SEND, TOPIC, polling
-from tailrace.delivery.inbound import CommandName
+from tailrace.app.slash_commands import CHAT_COMMANDS
 from tailrace.delivery.port import Attachment, Button, ButtonPressed, Draft, MessageReceived, Send, Sender, StopPressed
 from tailrace.errors import PlatformError
 from tailrace.testing.clock import driven
@@ -39,7 +37,7 @@ async def test_a_command_that_names_another_bot_is_not_heard_in_a_group() -> Non
 async def test_every_command_that_is_understood_is_offered() -> None:
     async with FakeTelegram() as telegram, polling(telegram):
         offered = {command["command"] for command in telegram.commands}
-        assert offered == set(get_args(CommandName)) - {"start"}  # Telegram itself offers that one
+        assert offered == set(CHAT_COMMANDS) - {"start"}  # Telegram itself offers that one
 
 
 @pytest.mark.parametrize(

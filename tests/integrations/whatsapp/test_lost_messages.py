@@ -17,7 +17,7 @@ from tailrace.testing.provider import reply
 
 KEY = "run_1.t0.0.0"
 LOST = MessageLost("run_1.undelivered", Place("whatsapp", "15550001"), Sender("15550001"))
-KEPT_BACK = MessageLost(f"{KEY}.kept_back", LOST.place, LOST.sender, kept_back="run_1", part="t0.0")
+REFUSED = MessageLost(f"{KEY}.window", LOST.place, LOST.sender, undelivered="run_1")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ KEPT_BACK = MessageLost(f"{KEY}.kept_back", LOST.place, LOST.sender, kept_back="
         (131053, KEY, [(KEY, LOST)]),
         (None, KEY, [(KEY, LOST)]),
         (131026, KEY, []),
-        (131047, KEY, [(KEY, KEPT_BACK)]),
+        (131047, KEY, [(KEY, REFUSED)]),
         (190, KEY, []),
         (131000, "say.run_1.unshown", []),
         (131000, "", []),

@@ -16,10 +16,10 @@ from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.journal.sqlite import commits, queries, statements
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
-from tailrace.journal.sqlite.schema import MIGRATIONS, connect
+from tailrace.journal.sqlite.schema import SCHEMA, connect
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease, NewRun, Run, RunFilter
-from tailrace.testing.conformance.journal import finished_sequence, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import finished_sequence, started, texts_of, written
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def query(path: Path, sql: str) -> Any:
 def stored_texts(path: Path, run_id: str) -> list[str]:
     """From the file: the process that writes a run has its newest entries in memory."""
     with closing(connect(path, writer=False)) as connection:
-        return texts_of(queries.read_all(connection, run_id, 0, None))
+        return texts_of(queries.read_all(connection, run_id))
 
 
 def unplaced(path: Path) -> int:
@@ -89,7 +89,7 @@ async def filled(journal: SqliteJournal) -> list[str]:
 
 
 def everything_read(connection: sqlite3.Connection, runs: list[str]) -> list[Any]:
-    found: list[Any] = [queries.list_runs(connection, {"limit": 100})]
+    found: list[Any] = [queries.list_runs(connection, limit=100)]
     for run in runs:
         last = queries.last_seq_of(connection, run)
         found += [last, queries.facts_of(connection, run), queries.times_of(connection, run)]
@@ -136,31 +136,6 @@ async def test_rows_that_take_the_ids_of_removed_ones_are_read(how: str, path: P
     texts += await write_rows(journal, new_lease, 1)
     assert unplaced(path) <= 1
     assert stored_texts(path, new.id) == texts
-    assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
-
-
-@pytest.mark.parametrize("more", [0, 1], ids=["the newest with a place", "the newest without a place"])
-async def test_rows_are_read_where_a_process_of_an_older_format_has_removed_some(
-    more: int, path: Path, journal: SqliteJournal
-) -> None:
-    """It had the file open before that was upgraded, and knows of no places."""
-    kept, lease = await started(journal)
-    removed, its_lease = await started(journal)
-    gone = await write_rows(journal, its_lease, INDEX_ROWS)
-    gone += await write_rows(journal, its_lease, more)
-    await journal.seal(its_lease, RunFinished("completed", "".join(gone)))
-    assert query(path, "SELECT upto FROM indexed") >= INDEX_ROWS
-    with closing(sqlite3.connect(path)) as older, older:
-        (num,) = older.execute("SELECT num FROM runs WHERE id = ?", (removed.id,)).fetchone()
-        older.execute("DELETE FROM batches WHERE run = ?", (num,))
-        older.execute("DELETE FROM heads WHERE num = ?", (num,))
-        older.execute("DELETE FROM runs WHERE num = ?", (num,))
-    texts = await write_rows(journal, lease, 5)
-    assert (stored_texts(path, kept.id), unplaced(path)) == (texts, 5)
-    texts += await write_rows(journal, lease, INDEX_ROWS)
-    texts += await write_rows(journal, lease, 1)
-    assert stored_texts(path, kept.id) == texts
-    assert unplaced(path) <= 1
     assert query(path, "SELECT count(*) FROM places WHERE id NOT IN (SELECT id FROM batches)") == 0
 
 
@@ -263,7 +238,7 @@ def thousands_of_steps(path: Path, wanted: RunFilter) -> tuple[list[Run], int]:
 
     with closing(connect(path, writer=False)) as connection:
         connection.set_progress_handler(tick, 1000)
-        return queries.list_runs(connection, wanted), ticks
+        return queries.list_runs(connection, **wanted), ticks
 
 
 async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:
@@ -296,8 +271,7 @@ async def test_the_outputs_of_steps_that_have_a_place_are_found_without_looking_
 
 def test_no_query_looks_through_more_than_the_rows_without_a_place() -> None:
     connection = sqlite3.connect(":memory:")
-    for script in MIGRATIONS:
-        connection.executescript(script)
+    connection.executescript(SCHEMA)
     asked = {
         **{name: value for name, value in vars(queries).items() if name.startswith(("_ROW", "_TIMES", "_NEWEST"))},
         **{name: value for name, value in vars(statements).items() if name in ("_CLAIM", "_ROWS_SINCE")},

@@ -16,8 +16,10 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite import statements
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.ports import Journal, NewRun, Run, Signal
-from tailrace.testing.conformance.journal import JournalConformance, finished_sequence, started
+from tailrace.testing.conformance.journal import JournalConformance
+from tailrace.testing.conformance.sample_runs import finished_sequence, started
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
@@ -102,14 +104,14 @@ async def test_a_step_s_output_that_is_gone_is_said(tmp_path: Path) -> None:
     await journal.close()
 
 
-async def test_a_sequence_of_the_second_format_is_read_as_it_was_stored(tmp_path: Path) -> None:
+async def test_a_sequence_that_ran_in_memory_is_read_as_it_was_stored(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     prepare(path)
     finished = RunFinished("completed", outputs_text({"ask": "early"}))
     run = Run("run_1", NewRun(SEQUENCE), "completed", 2, 1, 0.0, 1, finished=finished)
     entries = [Entry(1, StepFinished("ask", "early")), Entry(2, finished)]
     with closing(connect(path, writer=True)) as connection:
-        statements.record(connection, run, entries, 1.0)  # whole, as every run was stored
+        statements.record(connection, EndedRun(run, entries, [(1, 1.0)]), 1.0)  # with its output
     journal = await SqliteJournal.open(path)
     assert (await journal.get("run_1")).finished == finished
     assert await journal.read("run_1") == tuple(entries)

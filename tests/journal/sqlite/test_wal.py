@@ -18,7 +18,7 @@ from tailrace.journal.sqlite.commits import write_group
 from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, checkpoint, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.sample_runs import started
 
 CHUNK = MessageChunk("x" * 64_000)
 
@@ -203,7 +203,7 @@ def test_processes_that_begin_on_a_new_file_at_once_wait_for_each_other(tmp_path
 
             def begin(path: Path = tmp_path / f"{number}.db", together: Barrier = together) -> None:
                 together.wait()
-                prepare(path, alone=False)
+                prepare(path)
 
             for begun in [threads.submit(begin) for _ in range(count)]:
                 begun.result()

@@ -72,12 +72,12 @@ def test_a_refusal_of_the_marks_is_recognised_and_they_are_left_out() -> None:
     body = adapted_body(request, wire, (), stream=True)
     assert len(list(marks(body))) == 3
     for said in ("tools.0.cache_control: Extra inputs are not permitted", "unknown field `cache_control`"):
-        assert refused_field(Rejected(said, status=400), body, request, "anthropic", {}) == "cache_control"
+        assert refused_field(Rejected(said, status=400), body, request, wire, {}) == "cache_control"
     without = adapted_body(request, wire, (), refused={"cache_control"}, stream=True)
     assert list(marks(without)) == []
     assert without["system"] == "Be brief."
     unmarked = ModelRequest("claude", (user("Go."),))
-    assert refused_field(Rejected("no such field: cache_control", status=400), {}, unmarked, "anthropic", {}) is None
+    assert refused_field(Rejected("no such field: cache_control", status=400), {}, unmarked, wire, {}) is None
 
 
 def test_a_thought_at_the_end_is_not_marked_and_an_answer_under_way_neither() -> None:
@@ -118,7 +118,7 @@ def test_a_model_that_refuses_to_be_asked_for_it_is_asked_without() -> None:
     request = ModelRequest("m", (user("Go."),), reasoning_effort="low")
     body = encode_request(request, stream=True)
     error = Rejected("Encrypted content is not supported with this model. (include)", status=400)
-    assert refused_field(error, body, request, "responses", {}) == "include"
+    assert refused_field(error, body, request, DIALECTS["responses"], {}) == "include"
 
 
 def test_reasoning_that_was_not_sealed_is_not_named_to_a_provider_that_stores_nothing() -> None:

@@ -10,18 +10,19 @@ import pytest
 from server.dialect_api import CALL, DIALECTS
 from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.server.v1.api_formats import CHAT, MESSAGES, RESPONSES, AnswerHeader
+from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.responses.response_fields import echoed_fields
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import SseDecoder
 from wire.recordings import load, needs_recordings
 
-FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": MESSAGES}
+FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC}
 
 
 def told(dialect: Dialect, body: JsonObject, own: JsonObject) -> JsonObject:
     """The body as a client of the dialect gets it, without what is ours in it; `own` is the provider's."""
-    header = AnswerHeader("ours", "ours", 0, dialect, fields=echoed_fields({"store": False}), ended=0)
+    header = AnswerHeader("ours", "ours", 0, WIRES[dialect], fields=echoed_fields({"store": False}), ended=0)
     whole = FORMATS[dialect].encode_body(WIRES[dialect].completion_from_body(body), header)
     ours = {"id", "model"} | {name for name in ("created", "created_at") if name not in own}
     return {name: value for name, value in whole.items() if name not in ours}
@@ -280,6 +281,46 @@ async def test_an_answer_that_breaks_off_goes_on_in_one_text(tmp_path: Path, dia
         assert [block["type"] for block in streamed["content"]] == ["text"]
     elif dialect == "responses":
         assert [item["type"] for item in streamed["output"]] == ["message"]
+
+
+LONG = "".join(f"{number}, " for number in range(100))  # half of it is sent before the cut
+
+
+def _texts(*texts: str, opened: bool) -> list[JsonObject]:
+    """Deltas of one message, whose item and part are opened or not."""
+    first = CUT["responses"][:2] if opened else CUT["responses"][:1]
+    part = _part_events(0, "")[:1] if opened else []
+    named = {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return [*first, *part, *({**named, "delta": text, "logprobs": []} for text in texts)]
+
+
+@pytest.mark.parametrize("again_opened", [True, False], ids=["continued in an item", "continued in none"])
+@pytest.mark.parametrize("opened", [True, False], ids=["cut in an item", "cut in none"])
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "plain"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body(
+    tmp_path: Path, stream: bool, stored: bool, opened: bool, again_opened: bool
+) -> None:
+    half = len(LONG) // 2
+    rest = LONG[half - 60 :]  # a model begins a little before the cut
+    whole: JsonObject = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    whole["content"] = [{"type": "output_text", "text": rest, "annotations": [], "logprobs": []}]
+    end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [whole]}}
+    cut = named_stream(*_texts(LONG[: half // 2], LONG[half // 2 : half], opened=opened))
+    again = named_stream(*_texts(rest, opened=again_opened), end)
+    async with replaying(tmp_path, cut, again) as server:
+        if stream:
+            raw = await server.streamed("responses", store=stored)
+            body = rebuilt("responses", raw)
+        else:
+            status, body = await server.whole("responses", store=stored)
+            assert status == 200, body
+        assert body is not None
+        assert WIRES["responses"].completion_from_body(body).text == LONG
+        assert (body["status"], [item["type"] for item in body["output"]]) == ("completed", ["message"])
+        if stored:
+            async with server.session.get(f"{server.url}/v1/responses/{body['id']}") as response:
+                assert (await response.json())["output"] == body["output"]
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["behind its text", "behind nothing"])

@@ -12,6 +12,29 @@ from server.web.test_markdown import needs_node, node
 from tailrace.events.speaker_marks import SpokenBy, marked_message, spoken_text
 from tailrace.messages import user
 
+CHANGES = """
+import { readFileSync } from "node:fs";
+const { RunChanges } = await import("./run_changes.js");
+const told = process.argv.slice(2).map((path) => {
+  const view = new RunChanges();
+  return JSON.parse(readFileSync(path)).log.map(({ entry }) => view.apply(entry));
+});
+console.log(JSON.stringify(told));
+"""
+FIXTURES = sorted((Path(__file__).parents[2] / "runs/view/fixtures").glob("*.json"))
+NOT_OF_THE_PAGE = {"Relayed", "Delivery", "InstanceMoved", "StepMoved", "SignalTaken"}  # it has no such runs
+
+
+@needs_node
+async def test_the_page_sees_the_changes_that_the_server_sees(tmp_path: Path) -> None:
+    shown = await node(tmp_path, CHANGES, *map(str, FIXTURES))
+    for fixture, entries in zip(FIXTURES, shown, strict=True):
+        log = json.loads(fixture.read_text(encoding="utf-8"))["log"]
+        for line, made in zip(log, entries, strict=True):
+            expected = [change for change in line["changes"] if change["change"] not in NOT_OF_THE_PAGE]
+            assert made == expected, (fixture.stem, line["entry"])
+
+
 VIEW = """
 document.getElementById = () => null; // a question has no place above the box, as in a replay
 const { RunView } = await import("./runview.js");

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.messages import AnyDelta, JsonObject
-from tailrace.wire.anthropic import AnthropicDecoder
+from tailrace.wire.anthropic.decode import AnthropicDecoder
 from tailrace.wire.quirks import NONE, WireQuirks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, ReasoningDelta, TextDelta, ToolCallDelta
-from tailrace.wire.anthropic import completion_from_body
+from tailrace.wire.anthropic.completion import completion_from_body
 from wire.anthropic.anthropic_events import (
     block_delta,
     block_start,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, Message, Native, Reasoning, Stop, Text, ToolCall, Usage
-from tailrace.wire.anthropic import completion_from_body
+from tailrace.wire.anthropic.completion import completion_from_body
 
 
 def body(*content: Any, stop_reason: str = "end_turn", **fields: Any) -> JsonObject:

@@ -14,7 +14,8 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic import AnthropicDecoder, completion_from_body
+from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.decode import AnthropicDecoder
 from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.sse import MAX_EVENT_BYTES
 from wire.anthropic.anthropic_events import (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    Dialect,
     ErrorDelta,
     FinishDelta,
     JsonObject,
@@ -30,15 +31,17 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic import StreamEncoder, completion_from_body, encode_body
+from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.reasoning_seal import seal
 from tailrace.wire.sse import SseDecoder
 from wire.anthropic.anthropic_events import decode
+from wire.headers import header
 
 
-def encode(deltas: list[AnyDelta], **fields: Any) -> bytes:
-    encoder = StreamEncoder(id="msg_1", model="m", **fields)
+def encode(deltas: list[AnyDelta], source: Dialect = "anthropic", **fields: Any) -> bytes:
+    encoder = StreamEncoder(header(source, "msg_1", **fields))
     return encoder.encode(deltas) + encoder.close()
 
 
@@ -127,7 +130,7 @@ def test_the_official_client_reads_what_was_meant() -> None:
 
 
 def test_the_first_event_can_be_sent_before_there_is_a_delta() -> None:
-    encoder = StreamEncoder(id="msg_1", model="m")
+    encoder = StreamEncoder(header("anthropic", "msg_1"))
     first = encoder.start()
     assert [event["type"] for event in events(first)] == ["message_start"]
     assert encoder.start() == b""
@@ -160,7 +163,7 @@ def test_B33_calls_whose_pieces_come_in_turns_are_sent_one_after_the_other() -> 
 
 
 def test_calls_that_follow_each_other_do_not_wait() -> None:
-    encoder = StreamEncoder(id="msg_1", model="m")
+    encoder = StreamEncoder(header("anthropic", "msg_1"))
     encoder.encode([ToolCallDelta(0, "t0", "a", '{"x":1}')])
     begun = events(encoder.encode([ToolCallDelta(1, "t1", "b")]))
     assert [event["type"] for event in begun] == ["content_block_stop", "content_block_start"]
@@ -195,13 +198,13 @@ def test_the_end_is_told_in_the_words_of_the_dialect(said: list[AnyDelta], reaso
 
 
 def test_the_server_may_know_better_how_it_ended() -> None:
-    encoder = StreamEncoder(id="msg_1", model="m")
+    encoder = StreamEncoder(header("anthropic", "msg_1"))
     raw = encoder.encode([TextDelta("cut"), FinishDelta("stop")]) + encoder.close("length")
     assert sdk_reads(raw).stop_reason == "max_tokens"
 
 
 def test_H94_an_error_in_the_middle_is_told_and_nothing_hides_it() -> None:
-    encoder = StreamEncoder(id="msg_1", model="m")
+    encoder = StreamEncoder(header("anthropic", "msg_1"))
     raw = encoder.encode([TextDelta("Hel"), ErrorDelta("retryable", "busy", "overloaded", 529), TextDelta("lo")])
     assert encoder.close() == encoder.encode([TextDelta("more")]) == b""
     assert events(raw)[-1] == {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
@@ -327,7 +330,7 @@ def test_the_official_client_and_our_decoder_read_the_same(deltas: list[AnyDelta
 
 def test_a_completion_of_this_dialect_is_its_own_body() -> None:
     body = decode(encode(ANSWER))[1]
-    assert encode_body(completion_from_body(body), id="other") == body
+    assert encode_body(completion_from_body(body), header("anthropic", "ours")) == {**body, "id": "ours", "model": "m"}
 
 
 def test_a_completion_of_another_dialect_says_the_same_here() -> None:
@@ -352,7 +355,7 @@ def test_a_completion_of_another_dialect_says_the_same_here() -> None:
         stop="end",
         usage=Usage(100, 20, cache_read_tokens=60, reasoning_tokens=4),
     )
-    body = encode_body(completion, id="msg_9")
+    body = encode_body(completion, header("responses", "msg_9", model="gpt"))
     assert body == {
         "id": "msg_9",
         "type": "message",

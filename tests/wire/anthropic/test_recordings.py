@@ -21,7 +21,8 @@ from tailrace.messages import (
     UsageDelta,
     user,
 )
-from tailrace.wire.anthropic import completion_from_body, encode_request
+from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.provider_request import encode_request
 from wire.anthropic.anthropic_events import decode
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 

@@ -24,7 +24,7 @@ from tailrace.messages import (
     assistant,
     user,
 )
-from tailrace.wire.anthropic import encode_request
+from tailrace.wire.anthropic.provider_request import encode_request
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import encode_object
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject, TextDelta, ToolCallDelta
-from tailrace.wire.chat import ChatDecoder, completion_from_body
+from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.quirks import NONE, WireQuirks
 
 DONE = b"data: [DONE]\n\n"
@@ -76,7 +77,7 @@ class LongWayDecoder(ChatDecoder):
 
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         super().__init__(quirks, keep_events=keep_events)
-        self._lessons = 0
+        self._samples_left = 0
 
     def _add_plain(self, _chunk: JsonObject, _deltas: list[AnyDelta]) -> bool | None:
         return None

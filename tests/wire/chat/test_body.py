@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, Native, Reasoning, Refusal, Text, ToolCall, Usage
-from tailrace.wire.chat import completion_from_body
+from tailrace.wire.chat.completion import completion_from_body
 from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 
 

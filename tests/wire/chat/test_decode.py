@@ -20,7 +20,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat import ChatDecoder
+from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.quirks import WireQuirks
 from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 from wire.recordings import split_at

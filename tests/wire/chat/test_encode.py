@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    Dialect,
     ErrorDelta,
     EventDelta,
     EventRunDelta,
@@ -28,14 +29,18 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat import StreamEncoder, completion_from_body, encode_body
+from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.encode import StreamEncoder
+from tailrace.wire.chat.encode_body import encode_body
 from tailrace.wire.chat.usage import usage_body
+from tailrace.wire.dialects import CHAT
 from tailrace.wire.sse import SseDecoder
 from wire.chat.chat_streams import DONE, Said, chunk, decoded
+from wire.headers import header
 
 
-def encoder(**fields: Any) -> StreamEncoder:
-    return StreamEncoder(**{"id": "chatcmpl-1", "model": "m", "created": 7, **fields})
+def encoder(source: Dialect = "chat", **fields: Any) -> StreamEncoder:
+    return StreamEncoder(header(source, "chatcmpl-1", created=7, **fields))
 
 
 def streamed(*deltas: AnyDelta, **fields: Any) -> bytes:
@@ -172,7 +177,7 @@ def answers(draw: st.DrawFn) -> list[AnyDelta]:
 def test_decoding_what_was_encoded_gives_the_same_deltas(deltas: list[AnyDelta], usage: Usage, include: bool) -> None:
     back = decoded(streamed(*deltas, UsageDelta(usage), include_usage=include))
     assert back.complete
-    assert back.deltas == [*deltas, *([UsageDelta(usage, usage_body(usage))] if include else [])]
+    assert back.deltas == [*deltas, *([UsageDelta(usage, usage_body(usage, CHAT))] if include else [])]
 
 
 @given(deltas=answers(), cuts=st.lists(st.integers(0, 30), max_size=4))
@@ -196,10 +201,11 @@ def test_an_answer_relayed_is_the_same_answer() -> None:
 
 def test_a_completion_of_this_dialect_is_its_own_body() -> None:
     body = {"id": "x", "novel": 1, "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}}]}
-    told = encode_body(completion_from_body(body), id="other", model="other", created=5)
+    told = encode_body(completion_from_body(body), header("chat", "ours"))
     message = {"role": "assistant", "content": "Hi", "refusal": None}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]  # what every choice has
-    assert told == {**body, "object": "chat.completion", "created": 5, "choices": choices}
+    ours = {"id": "ours", "model": "m", "created": 5}
+    assert told == {**body, "object": "chat.completion", "choices": choices, **ours}
 
 
 @pytest.mark.parametrize(
@@ -210,9 +216,9 @@ def test_a_completion_of_another_dialect_as_a_body(stop: Any, reason: str) -> No
     parts = (Reasoning("hm", "anthropic", {}), Text("Hi"), ToolCall("a", "f", '{"x":1}'))
     usage = Usage(10, 5, cache_read_tokens=3)
     completion = Completion("anthropic", {}, Message("assistant", parts), id="msg_1", model="c", stop=stop, usage=usage)
-    body = encode_body(completion, created=5)
+    body = encode_body(completion, header("anthropic", "ours", model="c"))
     assert body == {
-        "id": "msg_1", "object": "chat.completion", "created": 5, "model": "c",
+        "id": "ours", "object": "chat.completion", "created": 5, "model": "c",
         "choices": [{
             "index": 0,
             "message": {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, ReasoningDelta, RefusalDelta, TextDelta
-from tailrace.wire.chat import completion_from_body
+from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks

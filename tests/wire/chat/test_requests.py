@@ -22,7 +22,8 @@ from tailrace.messages import (
     assistant,
     user,
 )
-from tailrace.wire.chat import completion_from_body, encode_request
+from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.provider_request import encode_request
 from wire.chat.chat_streams import DONE, calls, chunk, decoded, piece
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.messages import AnyDelta, JsonObject
 from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.responses import ResponsesDecoder
+from tailrace.wire.responses.decode import ResponsesDecoder
 from tailrace.wire.sse import encode_event
 
 USAGE = {

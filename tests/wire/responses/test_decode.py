@@ -23,7 +23,8 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.quirks import WireQuirks
-from tailrace.wire.responses import ResponsesDecoder, completion_from_body
+from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.decode import ResponsesDecoder
 from wire.responses.responses_streams import (
     USAGE,
     call_delta,

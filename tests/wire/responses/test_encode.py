@@ -37,14 +37,17 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.failure import failure
-from tailrace.wire.responses import ResponsesDecoder, StreamEncoder, completion_from_body, encode_body
+from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.decode import ResponsesDecoder
+from tailrace.wire.responses.encode import StreamEncoder, encode_body
 from tailrace.wire.sse import SseDecoder
+from wire.headers import header
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 def encoded(deltas: list[AnyDelta], *, stop: Stop | None = None) -> tuple[bytes, StreamEncoder]:
-    encoder = StreamEncoder(id="resp_1", model="m", created_at=5)
+    encoder = StreamEncoder(header("responses", "resp_1"))
     return encoder.encode(deltas) + encoder.close(stop), encoder
 
 
@@ -127,7 +130,7 @@ def test_a_whole_call_ends_before_the_next_begins() -> None:
 
 
 def test_start_comes_once_and_first() -> None:
-    encoder = StreamEncoder(id="resp_1", model="m", created_at=5, fields={"instructions": "Be brief."})
+    encoder = StreamEncoder(header("responses", "resp_1", fields={"instructions": "Be brief."}))
     raw = encoder.start() + encoder.start() + encoder.encode([TextDelta("a")]) + encoder.close() + encoder.close()
     events = events_of(raw)
     assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
@@ -225,7 +228,8 @@ def is_head(delta: Delta) -> bool:
 
 def test_a_body_of_this_dialect_is_its_own() -> None:
     body = {"id": "r", "output": [], "status": "completed", "novel": 1}
-    assert encode_body(completion_from_body(body)).items() >= body.items()
+    ours = {"id": "resp_9", "model": "m"}
+    assert encode_body(completion_from_body(body), header("responses", "resp_9")).items() >= {**body, **ours}.items()
 
 
 def test_a_completion_of_another_dialect() -> None:
@@ -240,7 +244,7 @@ def test_a_completion_of_another_dialect() -> None:
         *("anthropic", {}, Message("assistant", parts), "msg_1", "claude", "tool_use", "tools"),
         usage=Usage(10, 5, cache_read_tokens=3, cache_write_tokens=2),
     )
-    body = encode_body(completion, id="resp_9", created_at=5)
+    body = encode_body(completion, header("anthropic", "resp_9", model="claude"))
     response = Response.model_validate(body)
     assert (response.id, response.model, response.status, response.output_text) == (
         *("resp_9", "claude", "completed"),
@@ -255,14 +259,14 @@ def test_a_completion_of_another_dialect() -> None:
 @pytest.mark.parametrize(("stop", "status"), [("end", "completed"), ("length", "incomplete"), ("pause", "incomplete")])
 def test_how_a_completion_of_another_dialect_ended(stop: Stop, status: str) -> None:
     completion = Completion("chat", {}, Message("assistant", (Text("a"),)), stop=stop)
-    assert encode_body(completion)["status"] == status
+    assert encode_body(completion, header("chat", "resp_9"))["status"] == status
 
 
 def test_L140_time_is_linear_in_the_cited_blocks_of_one_text() -> None:
     page = NativeDelta("anthropic", {"cited": {"pages": {"https://rhine.example/": "The Rhine"}, "length": 1}})
 
     def seconds(blocks: int) -> float:
-        encoder, start = StreamEncoder(id="resp_1", model="m", created_at=5, source="anthropic"), time.process_time()
+        encoder, start = StreamEncoder(header("anthropic", "resp_1")), time.process_time()
         for _ in range(blocks):
             encoder.encode([TextDelta("x"), page])
         return time.process_time() - start

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.messages import ErrorDelta, JsonObject
-from tailrace.wire.responses import completion_from_body
+from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.sse import encode_event
 from wire.recordings import split_at
 from wire.responses.responses_streams import USAGE, call_delta, call_item, completed, created, event, run, text_delta

@@ -23,7 +23,8 @@ from tailrace.messages import (
 )
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
-from tailrace.wire.responses import ResponsesDecoder, completion_from_body
+from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.decode import ResponsesDecoder
 from tailrace.wire.sse import SseDecoder, encode_event
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 

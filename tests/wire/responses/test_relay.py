@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tailrace.messages import EventDelta, TextDelta
-from tailrace.wire.responses import StreamEncoder
+from tailrace.wire.responses.encode import StreamEncoder
+from wire.headers import header
 
 
 def event(**fields: Any) -> EventDelta:
@@ -17,7 +18,7 @@ def event(**fields: Any) -> EventDelta:
 
 @pytest.mark.parametrize("odd", [None, [], {}, 7, True, "x"])
 def test_fields_of_any_kind_never_crash_a_relayed_answer(odd: object) -> None:
-    encoder = StreamEncoder(id="resp_1", model="m", created_at=0)
+    encoder = StreamEncoder(header("responses", "resp_1", created=0))
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     part = {"type": "output_text", "text": ""}
     encoder.encode(

@@ -23,8 +23,8 @@ from tailrace.messages import (
     assistant,
     user,
 )
-from tailrace.wire.responses import completion_from_body, encode_request
-from tailrace.wire.responses.provider_request import CONTINUE
+from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.provider_request import CONTINUE, encode_request
 
 INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseInputItem)
 

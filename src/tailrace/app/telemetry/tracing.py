@@ -24,6 +24,7 @@ from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolC
 from tailrace.ports import Run, Tool, ToolContext, ToolOutcome
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
+from tailrace.wire.dialects import DIALECTS
 
 AGENT_NAME: Final = "tailrace"
 # Where our name for a provider is not the conventions' own.
@@ -215,9 +216,10 @@ def outcome_attributes(attempt: AttemptOutcome, dialect: Dialect) -> Attributes:
 
 def usage_attributes(usage: Usage, dialect: Dialect | None) -> Attributes:
     """The conventions count cached tokens among the input's; Anthropic's API counts them beside it."""
-    beside = usage.cache_read_tokens + usage.cache_write_tokens if dialect == "anthropic" else 0
+    if dialect is not None:
+        usage = DIALECTS[dialect].usage_with_cached(usage)
     counted = {
-        "gen_ai.usage.input_tokens": usage.input_tokens + beside,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,

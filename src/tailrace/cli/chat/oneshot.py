@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias, assert_never
 
 import msgspec
@@ -22,37 +22,12 @@ from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAsked,
-    ApprovalFact,
-    AttemptFact,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
-    MessageChunk,
-    MessageStop,
-    NotExecuted,
-    ReasoningChunk,
-    RunFailure,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    RunStatus,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    entry_to_json,
-)
+from tailrace.events import ApprovalAsked, Entry, NotExecuted, RunFailure, RunFinished, RunStatus, entry_to_json
 from tailrace.journal.viewed_lines import in_short
 from tailrace.runs.failures import stop_words
 from tailrace.runs.recovery import follow
+from tailrace.runs.view import RunView, changes
+from tailrace.runs.view.changes import Change
 from tailrace.system.stdout_writer import StdoutWriter
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
@@ -65,57 +40,25 @@ EXIT: Final[dict[RunStatus, int]] = {
 _C1: Final = re.compile("[\x7f-\x9f]")
 
 
-_NoText: TypeAlias = (
-    RunStarted
-    | RunForked
-    | ReasoningChunk
-    | ToolCallChunk
-    | ToolCallFinished
-    | LongToolHint
-    | GatewayNotice
-    | AttemptFact
-    | HistoryFact
-    | ApprovalFact
-    | SequenceFact
-    | Delivered
-    | Snapshot
-)
-# What `-q` shows nothing of, besides the text that goes to stdout.
-_Silent: TypeAlias = (
-    RunStarted
-    | RunForked
-    | MessageChunk
-    | MessageStop
-    | Commentary
-    | LongToolHint
-    | AttemptFact
-    | HistoryFact
-    | ApprovalFact
-    | SequenceFact
-    | Delivered
-    | Snapshot
-)
+# What stands on stderr, below the text that came before it.
+_Told: TypeAlias = changes.Told | changes.ThoughtGrew | changes.CallEnded | changes.Asked | changes.Ended
 
 
 class PlainText:
-    """The visible text of a run, event by event. Every message ends with a line end; a blank line separates two."""
+    """The visible text of a run, change by change. Every message ends with a line end; a blank line separates two."""
 
     def __init__(self) -> None:
         self._last = ""  # the last character of the open message
         self._between = ""
 
-    def text_of_event(self, event: AnyEvent) -> str:
-        match event:
-            case MessageChunk(text):
-                return self._more(text)
-            case Commentary(text):
-                return self._more(text) + self._end()
-            case MessageStop() | RunFinished():
+    def text_of(self, change: Change) -> str:
+        match change:
+            case changes.TextGrew(text=text, ends=ends, block_id=""):
+                return self._more(text) + (self._end() if ends else "")
+            case changes.Ended():
                 return self._end()
-            case _ if isinstance(event, _NoText):
-                return ""
             case _:
-                assert_never(event)
+                return ""
 
     def end_line(self) -> str:
         """What ends the line that the open message is in the middle of."""
@@ -161,9 +104,10 @@ class OneShot:
         self._out = StdoutWriter(sys.stdout.fileno())
         self._text = PlainText()
         self._clean = Sanitizer()
-        self._held: list[str] = []  # without streaming: the text until the end
+        self._texts: list[str] = []  # to be written; without streaming at the end
         self._display: ToolDisplay = tools
-        self._tools: dict[int, ToolCallChunk] = {}
+        self._view = RunView()
+        self._tools: dict[int, changes.CallRuns] = {}
         self._last_tool = ""
         self._footer = RunFooter() if footer and not as_json else None
         self._output: list[str] = []  # of the tool whose end comes next
@@ -184,8 +128,9 @@ class OneShot:
         """Shows nothing of these: they are the run's first entries, and the user has seen what they say."""
         for entry in entries:
             self._seq = entry.seq
-            if self._footer is not None:
-                self._footer.note(entry.event)
+            for change in self._view.apply(entry):
+                if self._footer is not None:
+                    self._footer.note(change)
 
     async def join(self, run_id: str) -> int:
         """The same for a run that has been started."""
@@ -209,26 +154,29 @@ class OneShot:
     async def watch(self, run_id: str) -> None:
         """Prints the log from the last printed entry to its end. Raises `RunParked` for a run that is set aside."""
         async for batch in follow(self._app.journal, run_id, after=self._seq):
-            for part in _told_at_their_ends(batch):
-                await self._show(part)
-                self._seq = part[-1].seq
-                for entry in part:
-                    await self._handle(run_id, entry.event)
+            shown = 0  # entries of the batch whose text is written
+            for number, entry in enumerate(batch, 1):
+                seen = self._view.apply(entry)
+                self._texts += map(self._text.text_of, seen)
+                self._seq = entry.seq
+                if number == len(batch) or any(isinstance(change, _Told) for change in seen):
+                    await self._write(batch[shown:number])
+                    shown = number
+                for change in seen:
+                    await self._handle(run_id, change)
             if self._out.is_terminal and self.finished is None:
                 await asyncio.sleep(FRAME_S)  # what arrives meanwhile comes as one batch
 
-    async def _show(self, batch: Sequence[Entry]) -> None:
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        """Writes what the entries add to stdout: what came first is shown first."""
         if self._as_json:
-            shown = batch if self._reasoning else in_short(batch)
+            shown = entries if self._reasoning else in_short(entries)
             await self._out.write(b"".join(self._line(entry) for entry in shown))
             return
-        text = "".join(self._text.text_of_event(entry.event) for entry in batch)
-        if self._out.is_terminal:
-            text = self._clean.feed(text)
-        self._held.append(text)
-        if self._streamed or isinstance(batch[-1].event, RunFinished):
-            held, self._held = self._held, []
-            await self._out.write("".join(held).encode(errors="replace"))
+        if self._streamed or self._view.finished is not None:
+            text, self._texts = "".join(self._texts), []
+            text = self._clean.feed(text) if self._out.is_terminal else text
+            await self._out.write(text.encode(errors="replace"))
 
     def _line(self, entry: Entry) -> bytes:
         line = entry_to_json(entry) + b"\n"
@@ -236,34 +184,40 @@ class OneShot:
             line = _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
         return line
 
-    async def _handle(self, run_id: str, event: AnyEvent) -> None:
+    async def _handle(self, run_id: str, change: Change) -> None:
         """Everything but the answer's text."""
         if self._footer is not None:
-            self._footer.note(event)
-        match event:
-            case ApprovalAsked():
-                await self._ask(run_id, event)
-            case AttemptStarted(provider=provider):
-                self._provider = provider
-            case ToolOutputRecorded(not_executed=not_executed):
-                self._tell_not_executed(not_executed)
-                self._output = output_lines(event) if self._display == "verbose" else []
-            case ToolCallChunk(index=index):
-                self._tools[index] = event
-            case ToolCallFinished():
-                self._tell_tool(event)
-            case GatewayNotice():
-                await self._tell_notice(event)
-            case ReasoningChunk(text):
+            self._footer.note(change)
+        match change:
+            case changes.Asked(question=question):
+                await self._ask(run_id, question)
+            case changes.AttemptBegan(asked=asked):
+                self._provider = asked.provider
+            case changes.CallRuns(index=index):
+                self._tools[index] = change
+            case changes.CallEnded(output=output) if output is not None:
+                self._show_not_executed(output.not_executed)
+                self._output = output_lines(output) if self._display == "verbose" else []
+            case changes.CallEnded():
+                self._show_tool(change)
+            case changes.Told():
+                await self._show_notice(change)
+            case changes.ThoughtGrew(text=text):
                 if self._reasoning and not self._as_json:
                     sys.stderr.write(sanitized(text))
                     sys.stderr.flush()
-            case RunFinished():
-                self._finish(event)
-            case _ if isinstance(event, _Silent):
+            case changes.Ended(finished=finished):
+                self._finish(finished)
+            case (
+                changes.TextGrew()
+                | changes.TextWithdrawn()
+                | changes.CallWritten()
+                | changes.Answered()
+                | changes.Noticed()
+            ):
                 pass
             case _:
-                assert_never(event)
+                assert_never(change)
 
     async def _ask(self, run_id: str, question: ApprovalAsked) -> None:
         if self._asker is None or question.requester != REQUESTER:
@@ -273,7 +227,7 @@ class OneShot:
             decision, reason = answer
             await self._app.agents.answer(run_id, question.approval_id, decision, by=REQUESTER, reason=reason)
 
-    def _tell_not_executed(self, action: NotExecuted | None) -> None:
+    def _show_not_executed(self, action: NotExecuted | None) -> None:
         if action is not None:
             self._not_executed = True
             hint = "; --yolo approves it" if action.kind == "no_one_to_ask" else ""
@@ -284,24 +238,24 @@ class OneShot:
         if self._streamed and self._out.is_terminal and not self._as_json:
             await self._out.write(self._text.end_line().encode())
 
-    async def _tell_notice(self, notice: GatewayNotice) -> None:
+    async def _show_notice(self, notice: changes.Told) -> None:
         if lines := self._notice_lines(notice):
             await self._end_line()
             print_lines(lines)
 
-    def _notice_lines(self, notice: GatewayNotice) -> list[str]:
+    def _notice_lines(self, notice: changes.Told) -> list[str]:
         if notice.kind != "tool_progress":
             return [sanitized_line(notice.text)]
         return details(progress_lines(notice.text)) if self._display == "verbose" else []
 
-    def _tell_tool(self, ended: ToolCallFinished) -> None:
-        begun = self._tools.pop(ended.index, None)
+    def _show_tool(self, ended: changes.CallEnded) -> None:
+        begun = self._tools.pop(ended.index, None) if ended.index is not None else None
         repeats, self._last_tool = ended.tool_name == self._last_tool and ended.ok, ended.tool_name
         if repeats and self._display == "new":
             return
         preview = sanitized_line(begun.preview or "") if begun else ""
         name = sanitized_line(ended.tool_name, 60)
-        print_status(f"{'✓' if ended.ok else '✗'} {name}  {preview}  {ended.duration:.1f}s")
+        print_status(f"{'✓' if ended.ok else '✗'} {name}  {preview}  {ended.duration_s or 0.0:.1f}s")
         if self._display == "verbose":
             print_lines(details([*argument_lines(begun.args if begun else None), *self._output]))
 
@@ -338,16 +292,6 @@ class OneShot:
             return FAILED
         code = EXIT[self.finished.status]
         return INCOMPLETE if code == DONE and self._not_executed else code
-
-
-def _told_at_their_ends(batch: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """The batch in parts, of which only the last entry tells of something besides the text before it: what came first
-    is shown first."""
-    begin = 0
-    for end, entry in enumerate(batch, 1):
-        if end == len(batch) or not isinstance(entry.event, _Silent):
-            yield batch[begin:end]
-            begin = end
 
 
 def details(lines: Sequence[str]) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.events import AnyEvent, AttemptStarted, MessageRecorded, RunFinished, RunForked, RunStarted
+from tailrace.events import RunFinished
 from tailrace.messages import Usage
+from tailrace.runs.view import changes
+from tailrace.runs.view.changes import Change
 
 
 class RunFooter:
-    """Collects it from the run's events."""
+    """Collects it from the changes of the run's view."""
 
     def __init__(self) -> None:
         self._began_at = 0.0
@@ -16,16 +18,19 @@ class RunFooter:
         self._tries = 0
         self._answers = 0
 
-    def note(self, event: AnyEvent) -> None:
-        if isinstance(event, RunStarted):
-            self._began_at = event.at
-        elif isinstance(event, RunForked):
-            self._answers = 0  # those before it are another run's
-        elif isinstance(event, AttemptStarted):
-            self._tries += 1
-            self._model = f"{event.provider}/{event.model}" if event.provider else event.model
-        elif isinstance(event, MessageRecorded) and event.message.role == "assistant":
-            self._answers += 1
+    def note(self, change: Change) -> None:
+        match change:
+            case changes.RunBegan(started=started):
+                self._began_at = started.at
+            case changes.ForkBegan():
+                self._answers = 0  # those before it are another run's
+            case changes.AttemptBegan(asked=asked):
+                self._tries += 1
+                self._model = f"{asked.provider}/{asked.model}" if asked.provider else asked.model
+            case changes.MessageJoined(message=message) if message.role == "assistant":
+                self._answers += 1
+            case _:
+                pass
 
     def line(self, finished: RunFinished) -> str:
         """Empty where no model was called. The number of tries is told where one of them failed."""

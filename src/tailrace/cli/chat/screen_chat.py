@@ -31,7 +31,7 @@ from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import SLASH_COMMANDS, is_slash_command, run_slash_command
+from tailrace.cli.chat.slash.commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
@@ -92,7 +92,9 @@ class ScreenChat:
             source=create_input(),
             target=sys.stdout,
             history=FileHistory(str(home / "history")),
-            completion=Completion(SLASH_COMMANDS, partial(files_for, directory=app.directory)),
+            completion=Completion(
+                [f"/{name}" for name in TERMINAL_COMMANDS], partial(files_for, directory=app.directory)
+            ),
             environment=environment.get,
         )
 

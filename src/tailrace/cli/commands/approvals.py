@@ -68,7 +68,7 @@ async def _listed(config: Config) -> list[AlwaysApproval]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
     ) as journal:
         return await AlwaysApprovals(journal).listed()
 

@@ -11,14 +11,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, get_args
+from typing import BinaryIO, Final
 
 import msgspec
 
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.errors import PeerError
-from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, FinishDelta, JsonObject
-from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.messages import AnyDelta, Completion, ErrorDelta, FinishDelta, JsonObject
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks
@@ -29,7 +30,6 @@ MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 # How an event stream begins: with a comment or a field (WHATWG HTML, section 9.2.5), after blank lines at most.
 STREAM_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 JSON_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")
-BODY_KEY: Final[dict[Dialect, str]] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 # Worst last: failed, then cut, then complete.
 SEVERITY: Final = (DONE, INCOMPLETE, FAILED)
 
@@ -68,7 +68,7 @@ class Unreadable(Exception):
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a recorded response body; - is stdin")
-    parser.add_argument("--dialect", required=True, choices=get_args(Dialect), help="the provider's dialect")
+    parser.add_argument("--dialect", required=True, choices=list(DIALECTS), help="the provider's dialect")
 
 
 def run(args: Namespace) -> int:
@@ -84,7 +84,7 @@ def run(args: Namespace) -> int:
     return max(codes, key=SEVERITY.index)
 
 
-def _decode_file(name: str, wire: Wire) -> tuple[DecodedAnswer, int]:
+def _decode_file(name: str, wire: WireDialect) -> tuple[DecodedAnswer, int]:
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
             return _decode_stream(stream, wire)
@@ -98,7 +98,7 @@ def _unreadable(why: str) -> tuple[DecodedAnswer, int]:
     return DecodedAnswer(error=DecodedError("permanent", why)), FAILED
 
 
-def _decode_stream(stream: BinaryIO, wire: Wire) -> tuple[DecodedAnswer, int]:
+def _decode_stream(stream: BinaryIO, wire: WireDialect) -> tuple[DecodedAnswer, int]:
     head = stream.read(PIECE_BYTES)
     if len(head) < PIECE_BYTES and not head.strip():
         return DecodedAnswer(error=DecodedError("retryable", "empty: the stream ended before it began")), INCOMPLETE
@@ -115,7 +115,7 @@ def _decode_stream(stream: BinaryIO, wire: Wire) -> tuple[DecodedAnswer, int]:
     return reader.report(head)
 
 
-def _from_json(data: bytes, wire: Wire) -> tuple[DecodedAnswer, int]:
+def _from_json(data: bytes, wire: WireDialect) -> tuple[DecodedAnswer, int]:
     if len(data) > MAX_BODY_BYTES:
         raise Unreadable(f"a JSON body larger than {MAX_BODY_BYTES} bytes")
     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -127,8 +127,8 @@ def _from_json(data: bytes, wire: Wire) -> tuple[DecodedAnswer, int]:
         return _from_lines(lines, wire)
     if (failed := failure_in(body)) is not None:
         return DecodedAnswer(error=DecodedError(failed.kind, failed.message)), FAILED
-    if BODY_KEY[wire.dialect] not in body:
-        raise Unreadable(f"a JSON object, but not an answer in the {wire.dialect} dialect{_hint_for_body(body)}")
+    if wire.answer_field not in body:
+        raise Unreadable(f"a JSON object, but not an answer in the {wire.name} dialect{_hint_for_body(body)}")
     complete = body.get("status") not in {"queued", "in_progress"}  # a response that was asked for in the background
     return _report(wire.completion_from_body(body), complete=complete), DONE if complete else INCOMPLETE
 
@@ -143,19 +143,19 @@ def _payloads(data: bytes) -> list[bytes] | None:
     return lines
 
 
-def _from_lines(lines: list[bytes], wire: Wire) -> tuple[DecodedAnswer, int]:
+def _from_lines(lines: list[bytes], wire: WireDialect) -> tuple[DecodedAnswer, int]:
     reader = RecordingReader(wire)
     framed = b"".join(b"data: %b\n\n" % line for line in lines)
     reader.feed(framed)
-    if wire.dialect == "chat" and reader.finished:
-        reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such recorders drop
+    if reader.finished:
+        reader.feed(wire.end_frame)  # part of the framing, which such recorders drop
     return reader.report(framed[:PIECE_BYTES])
 
 
 class RecordingReader:
     """Decodes one stream. Keeps what the report needs, no deltas."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
         self._decoder = wire.decoder(WireQuirks())
         self._spoke = False  # a delta other than an error came: the stream is of this dialect
@@ -190,7 +190,7 @@ class RecordingReader:
                 self.finished = self.finished or isinstance(delta, FinishDelta)
 
 
-def _refuse_other_formats(head: bytes, wire: Wire) -> None:
+def _refuse_other_formats(head: bytes, wire: WireDialect) -> None:
     """Raises `Unreadable` with a better reason than "cut" where the decoder understood nothing."""
     if not STREAM_START.match(head):
         raise Unreadable(f"neither an event stream nor JSON; it begins with {head[:24]!r}")
@@ -198,11 +198,11 @@ def _refuse_other_formats(head: bytes, wire: Wire) -> None:
         if other is not wire:
             deltas = other.decoder(WireQuirks()).feed(head)
             if any(not isinstance(delta, ErrorDelta) for delta in deltas):
-                raise Unreadable(f"no {wire.dialect} stream; it looks like --dialect {other.dialect}")
+                raise Unreadable(f"no {wire.name} stream; it looks like --dialect {other.name}")
 
 
 def _hint_for_body(body: JsonObject) -> str:
-    likely = next((dialect for dialect, key in BODY_KEY.items() if key in body), None)
+    likely = next((other.name for other in DIALECTS.values() if other.answer_field in body), None)
     return f"; it looks like --dialect {likely}" if likely else ""
 
 

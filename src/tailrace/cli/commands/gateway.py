@@ -29,7 +29,7 @@ log = logging.getLogger("tailrace.gateway")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pair", metavar="CODE", help="let in the user to whom the bot gave this code")
     parser.add_argument("--paired", action="store_true", help="list the users who were let in by a code")
-    parser.add_argument("--unpair", metavar="USER", help="no longer serve a user who was let in: telegram:12345")
+    parser.add_argument("--unpair", metavar="USER", help="no longer serve a user who was let in: PLATFORM:ID")
     parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _change_users(config: Config, args: argparse.Namespace) -> int:
-    from tailrace.gateway.chat_settings import Pairing, import_chat_files
+    from tailrace.gateway.chat_settings import Pairing
     from tailrace.journal.open_journal import open_journal
 
     if not config.store_is_kept:
@@ -57,10 +57,8 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
         config.database,
         password=config.store_password,
         bus_url=config.bus.url,
-        upgrade=not args.paired,
-        make=True,  # earlier versions kept chats in files: they are taken over
+        make=not args.paired,
     ) as journal:
-        await import_chat_files(journal, config)
         pairing = Pairing(journal)
         if args.pair:
             user = await pairing.accept(args.pair)
@@ -85,10 +83,10 @@ def _with_name(user: str, name: str) -> str:
 
 def _allows(config: Config, user: str) -> bool:
     """Whether `allow` serves the user, paired or not."""
-    from tailrace.delivery.inbound import is_allowed
+    from tailrace.gateway.inbound import is_allowed
 
     platform, _, user_id = user.partition(":")
-    settings = getattr(config.platforms, platform, None)
+    settings = config.platforms.by_name.get(platform)
     return settings is not None and is_allowed(settings.allow, user_id)
 
 
@@ -127,7 +125,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
             raise ConfigError(
-                "no platform is enabled; tailrace add telegram, or another one, connects it (docs/platforms)",
+                "no platform is enabled; tailrace add connects one (docs/chats.md)",
                 key="platforms",
             )
         await stack.enter_async_context(app.processes)
@@ -144,7 +142,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
             await stop.wait()
-            app.leave_failing()
+            app.hand_over_failing()
             taking_over.cancel()
         log.info("stopping; answers in flight have %g s to end", config.server.drain_s)
         await gateway.hand_over()

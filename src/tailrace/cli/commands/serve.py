@@ -189,7 +189,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 if index in (None, 1):  # each worker has an engine of its own: the others load it when they are asked
                     tasks.append(group.create_task(_warm_up(app)))
                 await stop.wait()
-                app.leave_failing()
+                app.hand_over_failing()
                 for task in tasks:
                     task.cancel()
             log.info("stopping; requests in flight have %g s to end", config.server.drain_s)

@@ -9,16 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tailrace.cli.demo.stage import Seen, Stage
-from tailrace.events import (
-    AnyEvent,
-    AttemptStarted,
-    GatewayNotice,
-    MessageChunk,
-    MessageStop,
-    RunFinished,
-    ToolCallChunk,
-    ToolCallFinished,
-)
+from tailrace.runs.view import RunView, changes
+from tailrace.runs.view.changes import Change
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply
 
 HALF = Offset(50, per_cent=True)
@@ -104,8 +96,10 @@ async def play(scene: Scene, stage: Stage, narrator: Narrator, *, session: str, 
     seen = await stage.ask(scene.question, session)
     narrator.note(scene.opening)
     killed = not scene.kill_at
-    async for event in stage.events(seen):
-        _apply(seen, event, narrator)
+    view = RunView()
+    async for entry in stage.entries(seen):
+        for change in view.apply(entry):
+            _apply(seen, change, narrator)
         if not killed and len(seen.text) >= scene.kill_at:
             killed = True
             pid = await stage.kill()
@@ -116,24 +110,25 @@ async def play(scene: Scene, stage: Stage, narrator: Narrator, *, session: str, 
     return seen
 
 
-def _apply(seen: Seen, event: AnyEvent, narrator: Narrator) -> None:
-    """What a viewer does with an event, and what is said about it."""
-    if isinstance(event, MessageChunk):
-        seen.text += event.text
-        narrator.show(seen.text)
-    elif isinstance(event, MessageStop) and not event.final:
-        seen.text += "\n"
-    elif isinstance(event, GatewayNotice):
-        narrator.note(event.text.removeprefix("⚠️ "), "✗")
-    elif isinstance(event, AttemptStarted):
-        seen.attempts += 1
-        if seen.attempts > 1:
-            who = f"the provider {event.provider}"
-            narrator.note(f"Attempt {seen.attempts}: {who} goes on after the last word that was shown.", "✓")
-    elif isinstance(event, ToolCallChunk):
-        narrator.note(f"{event.tool_name}: its arguments are complete now; only a complete call is run.", "✓")
-    elif isinstance(event, ToolCallFinished):
-        narrator.note(f"{event.tool_name} ran once, and its output is on record before the model reads it.", "✓")
-        seen.attempts = 0  # what follows is another call
-    elif isinstance(event, RunFinished):
-        seen.ended = True
+def _apply(seen: Seen, change: Change, narrator: Narrator) -> None:
+    """What a viewer does with a change, and what the demo says about it."""
+    match change:
+        case changes.TextGrew(text=text, ends=ends, final=final):
+            seen.text += text + ("\n" if ends and not final else "")
+            narrator.show(seen.text)
+        case changes.Told(text=text):
+            narrator.note(text.removeprefix("⚠️ "), "✗")
+        case changes.AttemptBegan(asked=asked):
+            seen.attempts += 1
+            if seen.attempts > 1:
+                who = f"the provider {asked.provider}"
+                narrator.note(f"Attempt {seen.attempts}: {who} goes on after the last word that was shown.", "✓")
+        case changes.CallRuns(tool_name=name):
+            narrator.note(f"{name}: its arguments are complete now; only a complete call is run.", "✓")
+        case changes.CallEnded(tool_name=name, output=None):
+            narrator.note(f"{name} ran once, and its output is on record before the model reads it.", "✓")
+            seen.attempts = 0  # what follows is another call
+        case changes.Ended():
+            seen.ended = True
+        case _:
+            pass

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
-from tailrace.events import AnyEvent, from_json
+from tailrace.events import Entry, from_json
 from tailrace.wire.sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Stage:
                 raise TailraceError(f"the demo's server refused the question: {answer}")
             return Seen(str(answer["id"]))
 
-    async def events(self, seen: Seen) -> AsyncIterator[AnyEvent]:
-        """The run's events until its end; reconnects after the last that was seen, as every viewer does."""
+    async def entries(self, seen: Seen) -> AsyncIterator[Entry]:
+        """The run's log until its end; reconnects after the last that was seen, as every viewer does."""
         import aiohttp
 
         while not seen.ended:
@@ -135,9 +135,9 @@ class Stage:
                         for sent in decoder.feed(data):
                             if sent.id:
                                 seen.seqs.append(int(sent.id))
-                                yield from_json(sent.data)
+                                yield Entry(seen.seqs[-1], from_json(sent.data))
             except (aiohttp.ClientError, TimeoutError, OSError):
-                await asyncio.sleep(RECONNECT_S)  # nobody listens there yet
+                await asyncio.sleep(RECONNECT_S)  # no server listens there yet
 
     async def stored(self, seen: Seen) -> tuple[str, str]:
         """The status and the output that another reader gets now."""

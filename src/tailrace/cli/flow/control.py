@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tailrace.cli.flow.files import json_or_text
-from tailrace.cli.flow.rows import aligned
+from tailrace.cli.flow.rows import STATE_COLUMN
 from tailrace.cli.flow.watch import Outputs, print_summary
 from tailrace.cli.main import DONE
 from tailrace.cli.run_names import find_instance, short_ids
@@ -23,6 +23,7 @@ from tailrace.cli.runs.console import console_for, print_note
 from tailrace.cli.runs.costs import Costs
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.words import dollars, duration, tokens, when
+from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
@@ -42,7 +43,20 @@ from tailrace.system.own_program import typed
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it
 UNFINISHED: tuple[RunState, ...] = ("pending", "running", "parked")
-TITLES = ("instance", "when", "sequence", "state", "time", "tokens", "cost")
+TABLE = FittedTable(
+    (
+        Column("instance", need=5),
+        Column("when", need=4),
+        Column("sequence", style=no_style),
+        STATE_COLUMN,
+        Column("time", right=True, need=3),
+        Column("tokens", right=True, need=2),
+        Column("cost", right=True, need=1),
+    ),
+    flexible="sequence",
+    narrowest=12,
+    header_style="dim",
+)
 Command = Callable[[Journal, Namespace, Config], Awaitable[int]]
 
 
@@ -58,7 +72,7 @@ async def on_journal(args: Namespace, config: Config) -> int:
         config.database,
         password=config.store_password,
         bus_url=config.bus.url,
-        upgrade=args.what not in ("ls", "show"),
+        make=args.what not in ("ls", "show"),
     ) as journal:
         return await COMMANDS[args.what](journal, args, config)
 
@@ -99,7 +113,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
         for run, each in zip(runs, overviews, strict=True)
     ]
     width = console.width if console.is_terminal else None
-    for line in aligned(rows, TITLES, width, flexible=2, state=3, right=(4, 5, 6)):
+    for line in TABLE.lines(rows, width):
         console.print(line, soft_wrap=True)
     return DONE
 

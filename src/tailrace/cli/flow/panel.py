@@ -17,7 +17,7 @@ from rich.text import Text
 from tailrace.cli.flow.rows import MARKS, failure_words
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.runs.words import STYLES, count, duration, tokens
-from tailrace.cli.screen.columns import padded
+from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 

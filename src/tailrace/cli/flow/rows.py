@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from rich.cells import cell_len
 from rich.text import Text
 
 from tailrace.cli.runs.words import dollars, duration, tokens
-from tailrace.cli.screen.columns import padded
+from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.events import RunFailure
 from tailrace.flows.definition.definition import Definition, Loop, walk
@@ -26,11 +25,22 @@ MARKS: Final[dict[ProgressState, tuple[str, str]]] = {  # the mark of a state an
     "failed": ("✗", "red"),
     "cancelled": ("–", "dim"),
 }
-STATE_STYLES: Final = {"finished": "green", "completed": "green", "failed": "red", "retrying": "yellow"}
-TITLES: Final = ("step", "state", "tries", "time", "tokens", "cost")
+_STATE_STYLES: Final = {"finished": "green", "completed": "green", "failed": "red", "retrying": "yellow"}
 MAX_ROWS: Final = 40  # of the table; where there are more, the iterations of a step share a row
-MIN_STEP: Final = 12  # columns
-GAP: Final = "  "
+STATE_COLUMN: Final = Column("state", style=lambda state: _STATE_STYLES.get(state, ""))
+STEP_TABLE: Final = FittedTable(
+    (
+        Column("step", style=no_style),
+        STATE_COLUMN,
+        Column("tries", right=True, need=4),
+        Column("time", right=True, need=3),
+        Column("tokens", right=True, need=2),
+        Column("cost", right=True, need=1),
+    ),
+    flexible="step",
+    narrowest=12,
+    header_style="dim",
+)
 _ITERATION: Final = re.compile(r"([^.\[\]]+)\[(\d+)\]\.")
 
 
@@ -89,7 +99,7 @@ def summary_table(
         tokens(progress.usage),
         dollars(cost),
     ]
-    return aligned([*rows, total], TITLES, width, flexible=0, state=1, right=(2, 3, 4, 5), total=bool(rows))
+    return STEP_TABLE.lines(rows, width, total=total)
 
 
 def _step_rows(progress: InstanceProgress, now: float) -> list[list[str]]:
@@ -121,49 +131,3 @@ def _row(name: str, steps: Sequence[StepProgress], now: float) -> list[str]:
         tokens(usage),
         dollars(sum(costs)) if costs else "",
     ]
-
-
-def aligned(
-    rows: Sequence[Sequence[str]],
-    titles: Sequence[str],
-    width: int | None,
-    *,
-    flexible: int,
-    state: int,
-    right: Sequence[int] = (),
-    total: bool = False,
-) -> list[Text]:
-    """A table: the column `flexible` gives way where there is not enough room, then the last columns are left out.
-    Columns without any value are left out. `total`: the last row is the sum of the others."""
-    used = [place for place, _ in enumerate(titles) if place in (flexible, state) or any(row[place] for row in rows)]
-    widths = {place: max(cell_len(text[place]) for text in (titles, *rows)) for place in used}
-    if width is not None:
-        _fit(widths, width, flexible, state)
-
-    def line(cells: Sequence[str], style: str) -> Text:
-        shown = Text(no_wrap=True, end="")
-        for number, (place, size) in enumerate(widths.items()):
-            own = STATE_STYLES.get(cells[place], "") if place == state else "" if place == flexible else "dim"
-            shown.append(GAP if number else "")
-            shown.append(padded(cells[place], size, right=place in right), style=style or own)
-        shown.rstrip()
-        return shown
-
-    lines = [line(titles, "dim"), *(line(row, "") for row in rows)]
-    if total:
-        lines[-1] = line(rows[-1], "bold")
-    return lines
-
-
-def _fit(widths: dict[int, int], width: int, flexible: int, state: int) -> None:
-    def room() -> int:
-        others = sum(size for place, size in widths.items() if place != flexible)
-        return width - others - len(GAP) * (len(widths) - 1)
-
-    wanted = min(widths[flexible], MIN_STEP)
-    for place in sorted(widths, reverse=True):
-        if room() >= wanted:
-            break
-        if place not in (flexible, state):
-            del widths[place]
-    widths[flexible] = max(1, min(widths[flexible], room()))

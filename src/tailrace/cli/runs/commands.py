@@ -75,7 +75,7 @@ async def _run(args: Namespace, config: Config) -> int:
         config.database,
         password=config.store_password,
         bus_url=config.bus.url,
-        upgrade=args.command == "stop",
+        make=args.command == "stop",
     ) as journal:
         match args.command:
             case "runs":

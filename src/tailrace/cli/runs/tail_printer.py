@@ -7,51 +7,15 @@ printed as it comes, and the output only where there was none.
 from __future__ import annotations
 
 import re
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from tailrace.cli.runs.happenings import output_text
-from tailrace.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptFact,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LlmDelta,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RunFact,
-    RunFinished,
-    SignalReceived,
-    Snapshot,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-)
+from tailrace.events import Entry, RunFinished, ToolOutputRecorded
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.failures import stop_words
+from tailrace.runs.view import RunView, changes
+from tailrace.runs.view.changes import Change
 
-_NotShown: TypeAlias = (
-    RunFact
-    | ReasoningChunk
-    | LongToolHint
-    | AttemptFact
-    | MessageRecorded
-    | HistoryCompressed
-    | Delivered
-    | SignalReceived
-    | ToolCallFinished
-)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -64,6 +28,7 @@ class TailPrinter:
     """`live_after` is the last entry that was there when the viewer came: those after it are told as they come."""
 
     def __init__(self, live_after: int) -> None:
+        self._view = RunView()
         self._live_after = live_after
         self._with_progress: set[str] = set()  # tools whose progress was printed, by name
         self._speaking = ""  # the step whose text the cursor stands in
@@ -72,52 +37,56 @@ class TailPrinter:
 
     def text_of(self, entry: Entry) -> str:
         """What is printed for this entry."""
-        shown = harmless(self._shown(entry))
+        return "".join(map(self._text_of, self._view.apply(entry)))
+
+    def _text_of(self, change: Change) -> str:
+        shown = harmless(self._shown(change))
         if shown:
             self._open_line = not shown.endswith("\n")
         return shown
 
-    def _shown(self, entry: Entry) -> str:  # noqa: C901, PLR0912 - one case per event
-        match entry.event:
-            case MessageChunk(text=text):
-                return text
-            case MessageStop():
-                return "\n"
-            case Commentary(text=text):
-                return f"{text}\n"
-            case ToolCallChunk(tool_name=name, preview=preview):
+    def _shown(self, change: Change) -> str:  # noqa: C901, PLR0912 - one case per change
+        match change:
+            case changes.TextGrew(text=text, block_id=block_id) if block_id:
+                return self._speak(block_id, text)
+            case changes.TextGrew(text=text, ends=ends):
+                return f"{text}\n" if ends else text
+            case changes.CallRuns(tool_name=name, preview=preview):
                 return self._line(f"· {name} {preview or ''}".rstrip())
-            case ToolOutputRecorded():
-                return self._output(entry.event, live=entry.seq > self._live_after)
-            case GatewayNotice(kind="tool_progress", text=text, extra=extra):
-                if entry.seq <= self._live_after:
+            case changes.CallEnded(output=output):
+                return self._output(output, live=change.seq > self._live_after) if output is not None else ""
+            case changes.Told(kind="tool_progress", text=text, extra=extra):
+                if change.seq <= self._live_after:
                     return ""
                 self._with_progress.add(str(extra.get("tool_name", "")))
                 return self._line(f"  │ {text}")
-            case GatewayNotice(text=text):
+            case changes.Told(text=text):
                 return self._line(text)
-            case ApprovalAsked(command=command, scope=scope):
-                return self._line(f"? approval needed: {command}" + (f" ({scope})" if scope else ""))
-            case ApprovalAnswered():
-                return self._line(f"? {outcome_words(None, entry.event)}")
-            case Snapshot(messages=messages):
-                return "".join(f"{message.text}\n" for message in messages)
-            case LlmDelta(block_id=block_id, delta=delta):
-                return self._speak(block_id, delta)
-            case StepFailed() | StepFinished() | StepCancelled():
-                return self._step(entry.event)
-            case StepStarted(block_id=block_id, number=number):
-                return self._line(f"· {block_id}" + (f" (try {number})" if number > 1 else ""))
-            case StateChanged(state=state):
+            case changes.Asked(question=question):
+                scope = f" ({question.scope})" if question.scope else ""
+                return self._line(f"? approval needed: {question.command}{scope}")
+            case changes.Answered(answer=answer):
+                return self._line(f"? {outcome_words(None, answer)}")
+            case changes.Restored(state=state):
+                return "".join(f"{message.text}\n" for message in state.messages)
+            case changes.StepMoved():
+                return self._step(change)
+            case changes.InstanceMoved(state=state):
                 return self._line(f"… {state}") if state in ("waiting", "paused") else ""
-            case RunFinished(status="stopped", error=error) if error is not None and error.by:
-                return self._line(f"[stopped] {stop_words(error)}")
-            case RunFinished(status=status, error=error) if status != "completed":
-                return self._line(f"[{status}]" + (f" {error.message}" if error else ""))
-            case _ if isinstance(entry.event, _NotShown):
+            case changes.Ended(finished=finished):
+                return self._end(finished)
+            case changes.ThoughtGrew() | changes.TextWithdrawn() | changes.CallWritten() | changes.Noticed():
                 return ""
             case _:
-                assert_never(entry.event)
+                assert_never(change)
+
+    def _end(self, finished: RunFinished) -> str:
+        if finished.status == "completed":
+            return ""
+        error = finished.error
+        if finished.status == "stopped" and error is not None and error.by:
+            return self._line(f"[stopped] {stop_words(error)}")
+        return self._line(f"[{finished.status}]" + (f" {error.message}" if error else ""))
 
     def _line(self, text: str) -> str:
         self._speaking = ""
@@ -139,17 +108,19 @@ class TailPrinter:
         self._speaking = block_id
         return f"{begin}[{block_id}] {delta}"
 
-    def _step(self, event: StepFailed | StepFinished | StepCancelled) -> str:
-        match event:
-            case StepFinished(block_id=block_id, output=output):
-                spoke = block_id in self._spoke
-                text = "" if spoke or output is None else output_text(output)
-                return self._line(f"✓ {block_id}") + "".join(f"  │ {line}\n" for line in text.splitlines())
-            case StepFailed(block_id=block_id, error=error, retry_at=retry_at):
-                again = ", trying again" if retry_at is not None else ""
-                self._spoke.discard(block_id)
-                return self._line(f"✗ {block_id} failed{again}: {error.message}")
-            case StepCancelled(block_id=block_id):
-                return self._line(f"✗ {block_id} cancelled")
+    def _step(self, step: changes.StepMoved) -> str:
+        match step.state:
+            case "started":
+                return self._line(f"· {step.block_id}" + (f" (try {step.number})" if step.number > 1 else ""))
+            case "finished":
+                spoke = step.block_id in self._spoke
+                text = "" if spoke or step.output is None else output_text(step.output)
+                return self._line(f"✓ {step.block_id}") + "".join(f"  │ {line}\n" for line in text.splitlines())
+            case "failed" | "retrying":
+                again = ", trying again" if step.state == "retrying" else ""
+                self._spoke.discard(step.block_id)
+                return self._line(f"✗ {step.block_id} failed{again}: {step.error.message if step.error else ''}")
+            case "cancelled":
+                return self._line(f"✗ {step.block_id} cancelled")
             case _:
-                assert_never(event)
+                assert_never(step.state)

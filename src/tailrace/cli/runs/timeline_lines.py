@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tailrace.cli.runs.happenings import LABEL_WIDTH, Detail, Happening, happenings_of
 from tailrace.cli.runs.words import STYLES, duration, spent_words
-from tailrace.cli.screen.columns import padded
+from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.runs.timeline import Timeline
 

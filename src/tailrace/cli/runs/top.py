@@ -62,7 +62,7 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
         print_note(f"no runs yet in {config.database}")
         return
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
     ) as journal:
         if isinstance(journal, MemoryJournal):  # of a database without a journal: nobody would write to this one
             print_note(f"no runs yet in {place_of(config)}")

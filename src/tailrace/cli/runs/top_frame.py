@@ -11,7 +11,7 @@ from rich.text import Text
 from tailrace.cli.runs.live_runs import LiveRun, Look, ProviderHealth
 from tailrace.cli.runs.server_metrics import ServerMetrics
 from tailrace.cli.runs.words import STYLES, duration, tokens
-from tailrace.cli.screen.columns import padded
+from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized_line
 
 KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"

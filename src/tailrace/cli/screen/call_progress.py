@@ -1,6 +1,6 @@
 """How the model calls of a turn go: which model is asked, which try it is, and what there is to say where it fails.
 
-Pure: the events of runs in, text out.
+Pure: changes of a run's view in, text out.
 """
 
 from __future__ import annotations
@@ -10,19 +10,9 @@ from typing import Final, NamedTuple
 
 from tailrace.app.error_advice import failure_text
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.events import (
-    AnyEvent,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    MessageChunk,
-    MessageRecorded,
-    ReasoningChunk,
-    RunFailure,
-    RunFinished,
-    RunStarted,
-    ToolCallChunk,
-)
+from tailrace.events import RunFailure, RunFinished
+from tailrace.runs.view import changes
+from tailrace.runs.view.changes import Change
 
 _LONG_READ: Final = 400  # tokens; the embedded model reads some 60 to 200 a second
 _SLOW_READER: Final = "the embedded model takes its time to read"
@@ -65,21 +55,24 @@ class CallProgress:
         self._reading = reading_words(tokens)
         self._forget_call()  # of the turn before, which may have failed
 
-    def note(self, event: AnyEvent) -> None:
-        if isinstance(event, MessageChunk | ReasoningChunk | Commentary | ToolCallChunk | RunFinished):
-            self._reading = ""
-        elif isinstance(event, RunStarted):
-            self._began_at = event.at
-            self._forget_call()
-        elif isinstance(event, AttemptStarted):
-            route = (event.provider, event.model)
-            self._tries_there = self._tries_there + 1 if route == self._route else 1
-            self._tries += 1
-            self._route, self._reason = route, ""
-        elif isinstance(event, AttemptDiscarded):
-            self._reason = event.reason
-        elif isinstance(event, MessageRecorded) and event.message.role == "assistant":
-            self._forget_call()
+    def note(self, change: Change) -> None:
+        match change:
+            case changes.TextGrew() | changes.ThoughtGrew() | changes.CallRuns() | changes.Ended():
+                self._reading = ""
+            case changes.RunBegan(started=started):
+                self._began_at = started.at
+                self._forget_call()
+            case changes.AttemptBegan(asked=asked):
+                route = (asked.provider, asked.model)
+                self._tries_there = self._tries_there + 1 if route == self._route else 1
+                self._tries += 1
+                self._route, self._reason = route, ""
+            case changes.TextWithdrawn(discarded=True, reason=reason):
+                self._reason = reason
+            case changes.MessageJoined(message=message) if message.role == "assistant":
+                self._forget_call()
+            case _:
+                pass
 
     @property
     def activity(self) -> str:

@@ -16,8 +16,9 @@ from tailrace.agent import tool_runner, turn
 from tailrace.cli.screen.painter import NoticeLine, Piece, Rows, ToolLine
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, file_lines, output_lines
-from tailrace.events import ToolCallChunk, ToolCallFinished, ToolOutputRecorded
+from tailrace.events import ToolOutputRecorded
 from tailrace.messages import FileChange
+from tailrace.runs.view.changes import CallEnded, CallRuns
 
 KEPT_TOOLS: Final = 100
 FAILED_LINES: Final = 6  # of the output of a tool that failed, the last ones
@@ -45,7 +46,7 @@ class ToolView:
     def __init__(self) -> None:
         self.verbose = False
         self.only_new = False
-        self._running: dict[int, tuple[ToolCallChunk, float]] = {}
+        self._running: dict[int, tuple[CallRuns, float]] = {}
         self._recorded: ToolOutputRecorded | None = None  # of the tool whose end comes next
         self._kept: deque[KeptTool] = deque(maxlen=KEPT_TOOLS)
         self._count = 0
@@ -62,7 +63,7 @@ class ToolView:
     def end_turn(self) -> None:
         self._running.clear()
 
-    def begin(self, call: ToolCallChunk, now: float) -> None:
+    def begin(self, call: CallRuns, now: float) -> None:
         self._running[call.index] = (call, now)
 
     def moving(self, now: float, mark: str) -> list[Piece]:
@@ -81,31 +82,30 @@ class ToolView:
         what = f"✗ not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)})"
         return [NoticeLine(what, "red")]
 
-    def end(self, ended: ToolCallFinished) -> list[Piece]:
-        """Nothing for a call that was not executed: that has been told."""
-        begun = self._running.pop(ended.index, None)
+    def end(self, ended: CallEnded) -> list[Piece]:
+        """Nothing for a call that was not executed: its question, or `output`, has shown that."""
+        begun = self._running.pop(ended.index, None) if ended.index is not None else None
         recorded, self._recorded = self._recorded, None
         if recorded is not None and recorded.not_executed is not None:
             return []
         call = begun[0] if begun else None
-        return self._ended(ended, _preview(call) if call else "", call.args if call else None, recorded)
+        line = ToolLine(ended.tool_name, _preview(call) if call else "", ended.duration_s or 0.0, ended.ok)
+        return self._ended(line, call.args if call else None, recorded)
 
-    def ended_before(self, ended: ToolCallFinished, preview: str) -> list[Piece]:
+    def ended_before(self, tool_name: str, duration_s: float, ok: bool, preview: str) -> list[Piece]:
         """A call of which only its line is known."""
-        return self._ended(ended, preview, None, None)
+        return self._ended(ToolLine(tool_name, preview, duration_s, ok), None, None)
 
-    def _ended(
-        self, ended: ToolCallFinished, preview: str, args: dict[str, Any] | None, recorded: ToolOutputRecorded | None
-    ) -> list[Piece]:
+    def _ended(self, ended: ToolLine, args: dict[str, Any] | None, recorded: ToolOutputRecorded | None) -> list[Piece]:
         self._count += 1
         self._expanded = 0
         note = _note(recorded)
         mark = "◼" if note == "interrupted" else ""
-        name = sanitized_line(ended.tool_name, 60)
-        line = ToolLine(name, preview, ended.duration, ended.ok, mark, note, self._count)
+        name = sanitized_line(ended.name, 60)
+        line = msgspec.structs.replace(ended, name=name, mark=mark, note=note, number=self._count)
         self._kept.append(KeptTool(line, args, recorded))
-        repeats = ended.tool_name == self._last_name and ended.ok
-        self._last_name = ended.tool_name
+        repeats = ended.name == self._last_name and bool(ended.ok)
+        self._last_name = ended.name
         if repeats and self.only_new:
             return []
         if self.verbose:
@@ -145,7 +145,7 @@ def command_pieces(output: str, code: int | None, took_s: float, *, goes_along: 
     return [*(pieces if lines else []), NoticeLine(said, "red" if ended else "dim")]
 
 
-def _preview(call: ToolCallChunk) -> str:
+def _preview(call: CallRuns) -> str:
     return sanitized_line(call.preview or "")
 
 

@@ -1,4 +1,4 @@
-"""What the user sees of runs: events in, pieces to draw out.
+"""What the user sees of runs: entries of a log in, pieces to draw out.
 
 Owns the settled and the moving pieces. Settled pieces are handed out once, in order, and forgotten; moving pieces are
 made anew for every draw, and their size does not depend on the length of the answer. What the program itself has to
@@ -8,7 +8,7 @@ say never stands inside an answer: it waits below it until the answer has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeAlias, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
@@ -25,39 +25,12 @@ from tailrace.cli.screen.painter import (
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
-from tailrace.events import (
-    AnswerKept,
-    ApprovalAnswered,
-    ApprovalAsked,
-    ApprovalFact,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RelayFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolArgumentsChunk,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
-)
-from tailrace.events.attempt_text import AttemptText
+from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.failures import stop_words
 from tailrace.runs.signals import INTERRUPTED
+from tailrace.runs.view import RunView, changes
+from tailrace.runs.view.changes import Change
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
@@ -65,22 +38,6 @@ QUIET_S: Final = 0.4  # silence before the spinner appears
 CHARS_PER_TOKEN: Final = 4  # about
 HELD_LINES: Final = 6  # shown of what waits for the end of the answer
 BLANK: Final = Rows(((("", ""),),))
-# What the screen shows nothing of.
-_NotShown: TypeAlias = (
-    RunStarted
-    | RunForked
-    | LongToolHint
-    | MessageRecorded
-    | HistoryCompressed
-    | AttemptStarted
-    | AnswerKept
-    | ToolArgumentsChunk
-    | RelayFact
-    | UsageRecorded
-    | SequenceFact
-    | Delivered
-)
-_Activity: TypeAlias = ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalFact | GatewayNotice | _NotShown
 
 
 class ScreenUpdate(NamedTuple):
@@ -94,7 +51,7 @@ class _OpenMessage:
     """One message while it grows."""
 
     def __init__(self) -> None:
-        self.chunks = AttemptText()
+        self.texts: list[str] = []
         self.splitter = BlockSplitter()
         self.clean = Sanitizer()
         self.begun = False  # anything of it is to be seen
@@ -140,6 +97,7 @@ class Transcript:
         self.tools = ToolView()
         self.menu = ApprovalMenu(clock, approval_timeout_s)
         self._progress = progress or CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
+        self._view = RunView()
         self._settled: list[Piece] = []
         self._held: list[Piece] = []  # what the program has to say once the open message has ended
         self._message: _OpenMessage | None = None
@@ -227,6 +185,7 @@ class Transcript:
 
     def waiting(self) -> None:
         """A run has started."""
+        self._view = RunView()
         self._since = self._began = self._clock()
 
     def add_command(self, line: str) -> None:
@@ -276,40 +235,66 @@ class Transcript:
         self._settle(*pieces)
 
     def apply(self, entry: Entry) -> None:
-        event = entry.event
-        self._progress.note(event)
-        if self._since is not None and not isinstance(event, GatewayNotice):
-            self._status = ""
-            if self.reasoning or not isinstance(event, ReasoningChunk):  # a hidden thought shows nothing new
-                self._since = self._clock()
-        match event:
-            case MessageChunk(text):
-                self._chunk(text, entry.attempt)
-            case MessageStop(final):
-                self._end_message()
-                if not final:  # the run's end is told first
-                    self._settle_held()
-            case Commentary(text):
-                self._end_message()
-                self._chunk(text, entry.attempt)
-                self._end_message()
-            case ReasoningChunk(text):
-                self._think(text)
-            case AttemptDiscarded():
-                self._withdraw(entry.attempt)
-            case RunFinished():
-                self._finish(event)
-            case Snapshot():
-                self._catch_up(event)
-            case _ if isinstance(event, _Activity):
-                self._activity(event)
-            case _:
-                assert_never(event)
+        for change in self._view.apply(entry):
+            self._progress.note(change)
+            self._note_activity(change)
+            self._show(change)
 
-    def _chunk(self, text: str, attempt: int) -> None:
+    def _note_activity(self, change: Change) -> None:
+        """When the run last sent something that the user sees; a hidden thought shows nothing new."""
+        if self._since is not None and not isinstance(change, changes.Told):
+            self._status = ""
+            if self.reasoning or not isinstance(change, changes.ThoughtGrew):
+                self._since = self._clock()
+
+    def _show(self, change: Change) -> None:
+        match change:
+            case changes.TextGrew():
+                self._grow(change)
+            case changes.ThoughtGrew(text=text):
+                self._think(text)
+            case changes.TextWithdrawn():
+                self._withdraw(change)
+            case changes.CallRuns():
+                self._end_message()
+                self._settle_held()
+                self.tools.begin(change, self._clock())
+            case changes.CallEnded(output=output):
+                self._settle_apart(*(self.tools.output(output) if output is not None else self.tools.end(change)))
+            case changes.Asked(question=question):
+                self._end_message()
+                self._settle_held()
+                self._open[question.approval_id] = question
+                self._queued.append(question)
+                self._ask_next()
+            case changes.Answered():
+                self._answered(change)
+            case changes.Told():
+                self._notice(change)
+            case changes.Restored(state=state):
+                self._catch_up(state)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
+            case changes.CallWritten() | changes.Noticed():
+                pass
+            case _:
+                assert_never(change)
+
+    def _grow(self, grown: changes.TextGrew) -> None:
+        if not grown.ends:
+            self._chunk(grown.text)
+            return
+        if grown.text:  # it came whole
+            self._end_message()
+            self._chunk(grown.text)
+        self._end_message()
+        if not (grown.final or grown.text):  # the run's end is shown first
+            self._settle_held()
+
+    def _chunk(self, text: str) -> None:
         self._end_thought()
         message = self._message = self._message or _OpenMessage()
-        message.chunks.add(text, attempt)
+        message.texts.append(text)
         message.chars += len(text)
         if self.streamed:
             self._settle(*message.feed(text))
@@ -320,23 +305,23 @@ class Transcript:
         if message is None:
             return
         if not self.streamed:
-            self._settle(*message.feed(message.chunks.text))
+            self._settle(*message.feed("".join(message.texts)))
         self._settle(*message.close())
 
     def _settle_held(self) -> None:
         held, self._held = self._held, []
         self._settle_apart(*held)
 
-    def _withdraw(self, attempt: int) -> None:
-        """Removes that attempt's text from the message. Lines in the scrollback stay, with a notice below them."""
+    def _withdraw(self, withdrawn: changes.TextWithdrawn) -> None:
+        """Removes an attempt's text from the message. Lines in the scrollback stay, with a notice below them."""
         message = self._message
-        if message is None or not message.chunks.withdraw(attempt):
+        if message is None or not withdrawn.shown:
             return
         if self.streamed and message.begun:
             self._settle(*message.close(), NoticeLine("the answer was withdrawn; it starts over", "yellow"))
         self._message = None
-        for number, text in message.chunks.pieces():
-            self._chunk(text, number)
+        for _, text in withdrawn.kept:
+            self._chunk(text)
 
     def _think(self, text: str) -> None:
         if not self.reasoning:
@@ -353,33 +338,7 @@ class Transcript:
         if thought.strip():
             self._settle(ReasoningLine(thought))
 
-    def _activity(self, event: _Activity) -> None:
-        """Tools, approvals, notices."""
-        match event:
-            case ToolCallChunk():
-                self._end_message()
-                self._settle_held()
-                self.tools.begin(event, self._clock())
-            case ToolOutputRecorded():
-                self._settle_apart(*self.tools.output(event))
-            case ToolCallFinished():
-                self._settle_apart(*self.tools.end(event))
-            case ApprovalAsked():
-                self._end_message()
-                self._settle_held()
-                self._open[event.approval_id] = event
-                self._queued.append(event)
-                self._ask_next()
-            case ApprovalAnswered():
-                self._answered(event)
-            case GatewayNotice():
-                self._notice(event)
-            case _ if isinstance(event, _NotShown):
-                pass
-            case _:
-                assert_never(event)
-
-    def _notice(self, notice: GatewayNotice) -> None:
+    def _notice(self, notice: changes.Told) -> None:
         if notice.kind != "tool_progress":
             self._status = sanitized_line(notice.text)
             if self._message is None:
@@ -395,7 +354,8 @@ class Transcript:
                 self.menu.open(asked)
             self._settle(_question(asked))
 
-    def _answered(self, answered: ApprovalAnswered) -> None:
+    def _answered(self, change: changes.Answered) -> None:
+        answered = change.answer
         asked = self._open.pop(answered.approval_id, None)
         if asked in self._queued:
             self._queued.remove(asked)
@@ -452,15 +412,14 @@ class Transcript:
         *earlier, last = state.messages or (None,)
         for text in earlier:
             if text is not None:
-                self._chunk(text.text, 1)
+                self._chunk(text.text)
                 self._end_message()
         for tool in state.tools:
             if tool.ok is not None:
-                ended = ToolCallFinished(tool.tool_name, tool.duration, tool.ok, tool.index)
-                self._settle_apart(*self.tools.ended_before(ended, sanitized_line(tool.preview or "")))
+                preview = sanitized_line(tool.preview or "")
+                self._settle_apart(*self.tools.ended_before(tool.tool_name, tool.duration, tool.ok, preview))
         if last is not None:
-            for attempt, piece in AttemptText(last.text, last.pieces or ((1, len(last.text)),)).pieces():
-                self._chunk(piece, attempt)
+            self._chunk(last.text)
             if last.stopped:
                 self._end_message()
 

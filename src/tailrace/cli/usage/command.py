@@ -66,7 +66,7 @@ async def _rows(config: Config, since: str) -> list[UsageRow]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
     async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, upgrade=False
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
     ) as journal:
         rows = rows_of(await journal.counters(*details_since(since)))
     costs = Costs(config)

@@ -230,8 +230,6 @@ class Chain:
         self._max_links = capabilities.max_links
         self._source = ""
         self._parts: list[Part] = []
-        self._inherited = False  # another delivery of the same answer has sent some of the messages
-        self._unchecked = False  # whether the text is split as it was then
         self._texts: dict[int, tuple[Part, str]] = {}  # of parts that a cut has ended, which are asked for often
 
     def message(self, index: int) -> ChatMessage:
@@ -242,9 +240,6 @@ class Chain:
 
     def parts(self, source: str) -> list[Part]:
         """The text in parts. Those that a cut has ended stay as they are while the text grows."""
-        if self._unchecked:
-            self._unchecked = False
-            self._send_what_differs(source)
         if not source.startswith(self._source):
             self._parts = []
         elif self._parts and not self._parts[-1].whole:
@@ -268,37 +263,9 @@ class Chain:
         start = self._parts[-1].end if self._parts else 0
         message = self.message(len(self._parts))
         part = part_from(source, start, before, message.limit, self._unit, self._max_links)
-        has_arrived = self._inherited and message.digest != ""  # whatever fits now
-        if message.end is not None and start < message.end <= (len(source) if has_arrived else part.end):
+        if message.end is not None and start < message.end <= part.end:
             return Part(start, message.end, part.before, whole=True)
-        rest = Part(start, len(source), part.before, whole=False)
-        return rest if has_arrived and message.digest == digest_of(rest.raw(source)) else part
-
-    def inherit(self, index: int, fact: Delivered) -> None:
-        """Another delivery of the same answer has left the message so. Its platform edits no messages."""
-        self.message(index).restore(fact, "never")
-        self._inherited = self._unchecked = True
-
-    def _send_what_differs(self, source: str) -> None:
-        """Where the text is no longer split as it was, what comes before is left out and the rest is sent, with what
-        has arrived of it: nothing is missing."""
-        for index, part in enumerate(self.parts(source)):
-            message = self.messages[index]
-            if message.state not in ("confirmed", "unresolved"):
-                continue
-            if message.digest:
-                is_same = message.digest == digest_of(self.text_of(index, part))
-            else:
-                is_same = message.end == part.end or not part.whole
-            if not is_same:
-                del self.messages[index:], self._parts[index:]
-                return
-
-    def pin(self, message: ChatMessage) -> None:
-        """Where it ends goes on record: whoever sends a part of the text later splits it in the same places."""
-        index = self.messages.index(message)
-        if index < len(self._parts) and self._parts[index].whole:
-            message.end = self._parts[index].end
+        return part
 
     def shrink(self, message: ChatMessage) -> bool:
         """The platform found it too long: from here on the parts are smaller. False where they cannot be."""
@@ -308,7 +275,6 @@ class Chain:
         for later in self.messages[index:]:
             later.limit = max(MIN_LIMIT, message.limit * 3 // 4) if later is message else message.limit
         del self._parts[index:]
-        self._unchecked = self._inherited
         return True
 
     def end_at(self, message: ChatMessage, end: int) -> None:

@@ -83,7 +83,7 @@ class PassingNotes:
             self.slots.append(self._note)
 
     def _say(self, notice: GatewayNotice) -> None:
-        text = self._presenter.notice(notice)
+        text = self._presenter.notice(notice.kind, notice.text, notice.extra)
         if not text:
             return
         self._take_up_left()

@@ -27,7 +27,7 @@ from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
-from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
+from tailrace.events import Delivered, Entry
 from tailrace.messages import Value
 
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
@@ -100,9 +100,8 @@ class Planner:
     def apply(self, entry: Entry) -> None:
         if log.isEnabledFor(DEBUG):
             log.debug("%s <- %d %s", self._name, entry.seq, described(entry.event))
-        self.outline.apply(entry)
-        if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
-            self._settled = 0  # these may change slots that were complete
+        if self.outline.apply(entry):
+            self._settled = 0
 
     def suspend(self) -> None:
         """The process is about to end: incomplete messages get a note, and then the planner is done. Another process
@@ -229,8 +228,6 @@ class Planner:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final and not (isinstance(flight.action, port.Send) and not flight.action.final)
             message.sent_native = opens or (message.sent_native and message.state == "resend")
-            if self._capabilities.keeps_back:
-                flight.pin()
         self._pace.begin(now)
         return flight.action
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 
-from tailrace.delivery.inbound import CommandName
+from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -19,14 +19,12 @@ from tailrace.events import (
     ApprovalSoFar,
     Decision,
     GatewayNotice,
-    LongToolHint,
     RunFailure,
     RunFinished,
     ToolSoFar,
 )
-from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
-from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -58,7 +56,6 @@ MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answe
 FILE_LEFT_OUT: Final = "file_left_out"  # the notice about a tool's file that is too large for the log
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
-_COMMAND = re.compile(rf"(?<!\S)/(?=(?:{'|'.join(get_args(CommandName))})\b)")
 
 
 def restart_notice() -> GatewayNotice:
@@ -151,17 +148,17 @@ class Presenter:
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
-    def notice(self, notice: GatewayNotice) -> str | None:
-        if notice.kind == FILE_LEFT_OUT:  # whatever its name is
-            name = str(notice.extra.get("name", ""))
-            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{notice.text.removeprefix(name)}"
-        return notice.text if notice.kind not in _QUIET_NOTICES else None
+    def notice(self, kind: str, text: str, extra: JsonObject) -> str | None:
+        if kind == FILE_LEFT_OUT:  # whatever its name is
+            name = str(extra.get("name", ""))
+            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
+        return text if kind not in _QUIET_NOTICES else None
 
-    def hint(self, hint: LongToolHint) -> str | None:
+    def hint(self, tool_name: str) -> str | None:
         """Shown at most once per user."""
         if self.chrome == "verbose":
             return None
-        name = _plain(hint.tool_name) or "the tool"
+        name = _plain(tool_name) or "the tool"
         return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
 
     def approval(self, approval: ApprovalSoFar, *, buttons: bool, reactions: bool = False) -> str:
@@ -174,7 +171,7 @@ class Presenter:
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
-            how = with_mark(ANSWER_BY_COMMAND, self._mark)
+            how = self._with_mark(ANSWER_BY_COMMAND)
             lines.append(f"{ANSWER_BY_REACTION} {how}" if reactions else how)
         return "\n".join(lines).rstrip()
 
@@ -208,6 +205,10 @@ class Presenter:
             return False
         return not error.by.startswith(self._people_here)
 
+    def _with_mark(self, text: str) -> str:
+        """A text of our own, in which a slash behind a blank begins a command, as commands are typed in this chat."""
+        return text.replace(" /", f" {self._mark}")
+
     def ending(self, finished: RunFinished, *, shown: bool, after_tools: bool = False) -> str | None:
         """A note about how the run ended, below its answer. `shown`: there is an answer. `after_tools`: the last that
         it did was to call tools, and their lines alone would look like a failure."""
@@ -226,7 +227,7 @@ class Presenter:
                 return None
 
     def _failure(self, failure: RunFailure) -> str:
-        advice = with_mark(guest_advice(failure), self._mark)
+        advice = self._with_mark(guest_advice(failure))
         return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
@@ -247,11 +248,6 @@ def _arguments(args: Mapping[str, Any]) -> str:
     )
     text = "\n".join(f"{name}: {value}" for name, value in values)
     return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
-
-
-def with_mark(text: str, mark: str) -> str:
-    """A text of ours that names commands, as they are typed on a platform with another mark than "/"."""
-    return text if mark == "/" else _COMMAND.sub(mark, text)
 
 
 def preview_line(text: str, limit: int) -> str:

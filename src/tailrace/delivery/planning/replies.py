@@ -23,7 +23,7 @@ MAX_DELETE_TRIES = 10
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
 FILE_PREFIX = "f"  # of the keys of files
-KEPT_BACK = "it was refused until the person writes again"  # by an earlier process
+WINDOW_CLOSED = "it was refused until the person writes again"  # by an earlier process
 UNREACHABLE = "the platform could not be reached for too long"
 
 
@@ -323,7 +323,7 @@ class _MessageReply:
                 message.final_only = True
                 return []
             case port.Refused(reason=reason, until_heard=until_heard):
-                return self._refused(reason, until_heard=until_heard and self._capabilities.keeps_back)
+                return self._refused(reason, until_heard=until_heard and self._capabilities.reply_window)
             case _:
                 return self._refused(f"the platform answered {type(reply).__name__}")
 
@@ -396,6 +396,6 @@ def restore(state: DeliveryState, fact: Delivered) -> None:
                 resend = "never"  # an upload is not looked up
             state.chain(slot_key).message(int(index)).restore(fact, resend)
             if fact.until_heard:
-                state.until_heard, state.unshown[fact.key] = True, KEPT_BACK
+                state.until_heard, state.unshown[fact.key] = True, WINDOW_CLOSED
             elif fact.state in ("sent", "confirmed"):
                 state.until_heard = False

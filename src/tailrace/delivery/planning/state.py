@@ -6,7 +6,6 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +14,6 @@ import msgspec
 from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.port import AnyAction, Capabilities, Mode, Place
-from tailrace.events import Delivered
 
 
 class Flight(NamedTuple):
@@ -32,11 +30,6 @@ class Flight(NamedTuple):
     @property
     def final(self) -> bool:
         return self.wanted is None or self.wanted.final
-
-    def pin(self) -> None:
-        """Where the message ends goes on record, unless its text is to change."""
-        if self.chain is not None and self.message is not None and self.wanted is not None and self.wanted.lasting:
-            self.chain.pin(self.message)
 
 
 class Preview(NamedTuple):
@@ -65,12 +58,6 @@ class DeliveryState:
         if key not in self.chains:
             self.chains[key] = Chain(key, self.capabilities)
         return self.chains[key]
-
-    def inherit(self, facts: Iterable[Delivered]) -> None:
-        """What another delivery of the same answer has left in the chat is not sent again."""
-        for fact in facts:
-            slot_key, _, index = fact.key.rpartition(".")
-            self.chain(slot_key).inherit(int(index), fact)
 
     def show_preview(self, text: str) -> None:
         self.preview = Preview(self.preview.number, text)

@@ -6,50 +6,24 @@ Stateless: each entry stands for one event or none, under its own number, so tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias, assert_never
+from typing import Any
 
 import msgspec
 
 from tailrace.events import (
-    ApprovalFact,
-    AttemptDiscarded,
-    AttemptFact,
-    Delivered,
     Entry,
-    HistoryFact,
     InstanceState,
     LlmDelta,
-    ReasoningChunk,
     RunFailure,
-    RunFinished,
-    RunForked,
-    RunStarted,
     RunStatus,
-    SignalReceived,
     Snapshot,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    StreamEvent,
     event_type,
     from_json,
 )
 from tailrace.messages import JsonObject
 from tailrace.ports import StoredLine
+from tailrace.runs.view import RunView, changes
 
-_NotSent: TypeAlias = (
-    RunForked
-    | StepCancelled
-    | SignalReceived
-    | StreamEvent
-    | ReasoningChunk
-    | AttemptFact
-    | HistoryFact
-    | ApprovalFact
-    | Delivered
-)
 ENDINGS: dict[RunStatus, InstanceState] = {
     "completed": "completed",
     "incomplete": "failed",
@@ -88,38 +62,50 @@ _DELTA = event_type(LlmDelta("", "")).encode()
 
 
 def _event(entry: Entry) -> InstanceEvent | None:
-    match entry.event:
-        case RunStarted():
-            return _made(entry, "state", state="scheduled")
-        case StateChanged(state):
-            return _made(entry, "state", state=state)
-        case StepStarted(block_id, number):
-            return _made(entry, "step", block_id=block_id, state="started", number=number)
-        case StepFailed(block_id, error, number, retry_at):
-            how = "failed" if retry_at is None else "retrying"
+    """What an entry changes in an instance depends on no entry before it."""
+    made = (_sent(change) for change in RunView().apply(entry))
+    return next((event for event in made if event is not None), None)
+
+
+def _sent(change: changes.Change) -> InstanceEvent | None:
+    match change:
+        case changes.RunBegan():
+            return _made(change, "state", state="scheduled")
+        case changes.InstanceMoved(state=state):
+            return _made(change, "state", state=state)
+        case changes.StepMoved():
+            return _step(change)
+        case changes.TextGrew(block_id=block_id, text=text) if block_id:
+            return _made(change, "llm_delta", block_id=block_id, delta=text, attempt=change.attempt)
+        case changes.TextWithdrawn(block_id=block_id, reason=reason) if block_id:
+            return _made(change, "attempt_discarded", block_id=block_id, attempt=change.attempt, reason=reason)
+        case changes.Ended(finished=finished):
             return _made(
-                entry, "step", block_id=block_id, state=how, number=number, error=_failure(error), retry_at=retry_at
-            )
-        case LlmDelta(block_id, delta):
-            return _made(entry, "llm_delta", block_id=block_id, delta=delta, attempt=entry.attempt)
-        case AttemptDiscarded(reason, block_id) if block_id:
-            return _made(entry, "attempt_discarded", block_id=block_id, attempt=entry.attempt, reason=reason)
-        case StepFinished(block_id, output):
-            return _made(entry, "output", block_id=block_id, output=output)
-        case RunFinished(status, _, usage, error):
-            return _made(
-                entry,
+                change,
                 "done",
-                state=ENDINGS[status],
-                error=_failure(error),
-                usage={"input_tokens": 0, "output_tokens": 0, **msgspec.to_builtins(usage)},
+                state=ENDINGS[finished.status],
+                error=_failure(finished.error),
+                usage={"input_tokens": 0, "output_tokens": 0, **msgspec.to_builtins(finished.usage)},
             )
-        case Snapshot():  # what is no longer kept piece by piece
-            return _made(entry, "snapshot", **snapshot_data(entry.event))
-        case _ if isinstance(entry.event, _NotSent):
-            return None
+        case changes.Restored(state=state):  # what is no longer kept piece by piece
+            return _made(change, "snapshot", **snapshot_data(state))
         case _:
-            assert_never(entry.event)
+            return None
+
+
+def _step(change: changes.StepMoved) -> InstanceEvent | None:
+    block_id, state = change.block_id, change.state
+    match state:
+        case "started":
+            return _made(change, "step", block_id=block_id, state=state, number=change.number)
+        case "failed" | "retrying":
+            error = _failure(change.error)
+            how: JsonObject = {"number": change.number, "error": error, "retry_at": change.retry_at}
+            return _made(change, "step", block_id=block_id, state=state, **how)
+        case "finished":
+            return _made(change, "output", block_id=block_id, output=change.output)
+        case "cancelled":
+            return None
 
 
 def snapshot_data(state: Snapshot) -> JsonObject:
@@ -131,8 +117,8 @@ def snapshot_data(state: Snapshot) -> JsonObject:
     }
 
 
-def _made(entry: Entry, kind: str, **data: Any) -> InstanceEvent:
-    return InstanceEvent(entry.seq, kind, data)
+def _made(change: changes.Change, kind: str, **data: Any) -> InstanceEvent:
+    return InstanceEvent(change.seq, kind, data)
 
 
 def _failure(error: RunFailure | None) -> JsonObject | None:

@@ -23,13 +23,12 @@ from tailrace.events import (
     HistoryFact,
     InstanceState,
     LlmDelta,
-    ReasoningChunk,
-    RelayFact,
     RunFact,
     RunFinished,
     RunForked,
     RunStarted,
     SequenceFact,
+    ShownFact,
     SignalReceived,
     Snapshot,
     StateChanged,
@@ -38,13 +37,12 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
     StreamEvent,
-    ToolArgumentsChunk,
     UsageRecorded,
 )
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import Dialect, JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
 _StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded
@@ -55,10 +53,8 @@ _Undecisive: TypeAlias = (
     | StepCancelled
     | AnswerKept
     | LlmDelta
-    | ReasoningChunk
-    | ToolArgumentsChunk
+    | ShownFact
     | StreamEvent
-    | RelayFact
     | HistoryFact
     | ApprovalFact
     | Delivered
@@ -92,6 +88,7 @@ class Plan:
         self._root = Row(self._board, None, definition.blocks, BlockScope(self._board.outputs, {"input": given}))
         self.step_outputs: dict[str, Any] = {}  # of the steps alone: what the instance is sealed with
         self.usage = Usage()
+        self.dialects: dict[str, Dialect] = {}  # of the providers that were asked
         self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
         self.paused = False
         self.stopped = False  # somebody has said `cancel`
@@ -208,7 +205,9 @@ class Plan:
                     leaf.fail(Failure(block_id, error))
                 else:
                     leaf.again(retry_at)
-            case AttemptStarted():
+            case AttemptStarted(provider, dialect=dialect):
+                if dialect is not None:
+                    self.dialects[provider] = dialect
                 leaf.attempts = max(leaf.attempts, attempt)
                 leaf.open_attempt = attempt
             case AttemptDiscarded():

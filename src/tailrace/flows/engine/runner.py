@@ -242,6 +242,7 @@ class InstanceRunner:
             has_retry=step.retry is not None,
             budget=self._with.budget,
             spent=dict(self.plan.usage_by_model),
+            dialects=dict(self.plan.dialects),
             is_wanted=is_wanted,
             commit=self._record.commit,
         )

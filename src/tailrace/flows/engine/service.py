@@ -289,11 +289,11 @@ class FlowService(RunHost[InstanceRunner]):
             left=open_attempts(claimed.entries),
         )
 
-    def leave(self, run_id: str, why: str) -> bool:
+    def hand_over_run(self, run_id: str, why: str) -> bool:
         """The step waits for the end of this process; other steps of the instance are let end until then."""
-        if not self._can_leave(run_id):
+        if not self._can_hand_over(run_id):
             return False
-        log.info("a step of instance %s %s, and is left to the next process", run_id, why)
+        log.info("a step of instance %s %s, and is handed over to the next process", run_id, why)
         return True
 
     def _failure_of(self, error: Exception) -> RunFailure:

@@ -6,45 +6,17 @@ Pure. A step's time is the time in which it was executed: a pause, a crash and t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    AnyEvent,
-    ApprovalFact,
-    AttemptDiscarded,
-    AttemptFact,
-    Delivered,
-    Entry,
-    HistoryFact,
-    InstanceState,
-    LlmDelta,
-    ReasoningChunk,
-    RunFailure,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SignalReceived,
-    Snapshot,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepSoFar,
-    StepStarted,
-    StreamEvent,
-    UsageRecorded,
-)
+from tailrace.events import Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepSoFar
 from tailrace.events.attempt_text import AttemptText
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import Usage
+from tailrace.runs.view import RunView, changes
 
-_StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled | LlmDelta | AttemptDiscarded
-_OfNoStep: TypeAlias = (
-    RunForked | SignalReceived | StreamEvent | ReasoningChunk | AttemptFact | HistoryFact | ApprovalFact | Delivered
-)
 ProgressState = Literal["running", "retrying", "finished", "failed", "cancelled"]
 
 
@@ -115,6 +87,7 @@ class InstanceProgress:
         self.error: RunFailure | None = None
         self.created_at = 0.0
         self.finished: RunFinished | None = None
+        self._view = RunView()
         self._last_at: float | None = None
 
     def duration_s(self, now: float) -> float:
@@ -135,45 +108,48 @@ class InstanceProgress:
 
     def apply(self, entry: Entry, at: float | None) -> None:
         """`at` is when the entry was committed, where that is known."""
-        takes_over = self._takes_over(entry.event)
-        self._fold(entry, at)
+        made = self._view.apply(entry)
+        takes_over = any(map(self._takes_over, made))
+        for change in made:
+            self._fold(change, at)
         if at is not None and not takes_over:
             self._last_at = at
 
-    def _fold(self, entry: Entry, at: float | None) -> None:
-        event = entry.event
-        match event:
-            case RunStarted(at=began):
-                self.created_at = began
-            case RunFinished(status, _, usage, error):
-                self.finished, self.state, self.usage, self.error = event, ENDINGS[status], usage, error
-                self._interrupt(event.at or at)
+    def _fold(self, change: changes.Change, at: float | None) -> None:
+        match change:
+            case changes.RunBegan(started=started):
+                self.created_at = started.at
+            case changes.Ended(finished=finished):
+                self.finished, self.state = finished, ENDINGS[finished.status]
+                self.usage, self.error = finished.usage, finished.error
+                self._interrupt(finished.at or at)
                 for step in self.steps.values():
                     if step.state in ("running", "retrying"):
                         step.state = "cancelled"  # with the instance
-            case StateChanged(state):
+            case changes.InstanceMoved(state=state):
                 self.state = state
                 if state == "paused":
                     self._interrupt(at)
-            case UsageRecorded(usage):
+            case changes.Spent(usage=usage):
                 self.usage += usage
-            case Snapshot():
-                self._restore(event)
-            case StepStarted() | StepFailed() | StepFinished() | StepCancelled() | LlmDelta() | AttemptDiscarded():
-                if event.block_id:
-                    self._apply_to(self._step(event.block_id), event, entry.attempt, at)
-            case _ if isinstance(event, _OfNoStep):
-                pass
+            case changes.Restored(state=snapshot):
+                self._restore(snapshot)
+            case changes.StepMoved(block_id=block_id):
+                self._move(self._step(block_id), change, at)
+            case changes.TextGrew(block_id=block_id, text=text) if block_id:
+                self._step(block_id).text.add(text, change.attempt)
+            case changes.TextWithdrawn(block_id=block_id) if block_id:
+                self._step(block_id).text.withdraw(change.attempt)
             case _:
-                assert_never(event)
+                pass
 
-    def _takes_over(self, event: AnyEvent) -> bool:
+    def _takes_over(self, change: changes.Change) -> bool:
         """Whether this is one of the first words of a process that goes on after another has died: the steps that had
         begun are begun again, and what they had said is taken back. They were executed until the entry before."""
-        match event:
-            case StepStarted(block_id):
+        match change:
+            case changes.StepMoved(block_id=block_id, state="started"):
                 return block_id in self.steps and self.steps[block_id].is_executed
-            case AttemptDiscarded(reason):
+            case changes.TextWithdrawn(reason=reason):
                 return reason == "interrupted"
             case _:
                 return False
@@ -186,27 +162,22 @@ class InstanceProgress:
     def _step(self, block_id: str) -> StepProgress:
         return self.steps.setdefault(block_id, StepProgress(block_id))
 
-    def _apply_to(self, step: StepProgress, event: _StepEvent, attempt: int, at: float | None) -> None:
-        match event:
-            case StepStarted(_, number, began):
-                step.stop(self._last_at)  # where it had begun before, its process died after that
-                step.start(number, began or at)
-            case StepFinished(_, output):
-                step.stop(at)
-                step.state, step.output, step.error = "finished", output, None
-            case StepFailed(_, error, number, retry_at):
-                step.stop(at)
-                step.state = "failed" if retry_at is None else "retrying"
-                step.error, step.tries, step.retry_at = error, number, retry_at
-            case StepCancelled():
-                step.stop(at)
-                step.state = "cancelled"
-            case LlmDelta(_, delta):
-                step.text.add(delta, attempt)
-            case AttemptDiscarded():
-                step.text.withdraw(attempt)
+    def _move(self, step: StepProgress, change: changes.StepMoved, at: float | None) -> None:
+        if change.state == "started":
+            step.stop(self._last_at)  # where it had begun before, its process died after that
+            step.start(change.number, change.at or at)
+            return
+        step.stop(at)
+        step.state = change.state
+        match change.state:
+            case "finished":
+                step.output, step.error = change.output, None
+            case "failed" | "retrying":
+                step.error, step.tries, step.retry_at = change.error, change.number, change.retry_at
+            case "cancelled":
+                pass
             case _:
-                assert_never(event)
+                assert_never(change.state)
 
     def _interrupt(self, at: float | None) -> None:
         for step in self.steps.values():

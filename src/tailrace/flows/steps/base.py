@@ -27,7 +27,7 @@ from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import Dialect, JsonObject, Usage
 from tailrace.values.validation_words import decoding_problem, validation_mistake
 
 P = TypeVar("P", bound="Params")
@@ -92,6 +92,7 @@ class StepContext(msgspec.Struct, frozen=True):
     has_retry: bool = False  # the step says itself how it is to be tried again
     budget: Budget | None = None
     spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
+    dialects: Mapping[str, Dialect] = {}  # of the providers in `spent`: how they count cached tokens
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
     commit: Callable[[], Awaitable[None]] = no_commit  # returns when all that `log` was given is durable
 

@@ -25,7 +25,6 @@ from tailrace.flows.steps.step_stream import StepStream, text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
-    Dialect,
     JsonObject,
     Message,
     ModelRequest,
@@ -38,7 +37,7 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
@@ -151,17 +150,12 @@ class LlmCall(Handler[LlmParams]):
             raise StepError(f"the budget of {step.budget.max_tokens} tokens is spent ({spent})", code="budget")
         if step.budget.max_cost_usd is not None:
             cost = sum(
-                cost_usd(model, usage, self._dialect(provider, model)) or 0.0
+                cost_usd(model, usage, step.dialects[provider]) or 0.0
                 for (provider, model), usage in step.spent.items()
+                if provider in step.dialects
             )
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
-
-    def _dialect(self, provider: str, model: str) -> Dialect:
-        try:
-            return self._routes.route(ProviderParam(provider, model)).provider.dialect
-        except ConfigError:  # an address from the definition, without an entry in the config
-            return "anthropic" if model.startswith("claude") else "chat"
 
     def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
         completion = answer.completion
@@ -229,6 +223,7 @@ class _CheckedCall:
         self._step = step
         self._schema = schema
         self._tried: list[str] = []
+        step.log.dialects = {route.provider.name: route.provider.dialect for route in routes}
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 

@@ -7,13 +7,13 @@ entry more than a step that does not stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from tailrace.events import AnyEvent, LlmDelta
-from tailrace.messages import AnyDelta, TextDelta
+from tailrace.events import AnyEvent, AttemptStarted, LlmDelta
+from tailrace.messages import AnyDelta, Dialect, TextDelta
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.delta_log import DeltaLog
@@ -70,6 +70,10 @@ class StepStream(DeltaLog):
         shown = resumed.text if resumed is not None else ""
         super().__init__(write, attempts=attempts, block_id=block_id, shown=shown, resumed=resumed)
         self._audience = audience
+        self.dialects: Mapping[str, Dialect] = {}  # of the providers that the step may ask, by name
+
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        return AttemptStarted(provider, model, self._block_id, self.dialects.get(provider))
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         return [LlmDelta(self._block_id, text)] if (text := text_of(deltas)) else []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.config.sections import ModelChoice
-from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.planning.presenter import code_span
 
 STOPPED: Final = "⏹ Stopped."
@@ -14,16 +13,6 @@ NOT_OPEN: Final = "That question is not open any more."
 NO_CONVERSATIONS: Final = "Here every question begins a conversation of its own."
 WELCOME: Final = "You are let in. Ask me anything; /help shows what I can do."
 RESTARTING: Final = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
-HELP: Final = """\
-/new begins a new conversation; /new <question> with this question
-/back returns to the conversation before the last /new, and from there to the newer one
-/stop stops the answer under way
-/model shows or changes the model: /model <provider>/<model>; /model default goes back
-/verbose shows more, or less, of what tools do
-/yolo approves everything without asking, until it is switched off
-/approve, /approve session, /approve always, /deny answer a question; /deny <why> tells the model why
-/status says what is going on
-/help shows this"""
 
 
 def no_such_command(meant: str | None) -> str:
@@ -32,7 +21,7 @@ def no_such_command(meant: str | None) -> str:
     return f"There is no such command.{suggestion} See /help."
 
 
-def missed(command: CommandName) -> str:
+def missed(command: str) -> str:
     """What to say of a command that came while no process ran, and may mean something else by now."""
     return f"I was away when /{command} came, and have not carried it out. Send it again if it is still meant."
 

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.delivery.inbound import ChatCommand, CommandName
+from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
 from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
 from tailrace.gateway.chat_settings import switched
 from tailrace.gateway.chats.chat_words import (
-    HELP,
     NO_CONVERSATIONS,
     STOPPED,
     ended_by_leaving,
@@ -30,8 +29,6 @@ from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.speaker_names import SpeakerNames
 from tailrace.runs.timeline.question import question_of
 
-# Carried out though nobody was there when they were typed: they allow nothing and answer no question.
-LATE_COMMANDS: frozenset[CommandName] = frozenset({"new", "stop", "status", "help", "start"})
 MAX_QUESTION = 80  # characters of the question that a conversation is known by
 
 
@@ -54,6 +51,18 @@ class ChatCommands:
         self._names = names
         self._ask = ask
         self._started_at = time.time()
+        # Each returns what is said then; empty: it has said it, or nothing is to be said.
+        self._handlers: dict[str, Callable[[MessageReceived, str], Awaitable[str]]] = {
+            "approve": self._approve,
+            "deny": self._deny,
+            "new": self._begin,
+            "back": self._go_back,
+            "stop": self._stop,
+            "model": self._model,
+            "verbose": self._switch_verbose,
+            "yolo": self._switch_yolo,
+            "status": self._status,
+        }
 
     async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
@@ -61,33 +70,16 @@ class ChatCommands:
             self._deliveries.say(place, missed(command.name), key, only_for=sender)
             return
         before = await self._sessions.switches(place)
-        match command.name:
-            case "approve" | "deny":
-                await self._answer(message, command)
-                return
-            case "new" | "back" if self._sessions.is_whole_chat(place):  # what runs in the threads is not meant
-                text = NO_CONVERSATIONS
-            case "new":
-                await self._begin(message, command.argument)
-                return
-            case "back":
-                await self._go_back(message, command.argument)
-                return
-            case "stop":
-                await self._stop(message)
-                return
-            case "model":
-                text = await self._model(place, command.argument)
-            case "verbose":
-                text = await self._switch_verbose(place, command.argument)
-            case "yolo":
-                text = await self._switch_yolo(place, command.argument)
-            case "status":
-                text = await self._status(place, sender)
-            case "help" | "start":
-                text = HELP
-        is_for_all = await self._sessions.switches(place) != before
-        self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
+        handler = self._handlers.get(command.name)
+        if handler is not None:
+            text = await handler(message, command.argument)
+        elif (answer := command.row.answer) is not None:
+            text = await answer(CommandCall(self._app, await self._sessions.session_of(place), command.argument))
+        else:
+            raise NotImplementedError(f"no handler of /{command.name} in chats")
+        if text:
+            is_for_all = await self._sessions.switches(place) != before
+            self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
 
     async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
         """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
@@ -95,7 +87,7 @@ class ChatCommands:
         if message.late_s is None:
             return message.from_downtime and await self._means_another(message, command)
         if command.name not in ("approve", "deny"):
-            return command.name not in LATE_COMMANDS
+            return not command.row.works_late
         asked = await self._runs.open_approval(message.place, message.sender)
         typed_at = time.time() - message.late_s if message.late_s else 0.0
         return asked is not None and not 0.0 < asked.asked_at <= typed_at
@@ -112,21 +104,26 @@ class ChatCommands:
             case _:
                 return False
 
-    async def _answer(self, message: MessageReceived, command: ChatCommand) -> None:
-        place, sender, key = message.place, message.sender, message.update_id
+    async def _approve(self, message: MessageReceived, scope: str) -> str:
+        return await self._answer(message, scope or "once")
+
+    async def _deny(self, message: MessageReceived, reason: str) -> str:
+        return await self._answer(message, "deny", reason)
+
+    async def _answer(self, message: MessageReceived, decision: str, reason: str = "") -> str:
+        place, sender = message.place, message.sender
         asked = await self._runs.open_approval(place, sender)
-        decision = "deny" if command.name == "deny" else command.argument or "once"
-        if asked is None or decision not in DECISIONS:
+        if asked is None:
             whole = self._sessions.is_whole_chat(place)
-            nothing = "No question of yours is open here." if whole else "There is nothing to approve."
-            self._deliveries.say(place, nothing if asked is None else HELP, key, only_for=sender)
-            return
-        reason = command.argument if decision == "deny" else ""
-        await self._runs.answer(place, sender, asked.approval_id, decision, key, reason)
+            return "No question of yours is open here." if whole else "There is nothing to approve."
+        if decision not in DECISIONS:
+            return CHAT_HELP
+        await self._runs.answer(place, sender, asked.approval_id, decision, message.update_id, reason)
+        return ""
 
     # ── conversations ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _stop(self, message: MessageReceived) -> None:
+    async def _stop(self, message: MessageReceived, _argument: str) -> str:
         place, sender, key = message.place, message.sender, message.update_id
         stopped = await self._runs.stop(place, sender, key)
         if self._sessions.is_whole_chat(place):  # the answers stand elsewhere, each in its thread
@@ -135,42 +132,44 @@ class ChatCommands:
             waited, below = unanswered(stopped), stopped
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
         self._deliveries.say(place, told, key, below=below, only_for=sender)
+        return ""
 
     async def stop_by_button(self, pressed: StopPressed) -> None:
-        """The platform itself shows that the answer has ended; nothing shows that what waited is not answered."""
+        """The platform itself shows that the answer has ended; only the questions that waited need a notice."""
         stopped = await self._runs.stop(pressed.place, pressed.sender)
         if waited := unanswered(stopped):
             self._deliveries.say(pressed.place, STOPPED + waited, pressed.update_id, below=stopped)
 
-    async def _begin(self, message: MessageReceived, question: str) -> None:
+    async def _begin(self, message: MessageReceived, question: str) -> str:
         place, key = message.place, message.update_id
-        if question and await self._sessions.was_moved_by(place, key):  # what runs there now answers it
-            await self._ask(replace(message, text=question))
-            return
-        stopped, ended = await self._leave(place, message.sender)
-        can_go_back = await self._sessions.begin(place, key)
-        back = " /back returns to the one before." if can_go_back else ""
-        self._deliveries.say(place, f"A new conversation begins.{back}{ended}", key, below=stopped)
+        if self._sessions.is_whole_chat(place):  # the runs in its threads go on
+            return NO_CONVERSATIONS
+        if not (question and await self._sessions.was_moved_by(place, key)):  # else what runs there now answers it
+            stopped, ended = await self._leave(place, message.sender)
+            can_go_back = await self._sessions.begin(place, key)
+            back = " /back returns to the one before." if can_go_back else ""
+            self._deliveries.say(place, f"A new conversation begins.{back}{ended}", key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
+        return ""
 
-    async def _go_back(self, message: MessageReceived, question: str) -> None:
+    async def _go_back(self, message: MessageReceived, question: str) -> str:
         place, key = message.place, message.update_id
-        if question and await self._sessions.was_moved_by(place, key):
-            await self._ask(replace(message, text=question))
-            return
-        before = await self._sessions.conversation_before(place, key)
-        if before is None:
-            self._deliveries.say(place, "There is no conversation before this one.", key, only_for=message.sender)
-            return
-        stopped, ended = await self._leave(place, message.sender)
-        leaves_something = await self._sessions.go_back(place, key)
-        began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
-        other = "/back returns to the other one." if leaves_something else ""
-        lines = [f"Back in the conversation that began with {began}", (other + ended).strip()]
-        self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
+        if self._sessions.is_whole_chat(place):
+            return NO_CONVERSATIONS
+        if not (question and await self._sessions.was_moved_by(place, key)):
+            before = await self._sessions.conversation_before(place, key)
+            if before is None:
+                return "There is no conversation before this one."
+            stopped, ended = await self._leave(place, message.sender)
+            leaves_something = await self._sessions.go_back(place, key)
+            began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
+            other = "/back returns to the other one." if leaves_something else ""
+            lines = [f"Back in the conversation that began with {began}", (other + ended).strip()]
+            self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
+        return ""
 
     async def _leave(self, place: Place, sender: Sender) -> tuple[list[str], str]:
         """Ends what runs in the conversation that is left: the runs, and what the chat is told of them."""
@@ -182,8 +181,9 @@ class ChatCommands:
 
     # ── switches ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _model(self, place: Place, name: str) -> str:
-        config, chosen = self._app.config, (await self._sessions.chosen(place)).model
+    async def _model(self, message: MessageReceived, name: str) -> str:
+        place, config = message.place, self._app.config
+        chosen = (await self._sessions.chosen(place)).model
         if not name:
             told = f"The model is {model_name(named(config, chosen))}."
             return f"{told} /model default goes back to {model_name(config.model)}." if chosen else told
@@ -199,14 +199,16 @@ class ChatCommands:
         await self._sessions.choose_model(place, name)
         return f"The model is {code_span(name)} from now on."
 
-    async def _switch_verbose(self, place: Place, argument: str) -> str:
+    async def _switch_verbose(self, message: MessageReceived, argument: str) -> str:
+        place = message.place
         on = switched(argument, now=self._sessions.chrome(await self._sessions.chosen(place)) == "verbose")
         if on is None:
             return "/verbose, /verbose on or /verbose off."
         await self._sessions.choose_verbose(place, on=on)
         return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
 
-    async def _switch_yolo(self, place: Place, argument: str) -> str:
+    async def _switch_yolo(self, message: MessageReceived, argument: str) -> str:
+        place = message.place
         on = switched(argument, now=await self._sessions.is_yolo(place))
         if on is None:
             return "/yolo, /yolo on or /yolo off."
@@ -216,8 +218,8 @@ class ChatCommands:
         where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
         return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
 
-    async def _status(self, place: Place, sender: Sender) -> str:
-        sessions = self._sessions
+    async def _status(self, message: MessageReceived, _argument: str) -> str:
+        place, sender, sessions = message.place, message.sender, self._sessions
         chosen = await sessions.chosen(place)
         ids = [run.id for run in reversed(await self._runs.running(place, sender))]  # the oldest runs, the others wait
         waiting = [] if sessions.is_whole_chat(place) else ids[1:]

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import PASTE_GAP_S, part_ids
 from tailrace.delivery.port import MessageReceived
 from tailrace.errors import CorruptLog
+from tailrace.gateway.inbound import PASTE_GAP_S, part_ids
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
 from tailrace.ports import Journal

@@ -6,7 +6,6 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.app import App
-from tailrace.delivery.inbound import RecentIds
 from tailrace.delivery.port import Place, Platform, Sender
 from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import ApprovalAsked, Decision, Snapshot
@@ -14,6 +13,7 @@ from tailrace.gateway.chats.chat_words import NOT_OPEN, STOPPED
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.chats.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.gateway.deliveries import Deliveries
+from tailrace.gateway.inbound import RecentIds
 from tailrace.gateway.speaker_names import SpeakerNames
 from tailrace.ports import Run
 

@@ -43,7 +43,7 @@ class PlaceSessions:
         self._yolo.discard(session)
         is_empty = await self._app.journal.session(session, TURN_KIND) is None
         now = await self._chats.update(place.key, lambda known: known.begun_anew(update_id, is_empty=is_empty))
-        return now.previous is not None and await self._turns(place, now.previous) is not None
+        return now.before is not None and await self._turns(place, now.before) is not None
 
     async def was_moved_by(self, place: Place, update_id: str) -> bool:
         """Whether this update has begun the conversation, or led back to it: it comes again."""
@@ -52,7 +52,7 @@ class PlaceSessions:
     async def conversation_before(self, place: Place, update_id: str) -> SessionRuns | None:
         """The conversation that `go_back` leads to; None where there is none, or nothing is left of it."""
         chosen = await self._chats.of(place.key)
-        wanted = chosen.generation if chosen.moved_by == update_id else chosen.previous
+        wanted = chosen.generation if chosen.moved_by == update_id else chosen.before
         return None if wanted is None else await self._turns(place, wanted)
 
     async def go_back(self, place: Place, update_id: str) -> bool:

@@ -10,39 +10,11 @@ the answer begins again under another `messageId`; what is read later, from the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    AnswerKept,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RelayFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolArgumentsChunk,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
-)
-from tailrace.events.attempt_text import AttemptText
+from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, ToolOutputRecorded
 from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.tool_updates import (
     TERMINAL,
@@ -59,24 +31,12 @@ from tailrace.integrations.acp.tool_updates import (
     text_content,
     title_of,
 )
-from tailrace.messages import File, Image, JsonObject, Message, Text, Usage
+from tailrace.messages import File, Image, JsonObject, Message, Text, ToolCall, Usage
+from tailrace.runs.view import RunView, changes
 from tailrace.system.json_rpc.lines import rpc_line
 from tailrace.tools.write_file import has_replaced
 
 _encode: Final = msgspec.json.Encoder().encode
-_Unshown: TypeAlias = (
-    RunStarted
-    | RunForked
-    | AttemptStarted
-    | AnswerKept
-    | ToolArgumentsChunk
-    | RelayFact
-    | ApprovalAnswered
-    | HistoryCompressed
-    | LongToolHint
-    | SequenceFact
-    | Delivered
-)
 META: Final = "tailrace"  # our key in `_meta`
 
 
@@ -116,68 +76,75 @@ class LogToUpdates:
         self._context_tokens = context_tokens
         self._cached_apart = frozenset(cached_apart)
         self._old_texts = old_texts or OldTexts()
+        self._view = RunView()
         self._messages = 0  # begun in this turn, thoughts and notices included
-        self._text = AttemptText()  # of the message under way
-        self._text_prefix = b""  # of its lines; empty where none is under way
+        self._text_prefix = b""  # of the lines of the message under way; empty where none is
         self._thought_prefix = b""
         self._message_id = ""
-        self._calls: list[_Call] = []
+        self._calls: dict[int, _Call] = {}  # by index
         self._waiting_terminal = ""  # made before its call was announced
         self.stop = ""  # how the last answer ended
         self.last_text = ""  # of the last answer
         self.finished: RunFinished | None = None
 
+    @property
+    def questions(self) -> Mapping[str, ApprovalAsked]:
+        """Without an answer, by approval id."""
+        return self._view.questions
+
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The lines that these entries add."""
-        return b"".join([self._lines(entry) for entry in entries])
+        return b"".join([self._lines(change) for entry in entries for change in self._view.apply(entry)])
 
-    def _lines(self, entry: Entry) -> bytes:  # noqa: C901, PLR0912 - one case per event
-        match entry.event:
-            case MessageChunk(text):
-                return self._message_chunk(text, entry.attempt)
-            case ReasoningChunk(text):
-                return self._thought_chunk(text)
-            case Commentary(text):
-                self._end_message()
-                lines = self._message_chunk(text, entry.attempt)
-                self._end_message()
-                return lines
-            case MessageStop():
-                self._end_message()
-                return b""
-            case AttemptDiscarded(reason):
-                return self._discarded(reason, entry.attempt)
-            case MessageRecorded(message, stop):
-                return self._recorded(message, stop)
-            case ToolCallChunk(name, preview, args, index):
+    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901, PLR0912 - one case per change
+        match change:
+            case changes.TextGrew():
+                return self._grown(change)
+            case changes.ThoughtGrew(text=text):
+                return self._thought_chunk(text) if text else b""
+            case changes.TextWithdrawn():
+                return self._withdrawn(change)
+            case changes.CallWritten(index=index, call=called):
+                return self._announced(index, called) if called is not None else b""
+            case changes.CallRuns(index=index, tool_name=name, preview=preview, args=args):
                 return self._started(index, name, preview, args)
-            case ToolCallFinished(ok=ok, index=index):
-                return self._ended(index, ok)
-            case ToolOutputRecorded():
-                return self._output(entry.event)
-            case ApprovalAsked():
-                return self._asked(entry.event)
-            case GatewayNotice(kind, text, extra):
+            case changes.CallEnded(index=place, output=output, ok=ok):
+                call = self._calls.get(place) if place is not None else None
+                if call is None:
+                    return b""
+                return self._output(call, output) if output is not None else self._ended(call, ok)
+            case changes.Asked(question=question):
+                return self._asked(question)
+            case changes.Told(kind=kind, text=text, extra=extra):
                 return self._notice(kind, text, extra)
-            case UsageRecorded(usage, provider):
+            case changes.Spent(usage=usage, provider=provider):
                 return self._usage(usage, provider)
-            case RunFinished():
-                return self._finish(entry.event)
-            case Snapshot():
-                return self._snapshot(entry.event)
-            case _ if isinstance(entry.event, _Unshown):
+            case changes.MessageJoined(message=message, stop=stop):
+                return self._recorded(message, stop)
+            case changes.Restored(state=state):
+                return self._snapshot(state)
+            case changes.Ended(finished=finished):
+                return self._finish(finished)
+            case changes.Answered() | changes.Noticed():
                 return b""
             case _:
-                assert_never(entry.event)
+                assert_never(change)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _message_chunk(self, text: str, attempt: int) -> bytes:
+    def _grown(self, change: changes.TextGrew) -> bytes:
+        if change.commentary:
+            self._end_message()
+        lines = self._message_chunk(change.text) if change.text or not change.ends else b""
+        if change.ends:
+            self._end_message()
+        return lines
+
+    def _message_chunk(self, text: str) -> bytes:
         if not self._text_prefix:
             self._message_id = self._next_message_id()
             self._text_prefix = self._chunk_prefix("agent_message_chunk", self._message_id)
             self._thought_prefix = b""
-        self._text.add(text, attempt)
         return b"%b%b}}}}\n" % (self._text_prefix, _encode(text))
 
     def _thought_chunk(self, text: str) -> bytes:
@@ -186,20 +153,18 @@ class LogToUpdates:
         return b"%b%b}}}}\n" % (self._thought_prefix, _encode(text))
 
     def _end_message(self) -> None:
-        self._text, self._text_prefix, self._thought_prefix = AttemptText(), b"", b""
+        self._text_prefix = self._thought_prefix = b""
 
-    def _discarded(self, reason: str, attempt: int) -> bytes:
+    def _withdrawn(self, change: changes.TextWithdrawn) -> bytes:
         """Begins the answer again, with what other attempts wrote of it."""
         self._thought_prefix = b""
-        withdrawn, kept = self._message_id, self._text
-        if not kept.withdraw(attempt):
+        if not change.shown:
             return b""
         self._end_message()
-        why = f" ({reason})" if reason else ""
-        lines = self._notice_line(f"The answer above was withdrawn{why}; it begins again.", {"withdrawn": withdrawn})
-        for number, text in kept.pieces():
-            lines += self._message_chunk(text, number)
-        return lines
+        why = f" ({change.reason})" if change.reason else ""
+        meta = {"withdrawn": self._message_id}
+        lines = self._notice_line(f"The answer above was withdrawn{why}; it begins again.", meta)
+        return lines + b"".join([self._message_chunk(text) for _, text in change.kept])
 
     def _next_message_id(self) -> str:
         self._messages += 1
@@ -235,16 +200,9 @@ class LogToUpdates:
         if message.role != "assistant":
             return b""
         self.stop, self.last_text = stop, message.text
-        lines = b""
-        for call in message.tool_calls:
-            told = _Call(len(self._calls), call.id, call.name)
-            self._calls.append(told)
-            told.title = title_of(call.name, None)
-            shown = {"title": told.title, "kind": kind_of(call.name), "status": "pending"}
-            lines += self._call_line("tool_call", told, shown)
         if message.tool_calls:
             self._end_message()
-        return lines
+        return b""
 
     def _question(self, message: Message) -> bytes:
         message_id = self._next_message_id()
@@ -255,6 +213,12 @@ class LogToUpdates:
         )
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _announced(self, index: int, called: ToolCall) -> bytes:
+        call = self._calls[index] = _Call(index, called.id, called.name, called.parsed())
+        call.title = title_of(called.name, None)
+        shown = {"title": call.title, "kind": kind_of(called.name), "status": call.status}
+        return self._call_line("tool_call", call, shown)
 
     def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
         call = self._call_at(index, tool)
@@ -270,9 +234,7 @@ class LogToUpdates:
         return self._call_line("tool_call_update", call, shown)
 
     def _call_at(self, index: int, tool: str) -> _Call:
-        while len(self._calls) <= index:  # its message came in a snapshot
-            self._calls.append(_Call(len(self._calls), "", tool))
-        return self._calls[index]
+        return self._calls.setdefault(index, _Call(index, "", tool))  # its message may have come in a snapshot
 
     def _asked(self, asked: ApprovalAsked) -> bytes:
         """What would run, in full; the question itself is put by `session/request_permission`."""
@@ -290,10 +252,10 @@ class LogToUpdates:
         shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": kind_of(call.tool)}
         return {**shown, "status": "pending", "content": question_content(asked)}
 
-    def _output(self, recorded: ToolOutputRecorded) -> bytes:
-        call = self._newest_call(recorded.call_id)
-        if call is None:
-            return b""
+    def _output(self, call: _Call, recorded: ToolOutputRecorded) -> bytes:
+        begun = b""
+        if self._loaded and call.status == "pending":  # the facts of an ended turn do not have its beginning
+            begun = self._started(call.index, call.tool, None, call.args)
         call.status = "completed" if recorded.ok else "failed"
         content = self._change_of(call) if recorded.ok else []
         if call.tool == WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
@@ -303,18 +265,17 @@ class LogToUpdates:
         if not content:
             content = output_content(call.tool, recorded.output, recorded.files)
         shown = {"status": call.status, "content": content, "rawOutput": {"output": recorded.output}}
-        return self._call_line("tool_call_update", call, shown)
+        return begun + self._call_line("tool_call_update", call, shown)
 
-    def _ended(self, index: int, ok: bool) -> bytes:
+    def _ended(self, call: _Call, ok: bool) -> bytes:
         """The output, which comes first, has said it already; without one the line alone ends."""
-        if index >= len(self._calls) or self._calls[index].status in ("completed", "failed"):
+        if call.status in ("completed", "failed"):
             return b""
-        call = self._calls[index]
         call.status = "completed" if ok else "failed"
         return self._call_line("tool_call_update", call, {"status": call.status})
 
     def _progress(self, tool: str, text: str) -> bytes:
-        running = [call for call in self._calls if call.tool == tool and call.status == "in_progress"]
+        running = [call for call in self._calls.values() if call.tool == tool and call.status == "in_progress"]
         if not running or running[-1].terminal_id:
             return b""
         shown = fenced(text) if kind_of(tool) == "execute" else text
@@ -323,7 +284,7 @@ class LogToUpdates:
     def attach_terminal(self, terminal_id: str) -> bytes:
         """Shows the editor's own terminal in the command that runs. Empty where the log has not come to that command
         yet: then the terminal is shown with it."""
-        running = [call for call in self._calls if call.tool == TERMINAL and call.status == "in_progress"]
+        running = [call for call in self._calls.values() if call.tool == TERMINAL and call.status == "in_progress"]
         if not running:
             self._waiting_terminal = terminal_id
             return b""
@@ -331,7 +292,7 @@ class LogToUpdates:
         return self._call_line("tool_call_update", running[-1], {"content": [terminal_content(terminal_id)]})
 
     def shows_terminal(self, terminal_id: str) -> bool:
-        return any(call.terminal_id == terminal_id for call in self._calls)
+        return any(call.terminal_id == terminal_id for call in self._calls.values())
 
     def _change_of(self, call: _Call) -> list[Content]:
         if call.terminal_id:
@@ -347,7 +308,7 @@ class LogToUpdates:
 
     def _newest_call(self, call_id: str) -> _Call | None:
         """Providers have been seen to reuse ids from one answer to the next."""
-        return next((call for call in reversed(self._calls) if call.id == call_id), None)
+        return next((call for call in reversed(self._calls.values()) if call.id == call_id), None)
 
     def _call_id(self, call: _Call) -> str:
         return f"{self._run_id}.call{call.index}"
@@ -377,7 +338,7 @@ class LogToUpdates:
         lines = b""
         for text in state.messages:
             if text.text:
-                lines += self._message_chunk(text.text, 0)
+                lines += self._message_chunk(text.text)
             if text.stopped:
                 self._end_message()
         for tool in state.tools:

@@ -6,7 +6,7 @@ was withdrawn on the way. A turn under way is shown from its log so far, without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tailrace.events import (
     AnyEvent,
@@ -15,13 +15,10 @@ from tailrace.events import (
     HistoryCompressed,
     MessageChunk,
     MessageRecorded,
-    MessageStop,
     ReasoningChunk,
     RunForked,
-    ToolCallChunk,
-    ToolOutputRecorded,
 )
-from tailrace.messages import Message, Reasoning, ToolCall
+from tailrace.messages import Message, Text
 
 
 def with_inherited(entries: Sequence[Entry]) -> list[Entry]:
@@ -39,34 +36,9 @@ def with_inherited(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _said(message: Message) -> list[AnyEvent]:
-    if message.role == "user":
-        return [MessageRecorded(message)]
-    if message.role == "assistant" and message.text:
-        return [MessageChunk(message.text), MessageStop()]
-    return []
-
-
-def whole_messages(facts: Iterable[Entry]) -> list[Entry]:
-    """The entries of an ended turn, with each recorded text in one chunk and each call announced before its output."""
-    entries: list[Entry] = []
-    calls: list[ToolCall] = []
-    for entry in facts:
-        event = entry.event
-        if isinstance(event, ReasoningChunk):
-            continue  # the message has it whole
-        if isinstance(event, MessageRecorded) and event.message.role == "assistant":
-            thoughts = "".join(part.text for part in event.message.parts if isinstance(part, Reasoning))
-            said: list[AnyEvent] = [ReasoningChunk(thoughts)] if thoughts else []
-            said += [MessageChunk(event.message.text)] if event.message.text else []
-            entries += [Entry(entry.seq, each) for each in (*said, event, MessageStop())]
-            calls += event.message.tool_calls
-            continue
-        if isinstance(event, ToolOutputRecorded):
-            index = next((i for i in reversed(range(len(calls))) if calls[i].id == event.call_id), None)
-            if index is not None:
-                entries.append(Entry(entry.seq, ToolCallChunk(event.tool_name, None, calls[index].parsed(), index)))
-        entries.append(entry)
-    return entries
+    if message.role == "tool" or not message.text:
+        return [MessageRecorded(message)] if message.role == "user" else []
+    return [MessageRecorded(message if message.role == "user" else Message(message.role, (Text(message.text),)))]
 
 
 def without_withdrawn(entries: Sequence[Entry]) -> list[Entry]:

@@ -21,18 +21,18 @@ from tailrace.app.app import SessionTools
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
 from tailrace.errors import ConfigError, RunSealed, TailraceError
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
+from tailrace.events import ApprovalAsked
 from tailrace.integrations.acp.editor import Editor
 from tailrace.integrations.acp.editor_tools import editor_tools
 from tailrace.integrations.acp.log_to_updates import LogToUpdates, update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, SessionServers
 from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.options import YOLO
-from tailrace.integrations.acp.replay import whole_messages, with_inherited, without_withdrawn
+from tailrace.integrations.acp.replay import with_inherited, without_withdrawn
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.providers.presets import PRESETS
+from tailrace.providers.provider_dialects import counts_cache_apart, provider_dialects
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
 from tailrace.tools.typed import preview_line
@@ -173,7 +173,7 @@ class EditorSession:
                 logs = await self._app.journal.facts_of_runs([run.id for run in page])
                 for run, facts in zip(page, logs, strict=True):
                     updates = self._updates(run, loaded=True)
-                    await self._editor.write(updates.feed(whole_messages(with_inherited(facts))))
+                    await self._editor.write(updates.feed(with_inherited(facts)))
             await self._join([run for run in runs if run.state not in ENDED], shown=False)
 
     async def resume(self) -> None:
@@ -225,15 +225,13 @@ class EditorSession:
 
     def _updates(self, run: Run, *, loaded: bool = False) -> LogToUpdates:
         config = self._app.config
-        providers = {name: preset.dialect for name, preset in PRESETS.items()}
-        providers |= {name: settings.dialect for name, settings in config.providers.items() if settings.dialect}
         return LogToUpdates(
             self.id,
             run.id,
             directory=str(run.new.input.get("directory") or self.stored.directory),
             loaded=loaded,
             context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
-            cached_apart=[name for name, dialect in providers.items() if dialect == "anthropic"],
+            cached_apart=[name for name in provider_dialects(config) if counts_cache_apart(config, name)],
             old_texts=self._old_texts,
         )
 
@@ -251,14 +249,11 @@ class EditorSession:
         questions = _Questions(self._app, self._editor, self.id, run_id, updates)
         self._log = updates
         try:
-            if after:  # what was asked before and is not answered yet
-                questions.note([fact for fact in await self._app.journal.facts(run_id) if fact.seq <= after])
             async with FlatTaskGroup() as group:
                 questions.ask_open(group)
                 async for batch in follow(self._app.journal, run_id, after=after):
                     await self._editor.write(updates.feed(batch))
                     self._fed.set()
-                    questions.note(batch)
                     questions.ask_open(group)
                 questions.cancel_all()
         finally:
@@ -309,24 +304,15 @@ class _Questions:
         self._session_id = session_id
         self._run_id = run_id
         self._updates = updates
-        self._open: dict[str, ApprovalAsked] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
-    def note(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            match entry.event:
-                case ApprovalAsked() as asked if asked.requester == REQUESTER:
-                    self._open[asked.approval_id] = asked
-                case ApprovalAnswered(approval_id=approval_id):
-                    self._open.pop(approval_id, None)
-                    if (task := self._asking.pop(approval_id, None)) is not None:
-                        task.cancel()  # by this editor, another surface, or because the time was up
-                case _:
-                    pass
-
     def ask_open(self, group: asyncio.TaskGroup) -> None:
-        for approval_id, asked in self._open.items():
-            if approval_id not in self._asking:
+        """Asks what is new, and takes back what was answered: by this editor, another surface, or by nobody in time."""
+        questions = self._updates.questions
+        for approval_id in self._asking.keys() - questions.keys():
+            self._asking.pop(approval_id).cancel()
+        for approval_id, asked in questions.items():
+            if approval_id not in self._asking and asked.requester == REQUESTER:
                 self._asking[approval_id] = group.create_task(self._ask(asked))
 
     def cancel_all(self) -> None:

@@ -10,43 +10,11 @@ therefore several of the client's, and `Stretch` says which of them is encoded.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeAlias, assert_never
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, assert_never
 
-import msgspec
-
-from tailrace.agent.client_calls import client_call_id
 from tailrace.agent.client_thread import message_id, run_of_message
-from tailrace.events import (
-    AnswerKept,
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RelayFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolArgumentsChunk,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
-    from_json,
-)
+from tailrace.events import Entry, RunFinished, from_json
 from tailrace.integrations.ag_ui.view import (
     PROTOCOL,
     ClientView,
@@ -57,16 +25,14 @@ from tailrace.integrations.ag_ui.view import (
     interrupt,
     usage_counts,
 )
-from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, Usage
+from tailrace.messages import JsonObject, Usage
 from tailrace.ports import StoredLine
-from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
+from tailrace.runs.view import RunView, changes
+from tailrace.server.frontends.shown_calls import ShownCalls
 from tailrace.server.http.api_errors import ApiError, failed_run_error
 
-_CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
-_decode = msgspec.json.Decoder(str).decode
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
 _ARGUMENTS: Final = b'id: %d.%d\ndata: {"type":"TOOL_CALL_ARGS","toolCallId":"%b","delta":%b}\n\n'
-_NotShown: TypeAlias = AnswerKept | HistoryCompressed | RunForked | RelayFact | SequenceFact | Delivered | Snapshot
 
 
 class AgUiEncoder:
@@ -85,7 +51,7 @@ class AgUiEncoder:
         self._run_id = run_id
         self._view = view
         self._stretch = stretch or Stretch()
-        self._foreign = frozenset(foreign)
+        self._log = RunView()
         self._counts_cache_apart = counts_cache_apart
         self._out: list[bytes] = []
         self._seq = self._number = 0  # of the next event
@@ -99,9 +65,9 @@ class AgUiEncoder:
         self._text_id = b""  # of the text that is open at the client; empty: none
         self._is_thinking = False  # the thought is open at the client
         # tools
-        self._calls: dict[str, str] = {}  # the provider's id of a call → the one that the client knows
-        self._call_count = 0
-        self._writing = CallsBeingWritten()
+        self._calls = ShownCalls(run_id, foreign)
+        self._provider_ids: dict[str, str] = {}  # the provider's id of a call → the one that the client knows
+        self._outputs = 0
         self._pending: list[str] = []  # calls for the client to make
         self._steps: dict[str, JsonObject] = {}  # open, with their metadata
         self._model_calls = 0
@@ -110,7 +76,7 @@ class AgUiEncoder:
     @property
     def call_ids(self) -> dict[str, str]:
         """The ids by which the client knows the calls, by the provider's ids."""
-        return dict(self._calls)
+        return dict(self._provider_ids)
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -126,18 +92,20 @@ class AgUiEncoder:
     def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
         """The same of entries as they are stored. Nearly all are pieces of a text or of a call's arguments: those are
         passed on undecoded."""
-        for line in lines:
-            seq, attempt, stored = line
-            if self._text_id and self._answer is not None and not self.ended and stored.startswith(_CHUNK):
+        for seq, attempt, stored in lines:
+            if self.ended:
+                break
+            answer = self._answer if self._text_id else None
+            if answer is not None and (chunk := self._log.add_stored_text(stored, attempt)) is not None:
                 self._seq, self._number = seq, 0
-                text = stored[len(_CHUNK) : -1]
-                self._answer.text.add(_decode(text), attempt)
+                answer.text.add(chunk[0], attempt)
                 if self._sends():
-                    self._out.append(_TEXT % (seq, 0, self._text_id, text))
-            elif (call := self._writing.newest) is not None and (piece := call.stored_piece(stored)) is not None:
+                    self._out.append(_TEXT % (seq, 0, self._text_id, chunk[1]))
+            elif (piece := self._log.written.add_stored(stored)) is not None:
                 self._seq, self._number = seq, 0
                 if self._sends():
-                    self._out.append(_ARGUMENTS % (seq, 0, call.shown_id.encode(), piece))
+                    shown_id = self._calls.id_of(piece[0]) or ""
+                    self._out.append(_ARGUMENTS % (seq, 0, shown_id.encode(), piece[1]))
             else:
                 self._take_entry(Entry(seq, from_json(stored), attempt))
         return self._taken()
@@ -145,7 +113,8 @@ class AgUiEncoder:
     def _take_entry(self, entry: Entry) -> None:
         if not self.ended:
             self._seq, self._number = entry.seq, 0
-            self._take(entry.event, entry.attempt)
+            for change in self._log.apply(entry):
+                self._take(change)
 
     def _taken(self) -> bytes:
         data = b"".join(self._out)
@@ -172,33 +141,52 @@ class AgUiEncoder:
     def _custom(self, name: str, **value: object) -> None:
         self._event("CUSTOM", name=f"tailrace.{name}", value=value)
 
-    # ── what the entries say ─────────────────────────────────────────────────────────────────────────────────
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, event: AnyEvent, attempt: int) -> None:
-        match event:
-            case RunStarted(at=at):
-                if not self._stretch.start:
-                    self._begin(at)
-            case MessageChunk() | Commentary() | ReasoningChunk() | MessageStop() | MessageRecorded():
-                self._take_text(event, attempt)
-            case AttemptStarted() | AttemptDiscarded() | UsageRecorded():
-                self._take_attempt(event, attempt)
-            case ToolArgumentsChunk():
-                self._write_call(event)
-            case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | LongToolHint():
-                self._take_tool(event)
-            case ApprovalAsked():
-                self._ask(event)
-            case ApprovalAnswered():
-                self._custom("approval", **answer_fields(self._run_id, event))
-            case GatewayNotice(kind, text, extra):
-                self._custom("notice", kind=kind, text=text, extra=extra)
-            case RunFinished():
-                self._finish(event)
-            case _ if isinstance(event, _NotShown):
-                pass
+    def _take(self, change: changes.Change) -> None:
+        match change:
+            case changes.TextGrew():
+                self._grow(change)
+            case changes.ThoughtGrew():
+                self._think(change)
+            case changes.TextWithdrawn():
+                self._withdraw(change)
+            case changes.CallWritten():
+                self._write_call(change)
+            case changes.CallRuns(tool_name=name, preview=preview, index=index):
+                self._start_step(f"{name}#{index}", preview=preview)
+            case changes.CallEnded():
+                self._end_call(change)
+            case changes.Asked():
+                self._ask(change)
+            case changes.Answered(answer=answer):
+                self._custom("approval", **answer_fields(self._run_id, answer))
+            case changes.Noticed():
+                self._notice(change)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
             case _:
-                assert_never(event)
+                assert_never(change)
+
+    def _notice(self, change: changes.Noticed) -> None:
+        match change:
+            case changes.RunBegan(started=started) if not self._stretch.start:
+                self._begin(started.at)
+            case changes.AttemptBegan(asked=asked):
+                self._start_attempt(asked.provider, asked.model, change.attempt)
+            case changes.MessageJoined(message=message) if message.role == "assistant":
+                self._close_texts()
+                self._answers += 1
+                self._answer = self._thought = None
+                self._end_step(f"model#{self._model_calls}")
+            case changes.Spent(usage=usage, provider=provider, model=model) if self._begun:
+                self._usage[provider, model] = self._usage.get((provider, model), Usage()) + usage
+            case changes.Told(kind=kind, text=text, extra=extra):
+                self._custom("notice", kind=kind, text=text, extra=extra)
+            case changes.ToolRunsLong(tool_name=name, duration_s=duration):
+                self._custom("long_tool", toolName=name, durationS=duration)
+            case _:
+                pass
 
     def _begin(self, at: float = 0.0) -> None:
         view = self._view
@@ -233,27 +221,13 @@ class AgUiEncoder:
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_text(
-        self, event: MessageChunk | Commentary | ReasoningChunk | MessageStop | MessageRecorded, attempt: int
-    ) -> None:
-        match event:
-            case MessageChunk(text):
-                self._say(text, attempt)
-            case Commentary(text):
-                self._say(text, attempt)
-                self._close_texts()
-            case ReasoningChunk(text):
-                self._think(text, attempt)
-            case MessageStop():
-                self._close_texts()
-            case MessageRecorded(message):
-                if message.role == "assistant":
-                    self._record(message)
-            case _:
-                assert_never(event)
+    def _grow(self, change: changes.TextGrew) -> None:
+        if change.text or not change.ends:
+            self._say(change.text, change.attempt)
+        if change.ends:
+            self._close_text()
 
     def _say(self, text: str, attempt: int) -> None:
-        self._close_thought()
         answer = self._open_answer()
         if not self._text_id:
             self._text_id = answer.id.encode()
@@ -267,8 +241,10 @@ class AgUiEncoder:
             self._messages.append(self._answer)
         return self._answer
 
-    def _think(self, text: str, attempt: int) -> None:
-        if not self._view.reasoning:
+    def _think(self, change: changes.ThoughtGrew) -> None:
+        if change.ends:
+            self._close_thought()
+        if not change.text or not self._view.reasoning:
             return
         self._close_text()
         if self._thought is None:
@@ -279,8 +255,8 @@ class AgUiEncoder:
             self._is_thinking = True
             self._event("REASONING_START", messageId=thought_id)
             self._event("REASONING_MESSAGE_START", messageId=thought_id, role="reasoning")
-        self._thought.text.add(text, attempt)
-        self._event("REASONING_MESSAGE_CONTENT", messageId=thought_id, delta=text)
+        self._thought.text.add(change.text, change.attempt)
+        self._event("REASONING_MESSAGE_CONTENT", messageId=thought_id, delta=change.text)
 
     def _close_text(self) -> None:
         if self._text_id:
@@ -297,123 +273,62 @@ class AgUiEncoder:
         self._close_thought()
         self._close_text()
 
-    def _record(self, message: Message) -> None:
-        """The answer is whole. Its texts came in chunks, unless those are no longer kept."""
-        if self._thought is None and self._answer is None:
-            thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-            if thoughts:
-                self._think(thoughts, 0)
-        if message.text and (self._answer is None or not self._answer.text):
-            self._say(message.text, 0)
-        self._close_texts()
-        if not self._writing.became(message.tool_calls):
-            self._withdraw_calls()
-        written = {call.shown_id: call.text for call in self._writing.take_all()}
-        for call in message.tool_calls:
-            self._record_call(call, written)
-        self._answers += 1
-        self._answer = self._thought = None
-        self._end_step(f"model#{self._model_calls}")
-
-    def _record_call(self, call: ToolCall, written: Mapping[str, str]) -> None:
-        """The call is whole. `written`: what the client has of the arguments, by the ids of its calls."""
-        answer = self._open_answer()
-        if call.name in self._foreign:
-            shown_id = client_call_id(self._run_id, len(self._pending))
-            self._pending.append(shown_id)
+    def _start_attempt(self, provider: str, model: str, number: int) -> None:
+        if f"model#{self._model_calls}" not in self._steps:
+            self._model_calls += 1
+            self._start_step(f"model#{self._model_calls}", provider=provider, model=model)
         else:
-            shown_id = own_call_id(self._run_id, self._call_count)
-        self._call_count += 1
-        self._calls[call.id] = shown_id
-        if (shown := written.get(shown_id)) is None:
-            self._event("TOOL_CALL_START", toolCallId=shown_id, toolCallName=call.name, parentMessageId=answer.id)
-        if not shown or len(shown) < len(call.arguments):
-            self._event("TOOL_CALL_ARGS", toolCallId=shown_id, delta=call.arguments[len(shown or "") :])
-        self._event("TOOL_CALL_END", toolCallId=shown_id)
-        function = {"name": call.name, "arguments": call.arguments}
-        answer.calls.append({"id": shown_id, "type": "function", "function": function})
+            self._custom("attempt", number=number, provider=provider, model=model)
 
-    # ── attempts ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
-        match event:
-            case AttemptStarted(provider, model):
-                self._withdraw_calls()
-                if f"model#{self._model_calls}" not in self._steps:
-                    self._model_calls += 1
-                    self._start_step(f"model#{self._model_calls}", provider=provider, model=model)
-                else:
-                    self._custom("attempt", number=attempt, provider=provider, model=model)
-            case AttemptDiscarded():
-                self._withdraw(attempt)
-            case UsageRecorded(usage, provider, model):
-                if self._begun:
-                    spent = self._usage.get((provider, model), Usage())
-                    self._usage[provider, model] = spent + usage
-            case _:
-                assert_never(event)
-
-    def _withdraw(self, attempt: int) -> None:
-        """AG-UI has no word for a text that is taken back: the client gets the whole list without it."""
+    def _withdraw(self, change: changes.TextWithdrawn) -> None:
+        """AG-UI has no event for a text that is taken back: the client gets the whole list without it. It gets the end
+        of calls that broke off when its list no longer has them: it must not take them for calls to make."""
         self._close_texts()
-        withdrawn = [shown.text.withdraw(attempt) for shown in (self._answer, self._thought) if shown is not None]
-        if any(withdrawn) or self._writing.calls:
-            self._send_list()
-
-    def _withdraw_calls(self) -> None:
-        """The calls that are being written will not be made."""
-        if self._writing.calls:
-            self._close_texts()
-            self._send_list()
-
-    def _send_list(self) -> None:
-        """Of calls that broke off the client hears the end when its list has them no more: it must not take them for
-        calls to make."""
+        shown = (self._answer, self._thought) if change.discarded else ()
+        withdrawn = [each.text.withdraw(change.attempt) for each in shown if each is not None]
+        if not any(withdrawn) and not change.calls:
+            return
         if self._answer is not None and not self._answer.text:
             self._messages.remove(self._answer)
             self._answer = None
         self._event("MESSAGES_SNAPSHOT", messages=self._whole_list())
-        for call in self._writing.take_all():
-            self._event("TOOL_CALL_END", toolCallId=call.shown_id)
+        for call in change.calls:
+            self._event("TOOL_CALL_END", toolCallId=self._calls.drop(call.index))
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_tool(self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | LongToolHint) -> None:
-        match event:
-            case ToolCallChunk(name, preview, _, index):
-                self._start_step(f"{name}#{index}", preview=preview)
-            case ToolCallFinished(name, _, _, index):
-                self._end_step(f"{name}#{index}")
-            case ToolOutputRecorded():
-                self._output(event)
-            case LongToolHint(name, duration):
-                self._custom("long_tool", toolName=name, durationS=duration)
-            case _:
-                assert_never(event)
-
-    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+    def _write_call(self, change: changes.CallWritten) -> None:
         """A call that is not whole yet belongs to the message under way. The rest of a text that was held back may
         follow: it opens the text again."""
-        recorded, foreign = self._call_count, len(self._pending)
-        taken = self._writing.take_chunk(
-            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
-        )
-        if taken is None:
-            return
-        call, begins = taken
-        if begins:
+        whole = change.call
+        if change.begins or whole is not None:
             self._close_texts()
-            parent = self._open_answer().id
+        answer = self._open_answer()
+        if change.begins:
+            shown_id = self._calls.begin(change.index, change.tool_name)
             self._event(
-                "TOOL_CALL_START", toolCallId=call.shown_id, toolCallName=call.tool_name, parentMessageId=parent
+                "TOOL_CALL_START", toolCallId=shown_id, toolCallName=change.tool_name, parentMessageId=answer.id
             )
-        if chunk.text:
-            self._event("TOOL_CALL_ARGS", toolCallId=call.shown_id, delta=chunk.text)
+        else:
+            shown_id = self._calls.id_of(change.index) or ""
+        if change.text or (whole is not None and not whole.arguments):
+            self._event("TOOL_CALL_ARGS", toolCallId=shown_id, delta=change.text)
+        if whole is not None:
+            self._event("TOOL_CALL_END", toolCallId=shown_id)
+            self._provider_ids[whole.id] = shown_id
+            if self._calls.is_foreign(change.index):
+                self._pending.append(shown_id)
+            function = {"name": whole.name, "arguments": whole.arguments}
+            answer.calls.append({"id": shown_id, "type": "function", "function": function})
 
-    def _output(self, recorded: ToolOutputRecorded) -> None:
-        if (call_id := self._calls.get(recorded.call_id)) is None:
+    def _end_call(self, change: changes.CallEnded) -> None:
+        recorded, call_id = change.output, self._calls.id_of(change.index)
+        if recorded is None:
+            self._end_step(f"{change.tool_name}#{change.index}")
             return
-        number = sum(shown.role == "tool" for shown in self._messages)
+        if call_id is None:
+            return
+        number, self._outputs = self._outputs, self._outputs + 1
         shown = ShownMessage(message_id(self._run_id, number, "t"), "tool", recorded.output, toolCallId=call_id)
         self._messages.append(shown)
         fields: JsonObject = {}
@@ -435,12 +350,12 @@ class AgUiEncoder:
             file_id = message_id(self._run_id, number * 1000 + place, "f")
             self._event("ACTIVITY_SNAPSHOT", messageId=file_id, activityType="tailrace.file", content=content)
 
-    def _ask(self, asked: ApprovalAsked) -> None:
+    def _ask(self, change: changes.Asked) -> None:
         if not self._begun and self._seq >= self._stretch.start:
             self._begin()
         if self._seq <= self._stretch.answered:
             return
-        question = interrupt(self._run_id, asked, self._calls.get(asked.call_id))
+        question = interrupt(self._run_id, change.question, self._calls.id_of(change.index))
         self._end({"type": "interrupt", "interrupts": [question]})
 
     # ── steps and ends ───────────────────────────────────────────────────────────────────────────────────────
@@ -487,6 +402,5 @@ class AgUiEncoder:
 
     def _close_all(self) -> None:
         self._close_texts()
-        self._withdraw_calls()
         for step in [*self._steps]:
             self._end_step(step)

@@ -52,7 +52,7 @@ from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.ports import ENDED, Run, StoredLine
-from tailrace.server.frontends.token_counts import counts_cache_apart
+from tailrace.providers.provider_dialects import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline

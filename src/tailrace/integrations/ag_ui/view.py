@@ -12,7 +12,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import JsonObject, Usage
 from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.token_counts import token_counts
 
 PROTOCOL: Final = "1.0"
 _encode = msgspec.json.Encoder().encode
@@ -133,7 +133,7 @@ def usage_counts(
     """For each provider and model. AG-UI counts cached tokens among the input."""
     spent: list[JsonObject] = []
     for (provider, model), usage in usage_by_model.items():
-        apart = cached_tokens(usage) if counts_cache_apart(provider) else 0
+        apart = usage.cached_tokens if counts_cache_apart(provider) else 0
         counts = token_counts(usage, counted_apart=apart)
         counts["cacheWriteInputTokens"] = usage.cache_write_tokens
         spent.append({"provider": provider, "model": model, **counts})

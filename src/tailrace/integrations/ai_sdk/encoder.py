@@ -8,40 +8,11 @@ refuses: clients of the AI SDK 5 check each of them. What that version has no wo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    AnswerKept,
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RelayFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolArgumentsChunk,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
-    from_json,
-)
+from tailrace.events import ApprovalAsked, Entry, RunFinished, RunStarted, ToolOutputRecorded, from_json
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import (
     ToolPart,
@@ -56,8 +27,9 @@ from tailrace.integrations.ai_sdk.parts import (
 from tailrace.integrations.ai_sdk.stored_text import text_deltas
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage
+from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.token_counts import token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -66,10 +38,6 @@ DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
 _encode = msgspec.json.Encoder().encode
-# No part of the message. Each is named by its class: one that joins a kind of which others are shown must not pass.
-_Unshown: TypeAlias = (
-    RunForked | AnswerKept | HistoryCompressed | ToolCallFinished | RelayFact | SequenceFact | Delivered | Snapshot
-)
 
 
 class _Part(msgspec.Struct):
@@ -108,12 +76,13 @@ class UiMessageEncoder:
         self._begun = False
         # the run
         self._run_id = ""
+        self._log = RunView()
         self._tools = ToolParts()
+        self._new_parts: list[ToolPart] = []  # of the answer that is being recorded
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
         # the step: one answer of the model and its tools
         self._in_step = False
         self._recorded = False  # the answer is whole: the next text begins another step
-        self._said = False  # its text or its reasoning came in chunks
         self._attempts: list[str] = []  # of this answer: who was asked
         self._part: _Part | None = None
         self._parts = 0
@@ -138,7 +107,7 @@ class UiMessageEncoder:
 
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
-        self._run_id, self._tools = run_id, ToolParts(run_id, foreign)
+        self._run_id, self._log, self._tools = run_id, RunView(), ToolParts(run_id, foreign)
         self._open.clear()
         self._running.clear()
         self.finished = None
@@ -146,7 +115,7 @@ class UiMessageEncoder:
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
-            self._advance(entry.event, entry.attempt, entry.seq)
+            self._advance(entry)
         return self._taken()
 
     def feed_page(self, page: LogPage) -> bytes:
@@ -156,12 +125,15 @@ class UiMessageEncoder:
             self.seq = page[-1].seq
             return deltas
         for line in page:
-            if not self.paused and (delta := self._tools.stored_delta(line.json)) is not None:
+            if not self.paused and (piece := self._stored_piece(line.json)) is not None:
                 self.seq = line.seq
-                self._out.append(delta)
+                self._out.append(self._tools.stored_delta(*piece))
             else:
-                self._advance(from_json(line.json), line.attempt, line.seq)
+                self._advance(Entry(line.seq, from_json(line.json), line.attempt))
         return self._taken()
+
+    def _stored_piece(self, stored: bytes) -> tuple[int, bytes] | None:
+        return self._log.written.add_stored(stored) if not self._whole else None
 
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
@@ -170,10 +142,11 @@ class UiMessageEncoder:
         self.paused = bool(self._open)
         return not self.paused
 
-    def _advance(self, event: AnyEvent, attempt: int, seq: int) -> None:
+    def _advance(self, entry: Entry) -> None:
         if not self.paused:
-            self._take(event, attempt)
-            self.seq = seq
+            for change in self._log.apply(entry):
+                self._take(change)
+            self.seq = entry.seq
             self.paused = bool(self._open) and not self._running and self._approvals == "parts"
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
@@ -181,10 +154,11 @@ class UiMessageEncoder:
         of the stream that asked it. Returns how many they were. `restart` begins the rest."""
         missing, taken = set(approval_ids), 0
         for entry in entries:
-            self._take(entry.event, entry.attempt)
+            for change in self._log.apply(entry):
+                self._take(change)
+                if isinstance(change, changes.Asked):
+                    missing.discard(change.question.approval_id)
             taken += 1
-            if isinstance(entry.event, ApprovalAsked):
-                missing.discard(entry.event.approval_id)
             if approval_ids and not missing and not self._running:
                 break
         self._taken()
@@ -205,7 +179,7 @@ class UiMessageEncoder:
         if finished is None:
             self._add("finish", messageMetadata=WAITING)
             return self._taken() + DONE
-        calls_client = any(call.foreign and call.shown for call in self._tools.made)
+        calls_client = any(call.foreign and call.shown for call in self._tools.made.values())
         tokens = token_counts(self._usage, counted_apart=self._counted_apart)
         metadata = end_metadata(finished, tokens, self._model, finish_reason(finished, self._stop, calls_client))
         if cost_usd is not None:
@@ -232,35 +206,50 @@ class UiMessageEncoder:
     def _put(self, *chunks: JsonObject) -> None:
         self._out += [b"data: %b\n\n" % _encode(chunk) for chunk in chunks]
 
-    # ── what the entries say ─────────────────────────────────────────────────────────────────────────────────
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, event: AnyEvent, attempt: int) -> None:
-        match event:
-            case MessageChunk(text):
-                self._text(text, attempt)
-            case ReasoningChunk(text):
-                self._thought(text, attempt)
-            case Commentary(text):
-                self._text(text, attempt)
-                self._end_part()
-            case MessageStop():
-                self._end_part()
-            case MessageRecorded(message, stop):
-                self._record(message, stop)
-            case ToolArgumentsChunk() | ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
-                self._take_tool(event)
-            case LongToolHint() | GatewayNotice():
-                self._add_notice(event)
-            case AttemptStarted() | AttemptDiscarded() | UsageRecorded():
-                self._take_attempt(event, attempt)
-            case RunStarted():
-                self._begin(event)
-            case RunFinished():
-                self._finish(event)
-            case _ if isinstance(event, _Unshown):
-                pass
+    def _take(self, change: changes.Change) -> None:
+        match change:
+            case changes.TextGrew(text=text, attempt=attempt, ends=ends):
+                if text:
+                    self._text(text, attempt)
+                if ends:
+                    self._end_part()
+            case changes.ThoughtGrew(text=text, attempt=attempt):
+                if text:
+                    self._thought(text, attempt)
+            case changes.TextWithdrawn():
+                self._withdraw(change)
+            case changes.CallWritten():
+                self._write_call(change)
+            case changes.CallRuns() | changes.CallEnded() | changes.Asked() | changes.Answered():
+                self._take_call(change)
+            case changes.Noticed():
+                self._take_notice(change)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
             case _:
-                assert_never(event)
+                assert_never(change)
+
+    def _take_notice(self, change: changes.Noticed) -> None:
+        match change:
+            case changes.MessageJoined(message=message, stop=stop):
+                self._record(message, stop)
+            case changes.AttemptBegan(asked=asked, attempt=attempt):
+                self._begin_attempt(asked.provider, asked.model, attempt)
+            case changes.Spent(usage=usage, provider=provider, model=model):
+                self.spent.append(SpentTokens(provider, model, usage))
+                if self._counts_cache_apart(provider):
+                    self._counted_apart += usage.cached_tokens
+            case changes.Told(kind=kind, text=text, extra=extra):
+                self._notice(kind, text, extra)
+            case changes.ToolRunsLong(tool_name=name, duration_s=duration):
+                text = f"{name} is still running after {duration:.0f} s"
+                self._notice("long_tool", text, {"tool_name": name, "duration_s": duration})
+            case changes.RunBegan(started=started):
+                self._begin(started)
+            case _:
+                pass
 
     def _begin(self, started: RunStarted) -> None:
         if self._begun:
@@ -303,7 +292,6 @@ class UiMessageEncoder:
             self._parts += 1
             self._part = _Part(kind, b"%d" % self._parts, attempt)
             self._add(f"{kind.decode()}-start", id=self._part.id.decode())
-        self._said = True
         self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
 
     def _end_part(self, *, discarded: bool = False) -> None:
@@ -323,7 +311,7 @@ class UiMessageEncoder:
             self._add("finish-step")
             self._in_step = False
         if not self._in_step:
-            self._in_step, self._recorded, self._said = True, False, False
+            self._in_step, self._recorded = True, False
             self._add("start-step")
 
     def _record(self, message: Message, stop: str) -> None:
@@ -331,9 +319,8 @@ class UiMessageEncoder:
             self._client_results(message)
         if message.role != "assistant":
             return
-        if self._recorded or not self._in_step:
-            self._step()
-        if not self._said:  # it did not come in chunks
+        self._step()
+        if self._whole:
             self._whole_texts(message)
         self._end_part()
         self._recorded, self._stop, self._blank = True, stop, ""
@@ -343,10 +330,8 @@ class UiMessageEncoder:
         for number, (name, media_type) in enumerate(document_sources(message), 1):
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
-        before = len(self._tools.made)
-        self._put(*self._tools.record(message.tool_calls))
-        made = self._tools.made[before:]
-        self._client_ids = {part.call.id: part.part_id for part in made if part.foreign}
+        self._client_ids = {part.call.id: part.part_id for part in self._new_parts if part.foreign}
+        self._new_parts = []
 
     def _whole_texts(self, message: Message) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
@@ -363,42 +348,41 @@ class UiMessageEncoder:
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_tool(
-        self, event: ToolArgumentsChunk | ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
-    ) -> None:
-        match event:
-            case ToolArgumentsChunk():
-                self._write_call(event)
-            case ToolCallChunk(index=index, args=args):
-                if index < len(self._tools.made):
-                    call = self._tools.made[index]
+    def _take_call(self, change: changes.CallRuns | changes.CallEnded | changes.Asked | changes.Answered) -> None:
+        match change:
+            case changes.CallRuns(index=index, args=args):
+                if (call := self._tools.made.get(index)) is not None:
                     self._put(*self._tools.show(call, args if args is not None else call.arguments))
                     self._running.add(index)
-            case ToolOutputRecorded(call_id=call_id):
-                if (place := self._tools.place_of(call_id)) is not None:
-                    self._running.discard(place)
-                    self._output(self._tools.made[place], event)
-            case ApprovalAsked(call_id=call_id):
-                if (place := self._tools.place_of(call_id)) is not None:
-                    self._ask(self._tools.made[place], event)
-            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
-                self._open.discard(approval_id)
-                if (asked := self._asked.get(approval_id)) is not None:
-                    why = {"deniedBecause": reason} if reason else {}
-                    self._approval_part(approval_id, asked, {"decision": decision, "by": by, **why})
+            case changes.CallEnded(index=int(index), output=ToolOutputRecorded() as output):
+                if (call := self._tools.made.get(index)) is not None:
+                    self._running.discard(index)
+                    self._output(call, output)
+            case changes.CallEnded():
+                pass
+            case changes.Asked(question=asked, index=place):
+                if place is not None and (call := self._tools.made.get(place)) is not None:
+                    self._ask(call, asked)
+            case changes.Answered(answer=answer):
+                self._open.discard(answer.approval_id)
+                if (part := self._asked.get(answer.approval_id)) is not None:
+                    why = {"deniedBecause": answer.reason} if answer.reason else {}
+                    told = {"decision": answer.decision, "by": answer.by, **why}
+                    self._approval_part(answer.approval_id, part, told)
             case _:
-                assert_never(event)
+                assert_never(change)
 
-    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+    def _write_call(self, change: changes.CallWritten) -> None:
         """The text before a call stays open: more of it may still come."""
-        if self._whole:
-            return
-        chunks, begins = self._tools.write(chunk)
-        if begins:
+        if change.call is not None:
             self._step()
-            if self._goes_on(b"reasoning"):
-                self._end_part()
-        self._put(*chunks)
+            self._new_parts.append(self._tools.record(change.index, change.call))
+        elif not self._whole:
+            if change.begins:
+                self._step()
+                if self._goes_on(b"reasoning"):
+                    self._end_part()
+            self._put(*self._tools.write(change))
 
     def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
         if not call.shown:
@@ -439,35 +423,22 @@ class UiMessageEncoder:
 
     # ── what goes on beside the answer ───────────────────────────────────────────────────────────────────────
 
-    def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
-        match event:
-            case AttemptStarted(provider=provider, model=model):
-                self._put(*self._tools.break_off())
-                self._model = f"{provider}/{model}" if provider else model
-                if self._attempts and not self._recorded:
-                    kind = "retry" if self._attempts[-1] == self._model else "failover"
-                    extra = {"provider": provider, "model": model, "attempt": attempt}
-                    self._notice(kind, f"Asking {self._model} …", extra)
-                self._attempts.append(self._model)
-            case AttemptDiscarded():
-                self._put(*self._tools.break_off())
-                if self._part is not None and self._part.attempt == attempt:
-                    self._end_part(discarded=True)
-                if self._blank_attempt == attempt:
-                    self._blank = ""
-            case UsageRecorded(usage, provider, model):
-                self.spent.append(SpentTokens(provider, model, usage))
-                if self._counts_cache_apart(provider):
-                    self._counted_apart += cached_tokens(usage)
-            case _:
-                assert_never(event)
+    def _begin_attempt(self, provider: str, model: str, attempt: int) -> None:
+        self._model = f"{provider}/{model}" if provider else model
+        if self._attempts and not self._recorded:
+            kind = "retry" if self._attempts[-1] == self._model else "failover"
+            extra = {"provider": provider, "model": model, "attempt": attempt}
+            self._notice(kind, f"Asking {self._model} …", extra)
+        self._attempts.append(self._model)
 
-    def _add_notice(self, event: LongToolHint | GatewayNotice) -> None:
-        if isinstance(event, GatewayNotice):
-            self._notice(event.kind, event.text, event.extra)
+    def _withdraw(self, change: changes.TextWithdrawn) -> None:
+        self._put(*self._tools.break_off(change.calls))
+        if not change.discarded:
             return
-        text = f"{event.tool_name} is still running after {event.duration:.0f} s"
-        self._notice("long_tool", text, {"tool_name": event.tool_name, "duration_s": event.duration})
+        if self._part is not None and self._part.attempt == change.attempt:
+            self._end_part(discarded=True)
+        if self._blank_attempt == change.attempt:
+            self._blank = ""
 
     def _notice(self, kind: str, text: str, extra: JsonObject) -> None:
         """For the moment: a transient part is shown and becomes no part of the message."""

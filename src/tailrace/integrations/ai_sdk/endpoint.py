@@ -50,8 +50,8 @@ from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_
 from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
+from tailrace.providers.provider_dialects import counts_cache_apart
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
 
-from tailrace.agent.client_calls import client_call_id
-from tailrace.events import ToolArgumentsChunk, ToolOutputRecorded
+from tailrace.events import ToolOutputRecorded
 from tailrace.messages import JsonObject, Message, Native, ToolCall, ToolResult
-from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
+from tailrace.runs.view.changes import CallWritten, WrittenCall
+from tailrace.server.frontends.shown_calls import ShownCalls
 from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.translation.citations import citations_in
 
@@ -46,54 +46,45 @@ class ToolParts:
     that are due."""
 
     def __init__(self, run_id: str = "", foreign: Collection[str] = ()) -> None:
-        self._run_id, self._foreign = run_id, frozenset(foreign)
-        self._foreign_calls = 0
-        self._writing = CallsBeingWritten()
+        self._calls = ShownCalls(run_id, foreign)
+        self._begun: set[int] = set()  # calls that the client knows to be coming
         self._broken: set[str] = set()  # calls that broke off and were not made anew
-        self.made: list[ToolPart] = []  # of calls that are whole
+        self.made: dict[int, ToolPart] = {}  # of calls that are whole, by index
 
-    def place_of(self, call_id: str) -> int | None:
-        """Of the newest call with this id, as `Turn` has it."""
-        return next((at for at in reversed(range(len(self.made))) if self.made[at].call.id == call_id), None)
-
-    def write(self, chunk: ToolArgumentsChunk) -> tuple[list[JsonObject], bool]:
-        """The next piece of a call's arguments, and whether the call has just begun."""
-        recorded, foreign = len(self.made), self._foreign_calls
-        taken = self._writing.take_chunk(
-            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
-        )
-        if taken is None:
-            return [], False
-        call, begins = taken
-        chunks = [self._start(call.shown_id, call.tool_name, foreign=call.foreign)] if begins else []
-        if chunk.text:
-            delta = {"type": "tool-input-delta", "toolCallId": call.shown_id, "inputTextDelta": chunk.text}
-            chunks.append(delta)
-        return chunks, begins
-
-    def stored_delta(self, stored: bytes) -> bytes | None:
-        """The server-sent event of a stored entry that has the next piece of the newest call; None for any other."""
-        call = self._writing.newest
-        piece = call.stored_piece(stored) if call is not None else None
-        return _INPUT_DELTA % (call.shown_id.encode(), piece) if call is not None and piece is not None else None
-
-    def break_off(self) -> list[JsonObject]:
-        """The calls that are being written will not be made."""
-        broken = self._writing.take_all()
-        self._broken.update(call.shown_id for call in broken)
-        return [_input_error(call.shown_id, call.tool_name, call.text, BROKE_OFF, call.foreign) for call in broken]
-
-    def record(self, calls: Sequence[ToolCall]) -> list[JsonObject]:
-        """These calls are whole."""
-        chunks = [] if self._writing.became(calls) else self.break_off()
-        begun = {call.shown_id for call in self._writing.take_all()}
-        for call in calls:
-            foreign = call.name in self._foreign
-            number = self._foreign_calls
-            part_id = client_call_id(self._run_id, number) if foreign else own_call_id(self._run_id, len(self.made))
-            self._foreign_calls += foreign
-            self.made.append(ToolPart(call, part_id, foreign, begun=part_id in begun))
+    def write(self, change: CallWritten) -> list[JsonObject]:
+        """The next piece of a call's arguments."""
+        if change.begins:
+            self._calls.begin(change.index, change.tool_name)
+            self._begun.add(change.index)
+        part_id = self._calls.id_of(change.index) or ""
+        foreign = self._calls.is_foreign(change.index)
+        chunks = [self._start(part_id, change.tool_name, foreign=foreign)] if change.begins else []
+        if change.text:
+            chunks.append({"type": "tool-input-delta", "toolCallId": part_id, "inputTextDelta": change.text})
         return chunks
+
+    def stored_delta(self, index: int, piece: bytes) -> bytes:
+        """The server-sent event of the next piece of a call's arguments, in JSON."""
+        return _INPUT_DELTA % ((self._calls.id_of(index) or "").encode(), piece)
+
+    def break_off(self, calls: Collection[WrittenCall]) -> list[JsonObject]:
+        """These calls will not be made."""
+        chunks = []
+        for call in calls:
+            if call.index in self._begun:
+                self._begun.discard(call.index)
+                foreign = self._calls.is_foreign(call.index)
+                part_id = self._calls.drop(call.index)
+                self._broken.add(part_id)
+                chunks.append(_input_error(part_id, call.tool_name, call.text, BROKE_OFF, foreign))
+        return chunks
+
+    def record(self, index: int, call: ToolCall) -> ToolPart:
+        """This call is whole."""
+        begun = index in self._begun
+        part_id = (self._calls.id_of(index) if begun else None) or self._calls.begin(index, call.name)
+        part = self.made[index] = ToolPart(call, part_id, self._calls.is_foreign(index), begun=begun)
+        return part
 
     def show(self, part: ToolPart, arguments: object) -> list[JsonObject]:
         """The call begins, or is the client's to make."""
@@ -105,8 +96,8 @@ class ToolParts:
 
     def finish(self, *, completed: bool) -> list[JsonObject]:
         """The run has ended: the client makes its calls, where the run is complete."""
-        chunks = self.break_off()
-        for part in self.made:
+        chunks: list[JsonObject] = []
+        for part in self.made.values():
             if part.foreign and completed:
                 chunks += self.show(part, part.arguments)
             elif part.begun and not part.shown:
@@ -162,9 +153,9 @@ def document_sources(message: Message) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for part in message.parts:
         match part:
-            case Native("anthropic", {"type": "text"} as item):
+            case Native(item={"type": "text"} as item):
                 found |= dict.fromkeys(map(_cited_document, _citations(item)))
-            case Native("responses", {"type": "output_text"} as item):
+            case Native(item={"type": "output_text"} as item):
                 files = (text_of(note.get("filename")) for note in objects_of(item.get("annotations")))
                 found |= dict.fromkeys((name, _media_type(name)) for name in files if name)
             case _:

@@ -9,28 +9,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import aiohttp
-import discord
 
+from tailrace.app.slash_commands import CHAT_MENU, CommandArgument, command_in
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.inbound import command_in
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.text.markup import discord_literal
 from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.gateway.base import ANSWER_S, COMMANDS, BasePlatform
+from tailrace.gateway.base import ANSWER_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, first_error, reply_without_answer
-from tailrace.integrations.discord import gateway
+from tailrace.integrations.discord import DiscordSettings, gateway
 from tailrace.integrations.discord.account import describe_account
 from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message, sender_of
 from tailrace.integrations.discord.known_names import KnownNames
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import is_private
 from tailrace.integrations.discord.private_word import PrivateWord
 from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
@@ -55,15 +55,6 @@ _SMALL_TEXT = MESSAGE_LIMIT // 2  # parts are made no smaller for what their tab
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
-_ARGUMENTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {  # of commands: name, description, values
-    "model": ("model", "<provider>/<model>; without it, the model is shown", ()),
-    "verbose": ("switch", "Without it, it is switched over", ("on", "off")),
-    "yolo": ("switch", "Without it, it is switched over", ("on", "off")),
-    "approve": ("scope", "Without it, this once", ("session", "always")),
-    "deny": ("reason", "Why not; the model reads it", ()),
-    "new": ("question", "What to begin with; everybody here sees it", ()),
-    "back": ("question", "What to ask there; everybody here sees it", ()),
-}
 _MAX_ARGUMENT = 1900  # characters; a question is shown, as a quotation
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
@@ -267,8 +258,8 @@ class DiscordPlatform(BasePlatform):
 
     async def _announce_commands(self, application_id: int | None) -> None:
         body = [
-            {"name": name, "description": description, "options": [_argument(name)] if name in _ARGUMENTS else []}
-            for name, description in COMMANDS
+            {"name": command.name, "description": command.help, "options": _options(command.argument)}
+            for command in CHAT_MENU
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
         self._announced = answer.ok
@@ -291,13 +282,14 @@ class DiscordPlatform(BasePlatform):
         await self._rest.close()
 
 
-def _argument(command: str) -> dict[str, Any]:
+def _options(argument: CommandArgument | None) -> list[dict[str, Any]]:
     """What a client shows beside the command: the argument's name, what it is, and the values where they are few."""
-    name, description, values = _ARGUMENTS[command]
-    option = {"type": _STRING, "name": name, "description": description, "required": False}
-    if values:
-        return option | {"choices": [{"name": value, "value": value} for value in values]}
-    return option | {"max_length": _MAX_ARGUMENT}
+    if argument is None:
+        return []
+    option = {"type": _STRING, "name": argument.name, "description": argument.about, "required": False}
+    if argument.values:
+        return [option | {"choices": [{"name": value, "value": value} for value in argument.values]}]
+    return [option | {"max_length": _MAX_ARGUMENT}]
 
 
 def _question_in(update: port.Update) -> str:
@@ -330,7 +322,7 @@ def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
 
 def make(config: Config) -> DiscordPlatform:
     """The bot of this config. Raises `ConfigError`."""
-    settings = config.platforms.discord
+    settings = config.platforms.get("discord", DiscordSettings)
     if settings is None:
         raise ConfigError("is missing", key="platforms.discord")
     token = config.require_secret(settings.token_env, "platforms.discord.token_env")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import discord
-
-from tailrace.delivery.inbound import command_in
+from tailrace.app.slash_commands import command_in
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import KnownName, MessageText, is_private
 from tailrace.integrations.discord.private_word import USER
 

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-import discord
 import msgspec
 
 from tailrace.gateway.connection_errors import NO_ANSWER
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import KnownName, is_private, numbers_in
 from tailrace.integrations.discord.rest import RestClient
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-import discord
-
 from tailrace.delivery.cards import card_words
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
 from tailrace.delivery.port import ChatKind
 from tailrace.delivery.speakers import MAX_NAME, author_name, one_line_name, typed_text
+from tailrace.gateway.inbound import is_command_or_answer
+from tailrace.integrations.discord.library import discord
 
 KnownName: TypeAlias = Callable[[str, int], str]  # the kind ("#", "@&", "@") and the id; empty: it is not known
 _REFERENCE = re.compile(

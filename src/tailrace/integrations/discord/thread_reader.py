@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import discord
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.port import MessageReceived
 from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection
+from tailrace.gateway.inbound import is_command_or_answer
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import KnownName, MessageText, author_of
 
 log = logging.getLogger("tailrace.integrations.discord")

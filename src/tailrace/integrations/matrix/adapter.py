@@ -23,6 +23,7 @@ from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
+from tailrace.integrations.matrix import MatrixSettings
 from tailrace.integrations.matrix.inbound import Rooms, remember_event
 from tailrace.integrations.matrix.invitations import Invitations
 from tailrace.integrations.matrix.media import opened
@@ -55,7 +56,6 @@ _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 log = logging.getLogger("tailrace.integrations.matrix")
-logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 
 
 class MatrixPlatform(BasePlatform):
@@ -77,6 +77,8 @@ class MatrixPlatform(BasePlatform):
     ) -> None:
         """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
         `kept` has the session of an earlier login by password."""
+        self._quiet = logging.NullHandler()  # nio warns of what is reported here in words of its own
+        logging.getLogger("nio").addHandler(self._quiet)
         self._kept = kept
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
@@ -409,6 +411,7 @@ class MatrixPlatform(BasePlatform):
         return f"logged in as {name}"
 
     async def close(self) -> None:
+        logging.getLogger("nio").removeHandler(self._quiet)
         await self._client.close()
 
     def _lost(self, error: Exception) -> PlatformError:
@@ -453,7 +456,7 @@ def _in_thread(thread: str) -> JsonObject:
 
 def make(config: Config) -> MatrixPlatform:
     """The account of this config. Raises `ConfigError`."""
-    settings = config.platforms.matrix
+    settings = config.platforms.get("matrix", MatrixSettings)
     if settings is None or not settings.homeserver or not settings.user:
         raise ConfigError("needs homeserver and user", key="platforms.matrix")
     if not settings.token_env and not settings.password_env:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tailrace.delivery.inbound import command_in, command_meant, is_unknown_command
+from tailrace.app.slash_commands import command_in, command_meant, is_unknown_command
 from tailrace.messages import JsonObject
 
 _MARK = re.compile(r"(?:!|//)(?=[A-Za-z])")  # clients keep "/…" for themselves, or take one "/" of two off

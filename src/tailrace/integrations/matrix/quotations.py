@@ -12,11 +12,11 @@ import logging
 import nio
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.port import MessageReceived
 from tailrace.delivery.speakers import author_name
 from tailrace.gateway.connection_errors import NO_ANSWER
+from tailrace.gateway.inbound import is_command_or_answer
 from tailrace.integrations.matrix.event_fields import (
     EVENT_ID,
     attachment_in,

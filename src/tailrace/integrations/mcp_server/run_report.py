@@ -10,7 +10,7 @@ from msgspec import Meta
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
 from tailrace.integrations.mcp_server.approvals import REQUESTER
-from tailrace.integrations.mcp_server.run_view import RunView
+from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
 from tailrace.runs.timeline.question import question_of
@@ -137,7 +137,7 @@ class RunPage(msgspec.Struct, frozen=True, omit_defaults=True):
 OUTPUT_SCHEMAS: dict[type[msgspec.Struct], JsonObject] = {kind: schema_of(kind) for kind in (RunReport, RunPage)}
 
 
-def report_of(run: Run, view: RunView, not_executed: tuple[NotExecuted, ...] = ()) -> RunReport:
+def report_of(run: Run, view: HostView, not_executed: tuple[NotExecuted, ...] = ()) -> RunReport:
     state = view.state
     status: State = state.status
     if status == "running":

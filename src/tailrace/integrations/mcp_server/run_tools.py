@@ -28,6 +28,7 @@ from tailrace.integrations.mcp_server.approvals import (
     questions,
     run_in,
 )
+from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import (
     OUTPUT_SCHEMAS,
     AnswerApproval,
@@ -41,7 +42,6 @@ from tailrace.integrations.mcp_server.run_report import (
     line_of,
     report_of,
 )
-from tailrace.integrations.mcp_server.run_view import RunView
 from tailrace.integrations.mcp_server.stdio import Cancelled
 from tailrace.integrations.mcp_server.watch import RunWatch
 from tailrace.messages import JsonObject, user
@@ -227,7 +227,7 @@ class RunTools:
         run = await self._journal.get(run_id)
         if after > run.last_seq:
             raise CursorAhead(f"run {run_id} has {run.last_seq} entries and `after` says {after}; 0 gives all of it")
-        view = RunView(after)
+        view = HostView(after)
         view.feed(await self._journal.read(run_id))
         watch = RunWatch(self._app, context, run_id, view)
         rounds = 0
@@ -247,7 +247,7 @@ class RunTools:
             return questions(run_id, waiting, rounds)
         return await self._reported(run_id, view)
 
-    async def _reported(self, run_id: str, view: RunView) -> CallToolResult:
+    async def _reported(self, run_id: str, view: HostView) -> CallToolResult:
         not_executed = not_executed_in(await self._journal.facts(run_id)) if view.has_ended else ()
         report = report_of(await self._journal.get(run_id), view, not_executed)
         is_error = report.status in ("failed", "parked")
@@ -264,7 +264,7 @@ class RunTools:
         run = await self._journal.get(args.run_id)
         if run.state in ENDED:
             raise RunSealed(f"run {run.id} has ended: {run.state}")
-        view = RunView()
+        view = HostView()
         view.feed(await self._journal.read(run.id))
         asked = view.waiting.get(args.approval_id)
         if asked is None:
@@ -278,9 +278,9 @@ class RunTools:
             run.id, await self._settled(run.id, lambda view: args.approval_id not in view.waiting)
         )
 
-    async def _settled(self, run_id: str, is_so: Callable[[RunView], bool]) -> RunView:
+    async def _settled(self, run_id: str, is_so: Callable[[HostView], bool]) -> HostView:
         """The run once this is so. Gives up after a while: its process may hang."""
-        view = RunView()
+        view = HostView()
         try:
             async with asyncio.timeout(SETTLE_S):
                 async for batch in self._journal.tail(run_id):
@@ -308,7 +308,7 @@ class RunTools:
         return _result(listed, "\n".join(lines) or "there are no runs")
 
 
-def _may_answer(view: RunView, approval_id: str) -> bool:
+def _may_answer(view: HostView, approval_id: str) -> bool:
     asked = view.waiting.get(approval_id)
     return asked is not None and asked.requester == REQUESTER
 

@@ -26,9 +26,9 @@ from tailrace import __version__
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.errors import TailraceError
+from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import in_words, report_of
 from tailrace.integrations.mcp_server.run_tools import RunTools, TurnDefaults
-from tailrace.integrations.mcp_server.run_view import RunView
 from tailrace.integrations.mcp_server.stdio import Cancelled, stdio_streams
 from tailrace.runs.timeline.question import question_of
 from tailrace.system.json_rpc.stdio import Pipes
@@ -81,7 +81,7 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
         run_id = params.uri.removeprefix(RUNS)
         try:
             run = await app.journal.get(run_id)
-            view = RunView()
+            view = HostView()
             view.feed(await app.journal.read(run_id))
         except TailraceError as exc:
             raise MCPError(INVALID_PARAMS, f"{params.uri} cannot be read: {exc}") from exc

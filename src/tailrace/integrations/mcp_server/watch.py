@@ -15,7 +15,7 @@ from tailrace.app import App
 from tailrace.errors import RunParked, RunSealed
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.integrations.mcp_server.approvals import REQUESTER, CannotAsk, asked_by_request, has_elicitation
-from tailrace.integrations.mcp_server.run_view import RunView
+from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup
 
@@ -27,7 +27,7 @@ _LITTLE: Final = 0.001
 class RunWatch:
     """Follows one run on behalf of one request."""
 
-    def __init__(self, app: App, context: ServerRequestContext[Any, Any], run_id: str, view: RunView) -> None:
+    def __init__(self, app: App, context: ServerRequestContext[Any, Any], run_id: str, view: HostView) -> None:
         self._app = app
         self._context = context
         self._run_id = run_id

@@ -1,34 +1,23 @@
-"""The tables and their versions.
+"""The tables.
 
 Owns the storage format. As in SQLite's file, a row of `batches` holds what one group commit wrote to one run: the
-events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`, NULL where an older format has
-written the row. `heads` holds what changes of a run: its rows are narrow and are
-locked for each write to their run. `writers` has the number of the last transaction of each process: after a lost
-connection it says whether the transaction in flight was committed. `deleted` lists runs whose entries are still to be
-removed. `wall_clock` counts leases by the database's clock, unless a test gives another time;
-`newest_in_session` lets one transaction at a time create runs of a session.
+events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`. `heads` holds the columns of a
+run that change: its rows are narrow and are locked for each write to their run. `writers` has the number of the last
+transaction of each process: after a lost connection it says whether the transaction in flight was committed. `deleted`
+lists runs whose entries are still to be removed. `wall_clock` counts leases by the database's clock, unless a test
+gives another time; `newest_in_session` lets one transaction at a time create runs of a session.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-
 from tailrace.integrations.postgres.address import Address, Connection, translated
-from tailrace.journal.stored.storage_format import (
-    ForeignStore,
-    NothingStored,
-    check_version,
-    log_upgrade,
-    log_upgrading,
-)
+from tailrace.journal.stored.storage_format import FORMAT, ForeignStore, NothingStored, check_format
 
 APPLICATION = "tailrace"
-MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
-MIGRATION_TIMEOUT_S = 600.0
+SCHEMA_LOCK = 0x7A11_4ACE  # an advisory lock: one process creates the tables, the others wait
+SCHEMA_TIMEOUT_S = 600.0
 
-MIGRATIONS: tuple[str, ...] = (
-    """
+SCHEMA = """
     CREATE TABLE runs (
         num bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         id text COLLATE "C" NOT NULL UNIQUE,
@@ -39,6 +28,7 @@ MIGRATIONS: tuple[str, ...] = (
         created_at double precision NOT NULL
     );
     CREATE INDEX runs_by_session ON runs (session, id);
+    CREATE INDEX runs_by_kind ON runs (kind, session, id);
     CREATE TABLE heads (
         num bigint PRIMARY KEY,
         epoch integer NOT NULL,
@@ -62,6 +52,7 @@ MIGRATIONS: tuple[str, ...] = (
         last_seq integer NOT NULL,
         attempt integer NOT NULL,
         events bytea NOT NULL,
+        at double precision,
         PRIMARY KEY (run, first_seq)
     );
     CREATE TABLE snapshots (
@@ -85,6 +76,10 @@ MIGRATIONS: tuple[str, ...] = (
         value bytea NOT NULL,
         PRIMARY KEY (namespace, key)
     );
+    CREATE TABLE counters (
+        name text COLLATE "C" PRIMARY KEY,
+        value double precision NOT NULL
+    ) WITH (fillfactor = 50);
     CREATE TABLE writers (
         id text PRIMARY KEY,
         number bigint NOT NULL,
@@ -99,53 +94,23 @@ MIGRATIONS: tuple[str, ...] = (
             RETURN (SELECT max(id) FROM runs WHERE session = named);  -- as it is after the wait
         END
     $$;
-    """,
-    """
-    ALTER TABLE batches ADD COLUMN at double precision;
-    CREATE INDEX IF NOT EXISTS runs_by_kind ON runs (kind, session, id);
-    """,
-    """
-    CREATE TABLE counters (
-        name text COLLATE "C" PRIMARY KEY,
-        value double precision NOT NULL
-    ) WITH (fillfactor = 50)
-    """,
-)
+"""
 
 
-async def prepare(
-    connection: Connection, address: Address, migrations: Sequence[str] = MIGRATIONS, *, upgrade: bool = True
-) -> None:
-    """Brings the schema to this version. Raises `JournalError` for one that is not ours or is too new, and
-    where it may not `upgrade` it, `OlderFormat` for one that is older and `NothingStored` where there is none; none of
-    them is written to."""
+async def prepare(connection: Connection, address: Address, *, make: bool = True) -> None:
+    """Creates the tables in a new schema. Raises `JournalError` for a schema that is not ours or of another format, and
+    `NothingStored` for a new one that it may not `make`; none of them is written to."""
     with translated(address):
         async with connection.transaction():
-            await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
+            await connection.execute(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})", timeout=SCHEMA_TIMEOUT_S)
             version = await _version(connection, address)
             where = f"the database at {address.shown}"
-            check_version(where, version, len(migrations), upgrade=upgrade)
-            if version == 0 and not upgrade:  # it can be made, and is taken back with the transaction
-                raise NothingStored(f"there is no journal yet in {where}")
-            began_at = time.monotonic()
-            if 0 < version < len(migrations):
-                log_upgrading(where, version, len(migrations), await _count_rows(connection, address))
-            for script in migrations[version:]:
-                await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
-            if version < len(migrations):
-                await connection.execute("UPDATE format SET version = $1", len(migrations))
-        log_upgrade(where, version, len(migrations), time.monotonic() - began_at)
-
-
-async def _count_rows(connection: Connection, address: Address) -> int | None:
-    """About how many rows the log has, as the database has counted them last; None where it has not yet."""
-    counted: int | None = await connection.fetchval(  # None: there is no such table
-        "SELECT reltuples::bigint FROM pg_class WHERE relname = 'batches' AND relnamespace = to_regnamespace($1)",
-        f'"{address.schema}"',
-    )
-    if counted is not None and counted > 0:
-        return counted
-    return None if await connection.fetchval("SELECT EXISTS (SELECT FROM batches)") else 0
+            check_format(where, version)
+            if version == 0:
+                if not make:  # what `_version` has made is rolled back
+                    raise NothingStored(f"there is no journal yet in {where}")
+                await connection.execute(SCHEMA, timeout=SCHEMA_TIMEOUT_S)
+                await connection.execute("UPDATE format SET version = $1", FORMAT)
 
 
 async def _version(connection: Connection, address: Address) -> int:

@@ -16,8 +16,8 @@ from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.counter_names import end_of
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
@@ -25,6 +25,7 @@ from tailrace.journal.stored.rows import (
     encode,
     is_crash_loop,
     no_such_run,
+    rows_as_stored,
     shows_progress,
     timed_rows,
     without_outputs,
@@ -121,11 +122,9 @@ async def _newest_in_session(connection: Connection, session: str) -> str:
     return newest or ""
 
 
-async def record(
-    connection: Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
-) -> None:
-    """Stores a whole run that has ended in memory. It may be there: a commit that was given up as lost may be none."""
-    rows = timed_rows(entries, times)
+async def record(connection: Connection, ended: EndedRun, ended_at: float) -> None:
+    """Stores a whole run that has ended in memory. It may be there already, where the commit before it seemed lost."""
+    run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)
     if await _insert_run(connection, run, rows, None, None, ended_at) is None:
         anonymous = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
         await _insert_run(connection, anonymous, rows, None, None, ended_at)
@@ -307,7 +306,7 @@ async def _held(connection: Connection, lease: Lease) -> Head:
     if head.state in ENDED:
         raise RunSealed(f"run {lease.run_id} has ended")
     if head.state != "running":
-        raise StaleEpoch(f"run {lease.run_id} was given back")
+        raise StaleEpoch(f"run {lease.run_id} was released")
     return head
 
 

@@ -25,6 +25,7 @@ from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
+from tailrace.integrations.slack import SlackSettings
 from tailrace.integrations.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.integrations.slack.envelope_order import OrderedTasks, is_answered_soon, order_keys
 from tailrace.integrations.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
@@ -471,7 +472,7 @@ def _sent(answer: dict[str, Any]) -> port.AnyReply:
 
 def make(config: Config) -> SlackPlatform:
     """The app of this config. Raises `ConfigError`."""
-    settings = config.platforms.slack
+    settings = config.platforms.get("slack", SlackSettings)
     if settings is None:
         raise ConfigError("is missing", key="platforms.slack")
     return SlackPlatform(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.inbound import command_in, is_unknown_command, with_command_mark
+from tailrace.app.slash_commands import command_in, is_unknown_command, with_command_mark
 from tailrace.delivery.planning.presenter import quotation
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.delivery.speakers import author_name, typed_text

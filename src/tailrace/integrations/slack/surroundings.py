@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tailrace.delivery.inbound import command_in, is_unknown_command, is_yes_or_no
+from tailrace.app.slash_commands import command_in, is_unknown_command
 from tailrace.delivery.port import MessageReceived, Place
 from tailrace.delivery.speakers import author_name, one_line_name
 from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
+from tailrace.gateway.inbound import is_yes_or_no
 from tailrace.integrations.slack.inbound import BotAccount, readable
 from tailrace.integrations.slack.slash_commands import remember
 

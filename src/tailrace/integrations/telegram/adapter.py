@@ -22,11 +22,13 @@ import msgspec
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
+from tailrace.app.slash_commands import CHAT_MENU
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.gateway.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
+from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
+from tailrace.integrations.telegram import TelegramSettings
 from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
 from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
 from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
@@ -317,7 +319,7 @@ class TelegramPlatform(BasePlatform):
 
     async def _announce_commands(self) -> None:
         try:
-            await self._bot.set_my_commands(list(COMMANDS))
+            await self._bot.set_my_commands([(command.name, command.help) for command in CHAT_MENU])
         except TelegramError as exc:
             log.warning("the list of commands could not be set: %s", exc.message)
 
@@ -385,7 +387,7 @@ def _check_webhook(address: str) -> None:
 
 def make(config: Config) -> TelegramPlatform:
     """The bot of this config. Raises `ConfigError`."""
-    settings = config.platforms.telegram
+    settings = config.platforms.get("telegram", TelegramSettings)
     if settings is None:
         raise ConfigError("is missing", key="platforms.telegram")
     if settings.webhook_url and not settings.base_url:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import telegram
 
 from tailrace.delivery.cards import card_words
-from tailrace.delivery.inbound import is_yes_or_no
 from tailrace.delivery.text.markup import BOXES
+from tailrace.gateway.inbound import is_yes_or_no
 
 UNREAD: Final = {  # kinds of which the bot has no content, and what the model is told
     "story": "a story",

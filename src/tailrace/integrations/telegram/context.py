@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import telegram
 
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
 from tailrace.delivery.speakers import author_name
+from tailrace.gateway.inbound import is_command_or_answer
 from tailrace.integrations.telegram.cards import card_of
 
 

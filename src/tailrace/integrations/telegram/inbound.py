@@ -7,9 +7,10 @@ import re
 import telegram
 from telegram.constants import ChatType, MessageEntityType
 
+from tailrace.app.slash_commands import command_in
 from tailrace.delivery import port
-from tailrace.delivery.inbound import command_in, is_command_or_answer
 from tailrace.delivery.speakers import typed_text
+from tailrace.gateway.inbound import is_command_or_answer
 from tailrace.integrations.telegram.cards import UNKNOWN, card_of, is_service
 from tailrace.integrations.telegram.context import replied_message, with_context
 

@@ -22,7 +22,7 @@ from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
-from tailrace.integrations.whatsapp import inbound
+from tailrace.integrations.whatsapp import WhatsAppSettings, inbound
 from tailrace.integrations.whatsapp.context import RecentTexts
 from tailrace.integrations.whatsapp.meta_errors import (
     NO_SUCH_THING,
@@ -44,7 +44,7 @@ HOOK_PATH = "/platforms/whatsapp/webhook"
 # A second in between keeps the parts of an answer in order.
 CAPABILITIES = port.Capabilities(
     limit=inbound.MAX_TEXT_CHARS,
-    keeps_back=True,
+    reply_window=True,
     max_file_bytes=16 << 20,
     windows=(port.Window(1, 1.0), port.Window(10, 60.0)),
     typing_s=25.0,
@@ -362,7 +362,7 @@ async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
 
 def make(config: Config) -> WhatsAppPlatform:
     """The number of this config. Raises `ConfigError`."""
-    settings = config.platforms.whatsapp
+    settings = config.platforms.get("whatsapp", WhatsAppSettings)
     if settings is None or settings.phone_number_id is None:
         raise ConfigError("is missing", key="platforms.whatsapp.phone_number_id")
     return WhatsAppPlatform(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from tailrace.delivery.inbound import is_command_or_answer
 from tailrace.delivery.planning.presenter import quotation, shortened
+from tailrace.gateway.inbound import is_command_or_answer
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
 MAX_REMEMBERED_CHARS = 4_000_000  # of them all

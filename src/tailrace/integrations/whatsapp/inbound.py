@@ -217,17 +217,16 @@ def told_of(statuses: Iterable[Status]) -> Iterator[tuple[str, Outcome]]:
 
 
 def lost(statuses: Iterable[Status]) -> Iterator[tuple[str, MessageLost]]:
-    """Parts of answers that were taken and not delivered, each with its key: the names of the answer's delivery and of
-    the part, and a number. Those of one answer are one update, unless they are sent again. A word of our own (`say.…`)
-    is not among them: who is told of that by another word, which fails too, would never end."""
+    """The messages of answers that Meta accepted and did not deliver, each with its key, which begins with the id of
+    the answer's delivery. Several of one answer are one update, unless the answer is sent again. Notices of the bot
+    itself (`say.…`) are left out: a notice about a lost notice would be lost too, without end."""
     for status in statuses:
         key, who = status.biz_opaque_callback_data, status.recipient
         if status.status != "failed" or not (key and who) or key.startswith("say."):
             continue
         delivery, place = key.partition(".")[0], Place("whatsapp", who)
         if status.until_heard:
-            part = key.partition(".")[2].rpartition(".")[0]
-            yield key, MessageLost(f"{key}.kept_back", place, Sender(who), kept_back=delivery, part=part)
+            yield key, MessageLost(f"{key}.window", place, Sender(who), undelivered=delivery)
         elif all(lets_others_through(error) for error in status.errors):
             yield key, MessageLost(f"{delivery}.undelivered", place, Sender(who))
 

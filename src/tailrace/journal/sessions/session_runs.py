@@ -29,7 +29,7 @@ class SessionTotals:
         self.first = self.newest = ""
         self._under_way: list[str] = []
         self._usage = Usage()
-        self._spent: dict[tuple[str, str], Usage] | None = {}
+        self._spent: dict[tuple[str, str], Usage] = {}
 
     def add_row(self, run_id: str, state: RunState, outcome: bytes | None) -> None:
         """A run as it is stored."""
@@ -45,19 +45,15 @@ class SessionTotals:
         if state in ("pending", "running"):
             self._under_way.append(run_id)
         self._usage += outcome.usage
-        if outcome.spent:
-            self.add_spent(outcome.spent)
-        elif outcome.usage != Usage():
-            self._spent = None  # of a run that ended before this was recorded
+        self.add_spent(outcome.spent or ())
 
     def add_spent(self, spent: Iterable[SpentTokens]) -> None:
-        if self._spent is not None:
-            for each in spent:
-                who = (each.provider, each.model)
-                self._spent[who] = self._spent.get(who, Usage()) + each.usage
+        for each in spent:
+            who = (each.provider, each.model)
+            self._spent[who] = self._spent.get(who, Usage()) + each.usage
 
     def session(self, name: str, first: Run, newest: Run) -> SessionRuns:
-        spent = None if self._spent is None else tuple(SpentTokens(*who, used) for who, used in self._spent.items())
+        spent = tuple(SpentTokens(*who, used) for who, used in self._spent.items())
         return SessionRuns(name, self.runs, first, newest, tuple(self._under_way), self._usage, spent)
 
 
@@ -74,14 +70,13 @@ def joined(one: SessionRuns, other: SessionRuns) -> SessionRuns:
     first, newest = min((one.first, other.first), key=_id), max((one.newest, other.newest), key=_id)
     totals = SessionTotals()
     for spent in (one.spent, other.spent):
-        totals.add_spent(spent or ())
+        totals.add_spent(spent)
     merged = totals.session(one.id, first, newest)
     return msgspec.structs.replace(
         merged,
         runs=one.runs + other.runs,
         under_way=tuple(sorted((*one.under_way, *other.under_way))),
         usage=one.usage + other.usage,
-        spent=None if one.spent is None or other.spent is None else merged.spent,
     )
 
 

@@ -18,14 +18,15 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
-from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.counter_names import end_of
+from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import (
     Row,
     TimedRow,
     encode,
     is_crash_loop,
     no_such_run,
+    rows_as_stored,
     shows_progress,
     timed_rows,
     without_outputs,
@@ -54,7 +55,7 @@ class Head(NamedTuple):
 
 def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
     row = connection.execute(
-        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.bell, h.lease_until, h.claimed_seq"
+        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.pipe, h.lease_until, h.claimed_seq"
         " FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = ?",
         (run_id,),
     ).fetchone()
@@ -77,16 +78,14 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     return run, num
 
 
-def record(
-    connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
-) -> None:
-    """Stores a whole run that has ended in memory."""
+def record(connection: sqlite3.Connection, ended: EndedRun, ended_at: float) -> None:
+    """Stores a whole run that has ended in memory. Where its idempotency key was taken meanwhile, it loses the key."""
+    run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)  # raises before anything is written
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
     num = _insert_run(connection, run, Claimant("", "", 0.0))
-    _insert_rows(connection, num, run.claims, timed_rows(entries, times))
-    if run.finished is not None:
-        _end(connection, num, entries[-1], None, ended_at)
+    _insert_rows(connection, num, run.claims, rows)
+    _end(connection, num, ended.entries[-1], None, ended_at)
 
 
 def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
@@ -98,7 +97,7 @@ def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) ->
     if num is None:
         raise TypeError("an insert always has a rowid")
     connection.execute(
-        "INSERT INTO heads (num, state, epoch, kills, owner, bell, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
+        "INSERT INTO heads (num, state, epoch, kills, owner, pipe, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
         (num, run.state, run.claims, run.kills, claimant.owner, claimant.pipe, claimant.lease_until, run.first_seq),
     )
     return num
@@ -127,7 +126,7 @@ def claim(
 
 
 _CLAIM = (
-    "UPDATE heads SET state = 'running', epoch = ?1, kills = ?2, owner = ?3, bell = ?4, lease_until = ?5,"  # noqa: S608
+    "UPDATE heads SET state = 'running', epoch = ?1, kills = ?2, owner = ?3, pipe = ?4, lease_until = ?5,"  # noqa: S608
     f" claimed_seq = coalesce({newest_seq('?6')}, 0) WHERE num = ?6"
 )
 _ROWS_SINCE = rows_of_run("first_seq, events", placed="b.last_seq > ?2", newer="b.last_seq > ?2", newest_first=True)
@@ -153,7 +152,7 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
         _clear_suspicion(connection, lease)
         return
     connection.execute(
-        "UPDATE heads SET state = 'pending', kills = 0, owner = '', bell = '', lease_until = 0 WHERE num = ?",
+        "UPDATE heads SET state = 'pending', kills = 0, owner = '', pipe = '', lease_until = 0 WHERE num = ?",
         (head.num,),
     )
 
@@ -177,7 +176,7 @@ def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure, kill
     head = _held(connection, lease)
     parks = head.kills >= kills
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, outcome = ? WHERE num = ?",
+        "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, outcome = ? WHERE num = ?",
         ("parked" if parks else "pending", encode(failure) if parks else None, head.num),
     )
 
@@ -203,7 +202,7 @@ def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: lis
         raise TypeError(last)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
+        "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
         " output_seqs = ? WHERE num = ?",
         (finished.status, last.seq, now, encode(finished), seqs, num),
     )
@@ -216,7 +215,7 @@ def _held(connection: sqlite3.Connection, lease: Lease) -> Head:
     if head.state in ENDED:
         raise RunSealed(f"run {lease.run_id} has ended")
     if head.state != "running":
-        raise StaleEpoch(f"run {lease.run_id} was given back")
+        raise StaleEpoch(f"run {lease.run_id} was released")
     return head
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tailrace.events import AnyEvent, Entry
-from tailrace.journal.fold import fold, is_fact, is_progress
+from tailrace.journal.fold import Fold, fold, is_fact, is_progress
 from tailrace.journal.live_tail import PAGE_LINES, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.commit_times import TickTimes
@@ -22,19 +22,19 @@ NO_CLAIMS: Final[frozenset[int]] = frozenset()  # one for all: an empty frozense
 
 
 class MemoryRun:
-    """One run and its whole log. Nobody looks at most runs before they end: the tail is made for the first who does,
-    and the run's `last_seq` is counted when it is asked for."""
+    """One run and its whole log. Most runs are not observed before they end: the tail is made for the first viewer, and
+    the run's `last_seq` is counted when it is read."""
 
     __slots__ = (
-        *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "looked_at", "shown"),
+        *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "is_observed", "shown"),
         *("signalled", "signals", "suspected", "times"),
     )
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._tail: Tail | None = None
-        self.looked_at = False  # somebody has asked for its entries
-        self.log = OpenLog(run.id, run.claims)
+        self.is_observed = False  # a viewer or a reader has asked for its entries
+        self.log = OpenLog(run.id, run.claims, Fold())
         self.shown: list[Entry] = []  # what viewers may see; since the last compaction
         self.times = TickTimes()
         self.lease_until = 0.0
@@ -65,8 +65,7 @@ class MemoryRun:
         return msgspec.structs.replace(self._run, last_seq=self.shown[-1].seq, **changes)
 
     def append_shown(self, events: Sequence[AnyEvent], attempt: int, at: float) -> int:
-        """The short way of a run that nobody looks at: its entries can be seen at once. Nobody could tell that from the
-        end of the tick."""
+        """Shows the entries at once, where the run is not observed: no viewer can see the difference."""
         first_seq = self.log.seq + 1
         seq = self.log.append(events, attempt, self.shown)
         if seq >= first_seq:
@@ -84,7 +83,7 @@ class MemoryRun:
     @property
     def tail(self) -> Tail:
         if self._tail is None:
-            self._tail, self.looked_at = Tail(window=None), True
+            self._tail, self.is_observed = Tail(window=None), True
             for start in range(0, len(self.shown), PAGE_LINES):
                 self._tail.publish(Batch(self.shown[start : start + PAGE_LINES]))
         return self._tail

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from tailrace.errors import CorruptLog, RunNotFound
+from tailrace.errors import CorruptLog, JournalError, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished, from_json
 from tailrace.journal.fold import Fold, is_fact, is_progress, outputs_text
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
@@ -125,9 +125,13 @@ def timed_rows(entries: Iterable[Entry], times: Times) -> list[TimedRow]:
     return [TimedRow(*row, at) for at, stretch in timed_stretches(entries, times) for row in rows_of(stretch)]
 
 
-def last_line(events: bytes) -> bytes:
-    """The JSON of a row's last event."""
-    return events[events.rfind(b"\n", 0, -1) + 1 : -1]
+def rows_as_stored(run: Run, entries: Iterable[Entry], times: Times) -> list[TimedRow]:
+    """The rows of a whole run. Raises `JournalError` for a run that cannot be written as JSON."""
+    try:
+        encode(run.new)
+        return timed_rows(entries, times)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
+        raise JournalError(f"run {run.id}: an event cannot be written as JSON: {exc}") from exc
 
 
 def entries_of(run_id: str, row: Row) -> list[Entry]:

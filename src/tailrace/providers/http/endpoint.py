@@ -19,10 +19,8 @@ from tailrace import __version__
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect
 from tailrace.values.redact import without_secrets
+from tailrace.wire.dialects import DIALECTS
 
-ANTHROPIC_VERSION = "2023-06-01"
-_PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
-_COUNT_ROUTES: dict[Dialect, str] = {"responses": "/input_tokens", "anthropic": "/count_tokens"}
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 # Written out: what the standard library calls private differs between versions of Python.
 _LOCAL_NETWORKS = tuple(
@@ -76,11 +74,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def route_url(self, route: str) -> str:
         """Where another route of the same API is: `/embeddings`."""
         parts = urlsplit(self.url())
-        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + route))
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(DIALECTS[self.dialect].path) + route))
 
     def count_url(self) -> str | None:
         """Where the dialect counts the tokens of a request; None where it has no such route."""
-        if (route := _COUNT_ROUTES.get(self.dialect)) is None:
+        if not (route := DIALECTS[self.dialect].count_route):
             return None
         parts = urlsplit(self.url())
         return urlunsplit(parts._replace(path=parts.path + route))
@@ -99,13 +97,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             "accept-encoding": "identity",
             "user-agent": f"tailrace/{__version__}",
         }
-        key = self.key.strip()
-        if self.dialect == "anthropic":
-            headers["anthropic-version"] = ANTHROPIC_VERSION
-            if key:
-                headers["x-api-key"] = key
-        elif key:
-            headers["authorization"] = f"Bearer {key}"
+        headers |= DIALECTS[self.dialect].credentials(self.key.strip())
         headers.update((name.lower(), value) for name, value in self.headers.items())
         for name, value in headers.items():
             if not value.isascii() or not value.isprintable():
@@ -146,12 +138,12 @@ def url_of(base_url: str, dialect: Dialect) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"expected an http:// or https:// address, found {base_url[:40]!r}", key="base_url")
-    path = parts.path.rstrip("/")
-    if not path.endswith(_PATHS[dialect]):
+    path, wire = parts.path.rstrip("/"), DIALECTS[dialect]
+    if not path.endswith(wire.path):
         segments = path.split("/")
         # OpenAI's SDK is given the version, wherever it stands (`/v1beta/openai`); Anthropic's puts it at the end.
-        versioned = any(map(_VERSION.fullmatch, segments[-1:] if dialect == "anthropic" else segments))
-        path += ("" if versioned else "/v1") + _PATHS[dialect]
+        versioned = any(map(_VERSION.fullmatch, segments[-1:] if wire.version_is_last else segments))
+        path += ("" if versioned else "/v1") + wire.path
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 

@@ -29,6 +29,7 @@ from tailrace.messages import (
 )
 from tailrace.ports import AnswerStream
 from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
@@ -182,7 +183,9 @@ class RedactedAnswer(AnswerStream):
                 out += self._release(delta.choice, but=type(delta))
                 out += self._piece(delta, _channel_of(delta))
             else:
-                if isinstance(delta, FinishDelta) or (isinstance(delta, NativeDelta) and delta.dialect != "chat"):
+                if isinstance(delta, FinishDelta) or (
+                    isinstance(delta, NativeDelta) and DIALECTS[delta.dialect].keeps_order
+                ):
                     out += self._release(delta.choice)
                 out.append(self._native(delta) if isinstance(delta, NativeDelta) else delta)
         return out

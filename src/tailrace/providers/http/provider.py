@@ -1,4 +1,4 @@
-"""A model endpoint over HTTP, in any of the three dialects.
+"""A model endpoint over HTTP, in any dialect.
 
 Owns one request and its answer: what is sent, what kind of answer came back, and that the connection is closed
 however the block is left. Knows nothing of retries, deadlines or other providers.
@@ -22,15 +22,16 @@ from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import Quirk, adapted_body, merged, quirks_of, wire_quirks_of
-from tailrace.providers.http.refused_fields import OPTIONAL, Place, RefusedFields, refused_field
+from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
-from tailrace.providers.http.reply_body import excerpt, failure_of_body, media_type, peek, read_some, refusal_in
+from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
-from tailrace.wire.dialects import DIALECTS
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.failure import failure, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.quirks import WireQuirks
@@ -44,13 +45,6 @@ MAX_KNOWN_MODELS = 1024  # whose quirks are kept at hand: clients name any model
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
-# The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
-_COUNTED: dict[Dialect, frozenset[str]] = {
-    "chat": frozenset(),
-    "responses": frozenset({"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning"}),
-    "anthropic": frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking"}),
-}
-_ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 
 
 class _ModelHere(msgspec.Struct, frozen=True, gc=False):
@@ -77,8 +71,8 @@ class HttpProvider:
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
-        # Nothing is cut, kept by the provider or looked for in what it streams.
-        self._passes_plain_streams = self._redactor.idle and self.dialect != "responses"
+        # Nothing is kept, cut or looked for in what it streams.
+        self._passes_plain_streams = self._redactor.idle and not endpoint.reattach and self._wire.has_stop_strings
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
@@ -89,7 +83,7 @@ class HttpProvider:
     async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
         """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
         body_without = partial(self.request_body, request, stream=True)
-        reply, refused = await self._post(request, body_without, self._url, self.dialect)
+        reply, refused = await self._post(request, body_without, self._url)
         block.reply = reply
         try:
             if self._passes_plain_streams and reply.is_event_stream:
@@ -103,7 +97,7 @@ class HttpProvider:
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
-        reply, _ = await self._post(request, body_without, self._url, self.dialect)
+        reply, _ = await self._post(request, body_without, self._url)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -121,11 +115,11 @@ class HttpProvider:
         return RedactedAnswer(answer, self._redactor, self._wire.completion_from_body)
 
     def _cut(self, answer: AnswerStream, request: ModelRequest) -> AnswerStream:
-        """The Responses API has no stop strings: its answers are cut here."""
-        return StopCutAnswer(answer, request) if self._cuts(request) else answer
+        """The answers of an API without stop strings are cut here."""
+        return StopCutAnswer(answer, request, self._wire) if self._cuts(request) else answer
 
     def _cuts(self, request: ModelRequest) -> bool:
-        return self.dialect == "responses" and bool(request.stop) and not request.verbatim
+        return not self._wire.has_stop_strings and bool(request.stop) and not request.verbatim
 
     def request_body(self, request: ModelRequest, refused: Collection[str] = (), *, stream: bool) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
@@ -146,7 +140,7 @@ class HttpProvider:
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
         paths = self._refused.at(self._model(request.model).place)
-        sources = (field.source for field in OPTIONAL[self.dialect] if field.path in paths and field.source)
+        sources = (field.source for field in self._wire.optional_fields if field.path in paths and field.source)
         return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -154,7 +148,7 @@ class HttpProvider:
         `ProviderError`."""
         if (url := self._endpoint.count_url()) is None:
             return None
-        fields = _COUNTED[self.dialect].union(request.extra if request.verbatim else ())
+        fields = self._wire.counted_fields.union(request.extra if request.verbatim else ())
         known = self._refused.at(self._model(request.model).place)
         body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
@@ -182,7 +176,7 @@ class HttpProvider:
             return {**body, **{name: value for name, value in ours.items() if name not in refused}}
 
         chosen = {name: value for name, value in body.items() if name not in ours}
-        reply, _ = await self._post(request, body_without, self._endpoint.route_url(route), "chat", chosen)
+        reply, _ = await self._post(request, body_without, self._endpoint.route_url(route), chosen, CHAT)
         try:
             yield RelayedReply(reply, self._redactor, self._failed)
         except ProviderError as exc:
@@ -216,12 +210,13 @@ class HttpProvider:
         request: ModelRequest,
         body_without: Callable[[Collection[str]], JsonObject],
         url: str,
-        dialect: Dialect,
         chosen: Mapping[str, Any] | None = None,
+        wire: WireDialect | None = None,
     ) -> tuple[HttpReply, frozenset[str]]:
         """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
         the endpoint refuses by name is left out and the request sent again, at most once for each. `chosen` are the
-        fields that the user or the client wrote; None for those of the config and the request."""
+        fields that the user or the client wrote; None for those of the config and the request. `wire` is the dialect of
+        the route, where it is not the endpoint's own."""
         place = self._model(request.model).place
         refused = self._refused.at(place)
         left_out: set[str] = set()
@@ -240,7 +235,7 @@ class HttpProvider:
                 reply.close()
             if chosen is None:
                 chosen = merged(self._endpoint.extra_body, request.extra)
-            field = refused_field(error, body, request, dialect, chosen)
+            field = refused_field(error, body, request, wire or self._wire, chosen)
             if field is None or field in refused:
                 raise error
             left_out.add(field)
@@ -344,9 +339,9 @@ class HttpProvider:
 
     def _checked(self, body: JsonObject) -> JsonObject:
         """The body of an answer. Raises `ProviderError` for one that reports a failure or is no answer."""
-        if (error := failure_of_body(self.dialect, body)) is not None:
+        if (error := self._wire.failure_of_body(body)) is not None:
             raise self._failed(error)
-        if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
+        if not isinstance(body.get(self._wire.answer_field), list):
             safe = self._safe(encode_object(body))
             raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {excerpt(safe)}", excerpt=safe)
         return body

@@ -15,8 +15,8 @@ import msgspec
 
 from tailrace.messages import Dialect, JsonObject, ModelRequest, assistant, user
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
-from tailrace.providers.http.refused_fields import CACHE_MARKS, without_fields
-from tailrace.wire.dialects import Wire
+from tailrace.providers.http.refused_fields import without_fields
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.quirks import NONE, WireQuirks
 
 CONTINUE = (
@@ -39,7 +39,7 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # where it is documented
     host: str = ""  # this host and its subdomains
     models: tuple[str, ...] = ("*",)  # globs on the model's name in lower case; any of them
-    dialects: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
+    dialects: tuple[Dialect, ...] = ()  # empty: all
     wire: WireQuirks = NONE
     routing: Routing | None = None
     drop: tuple[str, ...] = ()  # fields the endpoint refuses
@@ -140,7 +140,7 @@ def wire_quirks_of(quirks: Iterable[Quirk]) -> WireQuirks:
 
 def adapted_body(
     request: ModelRequest,
-    wire: Wire,
+    wire: WireDialect,
     quirks: Iterable[Quirk],
     *,
     extra: Mapping[str, Any] = NOTHING,
@@ -157,7 +157,7 @@ def adapted_body(
         request = msgspec.structs.replace(request, extra={**fields, **chosen})
     elif chosen is not request.extra:
         request = msgspec.structs.replace(request, extra=chosen)
-    if CACHE_MARKS in refused:
+    if any(field.scattered and field.path in refused for field in wire.optional_fields):
         request = msgspec.structs.replace(request, cache_prompt=False)
     body = wire.encode_request(request, stream=stream)
     for quirk in quirks:
@@ -195,7 +195,7 @@ def _matching(host: str, model: str, dialect: Dialect, names: tuple[str, ...]) -
         quirk
         for quirk in REGISTRY
         if (quirk.name in names or (quirk.host and matches_host(host, quirk.host)))
-        and dialect in quirk.dialects
+        and (not quirk.dialects or dialect in quirk.dialects)
         and any(fnmatchcase(model, glob) for glob in quirk.models)
     )
 

@@ -21,7 +21,7 @@ from tailrace.providers.http.quirks import merged
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.providers.transport.port import HttpReply, Transport
-from tailrace.wire.dialects import Wire
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.responses.decode import ResponsesDecoder
 
 _KEEP: Final[JsonObject] = {"background": True, "store": True}  # how a provider is asked to keep its answer
@@ -143,7 +143,7 @@ class ResumableStream(StreamedAnswer):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireDialect,
         decoder: ResponsesDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
         answer_id: str = "",

@@ -1,7 +1,7 @@
 """Fields of ours that an endpoint refuses: recognised by its error, left out, and remembered for a while.
 
-Owns which fields of a request may be left out, because they serve us or only tune the model. A field that the user or
-the client wrote is never left out: its refusal is reported by name. Pure but for the clock it is given.
+The dialect names the fields that may be left out. A field that the user or the client wrote is never left out: its
+refusal is reported by name. Pure but for the clock it is given.
 """
 
 from __future__ import annotations
@@ -11,69 +11,31 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from tailrace.errors import ProviderError
-from tailrace.messages import Dialect, JsonObject, ModelRequest
-from tailrace.wire.error_texts import says
+from tailrace.messages import JsonObject, ModelRequest
+from tailrace.values.error_texts import says
+from tailrace.wire.dialect import WireDialect
 
 REPROBE_S = 3600.0
 MAX_PLACES = 1024  # remembered at once: clients name any model they like
 Place = tuple[str, str, str]  # the endpoint's name, its address, the model
 
 
-class OptionalField(msgspec.Struct, frozen=True):
-    """A field that the encoder of a dialect writes."""
-
-    path: str  # dotted
-    words: tuple[str, ...]  # by which an error names it
-    source: str = ""  # the field of `ModelRequest` that it is made from
-    scattered: bool = False  # inside other fields, wherever `cache_prompt` puts it
-
-
-_EFFORT = "reasoning_effort"
-_PARALLEL = "parallel_tool_calls"
-_CACHE = "cache_prompt"
-CACHE_MARKS = "cache_control"
-OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
-    "chat": (
-        OptionalField("stream_options", ("stream_options", "include_usage")),
-        OptionalField(_EFFORT, (_EFFORT,), _EFFORT),
-        OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
-        OptionalField("store", ("store",)),
-    ),
-    "responses": (
-        # Models that do not reason refuse it in these words.
-        OptionalField("include", ("reasoning.encrypted_content", "Encrypted content")),
-        OptionalField("reasoning.effort", ("reasoning.effort", _EFFORT, "reasoning", "effort"), _EFFORT),
-        OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
-        OptionalField("background", ("background", "Background")),
-        OptionalField("store", ("store",)),
-        OptionalField("include", ("include",)),
-        OptionalField("stream_options", ("stream_options",)),
-    ),
-    "anthropic": (
-        OptionalField("output_config.effort", ("output_config.effort", "output_config", "effort"), _EFFORT),
-        OptionalField("thinking", ("thinking",), _EFFORT),
-        OptionalField(
-            "tool_choice.disable_parallel_tool_use",
-            ("tool_choice.disable_parallel_tool_use", "disable_parallel_tool_use"),
-            _PARALLEL,
-        ),
-        OptionalField(CACHE_MARKS, (CACHE_MARKS,), _CACHE, scattered=True),
-    ),
-}
 _STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
 
 
 def refused_field(
-    error: ProviderError, body: JsonObject, request: ModelRequest, dialect: Dialect, chosen: Mapping[str, Any]
+    error: ProviderError,
+    body: JsonObject,
+    request: ModelRequest,
+    wire: WireDialect,
+    chosen: Mapping[str, Any],
 ) -> str | None:
-    """The path of the field of ours in `body` that the error refuses by name. `chosen` are the fields that the user or
+    """The path of the optional field in `body` that the error refuses by name. `chosen` are the fields that the user or
     the client wrote in the dialect's own words."""
     if error.status not in _STATUSES or not says("field_refused", message := str(error)):
         return None
-    for field in OPTIONAL[dialect]:
+    for field in wire.optional_fields:
         is_sent = request.cache_prompt if field.scattered else _has(body, field.path)
         before = r"(?<![\w])" if field.scattered else r"(?<![\w.])"
         if (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.messages import Dialect, ErrorDelta, JsonObject
+from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.providers.transport.port import HttpReply
-from tailrace.wire.failure import failure, failure_in
+from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import object_of
 
 _PEEK_BYTES = 16  # enough to tell a stream from a page
@@ -36,15 +36,6 @@ async def read_some(reply: HttpReply, max_bytes: int) -> bytes:
 def excerpt(data: bytes) -> str:
     """One line of it, for a message."""
     return " ".join(data[:300].decode("utf-8", "replace").split())[:200]
-
-
-def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
-    """The error that a body with a status of success reports all the same (D56)."""
-    if (error := failure_in(body)) is not None:
-        return error
-    if dialect == "responses" and body.get("status") in ("failed", "cancelled"):
-        return failure(f"the provider ended the response as {body['status']}", code=f"response_{body['status']}")
-    return None
 
 
 def refusal_in(body: JsonObject, status: int) -> ErrorDelta | None:

@@ -22,7 +22,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.ports import AnswerStream
-from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.dialect import WireDialect, stop_sequence_delta
 from tailrace.wire.responses.response_fields import usage_body
 from tailrace.wire.token_estimate import input_tokens, message_tokens
 from tailrace.wire.translation.stop_cut import cut_at_stop, without_last
@@ -36,8 +36,9 @@ class _StopStringFound(Exception):
 
 
 class StopCutAnswer(AnswerStream):
-    def __init__(self, inner: AnswerStream, request: ModelRequest) -> None:
+    def __init__(self, inner: AnswerStream, request: ModelRequest, wire: WireDialect) -> None:
         self._inner = inner
+        self._wire = wire
         self._deltas = aiter(inner)
         self._request = request
         self._strings = StopStrings(request.stop)
@@ -85,11 +86,11 @@ class StopCutAnswer(AnswerStream):
         received = self._inner.completion()
         body, stop = cut_at_stop(received.body, self._strings)
         if not stop:
-            return completion_from_body(without_last(body, self._unshown)) if self._unshown else received
+            return self._wire.completion_from_body(without_last(body, self._unshown)) if self._unshown else received
         if not body.get("usage"):
             said = Usage(input_tokens(self._request), message_tokens((received.message,)))
-            body["usage"] = usage_body(said, "responses")
-        cut = completion_from_body(body)
+            body["usage"] = usage_body(said, self._wire)
+        cut = self._wire.completion_from_body(body)
         reason = STOPPED if cut.stop == "end" else cut.finish_reason
         return msgspec.structs.replace(cut, finish_reason=reason, stop_sequence=stop)
 
@@ -111,7 +112,7 @@ class StopCutAnswer(AnswerStream):
 
     def _ending(self, stop: str) -> list[AnyDelta]:
         completion = self.completion()
-        named = NativeDelta("anthropic", {"stop_sequence": stop})
+        named = stop_sequence_delta(self._wire.name, stop)
         return [named, UsageDelta(completion.usage), FinishDelta(completion.finish_reason)]
 
 

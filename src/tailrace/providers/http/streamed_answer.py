@@ -9,7 +9,7 @@ from tailrace.errors import PeerError, ProviderError
 from tailrace.messages import AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
-from tailrace.wire.dialects import Wire
+from tailrace.wire.dialect import WireDialect
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was streamed: no model says so much, an endless stream does
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
@@ -22,7 +22,7 @@ class StreamedAnswer(AnswerStream):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireDialect,
         decoder: StreamDecoder,
         reply: HttpReply,
         head: bytes,

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.config.load import Config
 from tailrace.messages import JsonObject, Usage
-from tailrace.providers.provider_dialects import dialect_of
-
-
-def counts_cache_apart(config: Config, provider: str) -> bool:
-    """Whether this provider's count of input tokens leaves out the cached ones."""
-    return dialect_of(config, provider) == "anthropic"
-
-
-def cached_tokens(usage: Usage) -> int:
-    """Those that a provider counts apart, if it does."""
-    return usage.cache_read_tokens + usage.cache_write_tokens
 
 
 def token_counts(usage: Usage, *, counted_apart: int) -> JsonObject:

@@ -90,14 +90,13 @@ def shape_of(path: str) -> Shape:
     if path.startswith(_MESSAGES):
         return "anthropic"
     if path.startswith("/ui/"):
-        return "text"  # the AI SDK shows the body to the user as it is
+        return "text"  # clients there show the body to the user as it is
     return "openai" if path.startswith(("/v1/", *_BELOW_V1)) else "plain"
 
 
 def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[str, Any]:
     """The body of an error response; in a stream, the payload of its error event."""
-    message = str(error)
-    delta = ErrorDelta("retryable" if error.status >= 500 else "permanent", message, error.code, error.status)
+    message, delta = str(error), error_delta(error)
     match shape:
         case "openai":
             return openai_error_body(delta, error.param)
@@ -114,6 +113,11 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
             if error.details is not None:
                 plain["details"] = error.details
             return {"error": plain, "request_id": request_id}
+
+
+def error_delta(error: ApiError) -> ErrorDelta:
+    """The error in the middle of a stream, for a dialect's encoder."""
+    return ErrorDelta("permanent" if error.status < 500 else "retryable", str(error), error.code, error.status)
 
 
 def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.Response:

@@ -61,7 +61,7 @@ class Sessions:
         page = await self._journal.sessions(
             TURN_KIND, search=query.q, before=before_of(query.before), limit=query.limit
         )
-        await self._costs.load(each for session in page.sessions for each in session.spent or ())
+        await self._costs.load(each for session in page.sessions for each in session.spent)
         data = await self._summaries(page.sessions)
         return json_response(SessionList(data, Page(page.next is not None, page.next)))
 
@@ -74,7 +74,7 @@ class Sessions:
         runs = await self._journal.runs(
             session=name, kind=TURN_KIND, before=before_of(query.before), limit=query.limit + 1
         )
-        await self._costs.load(session.spent or ())
+        await self._costs.load(session.spent)
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]
         more = len(runs) > query.limit

@@ -12,19 +12,19 @@ import time
 import msgspec
 from aiohttp import web
 
-from tailrace.events import AttemptStarted, ToolCallChunk
-from tailrace.messages import Dialect
+from tailrace.messages import Completion
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
-from tailrace.server.http.api_errors import ApiError
+from tailrace.runs.view.changes import AttemptBegan, CallRuns
+from tailrace.server.http.api_errors import ApiError, error_delta
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
-from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_turns_own_calls
-from tailrace.wire.message_deltas import message_deltas
+from tailrace.wire.served_dialect import AnswerEncoder
 from tailrace.wire.sse import encode_comment
+from tailrace.wire.translation.message_deltas import message_deltas
 
 
 async def answer_turn(call: ClientCall) -> web.StreamResponse:
@@ -44,7 +44,7 @@ class _AgentAnswer:
         requester = call.request[IDENTITY].name
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
         note_ignored(call.request, self._spec.ignored)
-        self._source: Dialect = agent_dialect(self._app)
+        self._source = agent_dialect(self._app)
 
     async def answer_whole(self) -> web.Response:
         run = await self._start_run()
@@ -57,37 +57,34 @@ class _AgentAnswer:
             await self._stop_run(run)
             raise
         log_to_deltas.raise_failure()
-        completion = agent_completion(
+        completion = Completion(  # without a provider's body: it is encoded from the message
+            self._source.name,
+            {},
             log_to_deltas.message(),
-            log_to_deltas.usage(),
-            log_to_deltas.stop(),
+            stop=log_to_deltas.stop(),
+            usage=log_to_deltas.usage(),
             stop_sequence=log_to_deltas.stop_sequence(),
-            source=self._source,
-            target=self._call.api_format.dialect,
         )
         return json_response(
-            self._call.api_format.encode_body(completion, self._call.header(run, self._source, ended=time.time()))
+            self._call.dialect.encode_body(completion, self._call.header(run, self._source, ended=time.time()))
         )
 
     async def answer_streamed(self) -> web.StreamResponse:
         run = await self._start_run()
         log_to_deltas = self._reader_of(run)
-        encoder = self._call.api_format.new_encoder(self._call.header(run, self._source))
+        encoder = self._call.dialect.new_encoder(self._call.header(run, self._source))
         request = self._call.request
 
         def error_frame(error: ApiError) -> bytes:
             """What was encoded of a stream that has not begun is not sent: its error has an encoder of its own."""
-            says = encoder if stream.begun else self._call.api_format.new_encoder(self._call.header(run, self._source))
+            says = encoder if stream.begun else self._call.dialect.new_encoder(self._call.header(run, self._source))
             return says.encode([error_delta(error)])
 
         stream = self._pipeline.stream(request, error_frame=error_frame)
         at_once = self._app.config.streaming.api_server is False
 
         def encoded(batch: Batch) -> bytes:
-            for entry in batch:
-                if entry.event.__class__ is AttemptStarted:
-                    encoder.new_attempt(entry.event.provider)
-            return _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun)
+            return _encoded(batch, log_to_deltas, encoder, begun=stream.begun, at_once=at_once)
 
         def take(batch: Batch) -> bool:
             if not batch.stored or not stream.takes(len(batch.stored)):
@@ -119,7 +116,7 @@ class _AgentAnswer:
             reasoning=self._call.client_request.reasoning or self._app.config.agent.show_reasoning,
             source=self._source,
             last_message_only=is_last_message_only(self._spec),
-            in_order=self._call.api_format.dialect != "chat",
+            in_order=self._call.dialect.keeps_order,
         )
 
     async def _start_run(self) -> Run:
@@ -132,7 +129,7 @@ class _AgentAnswer:
 
     async def _submit(self, disconnected: asyncio.Event) -> Run:
         run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
-        self._app.agents.keep_here(run.id)
+        self._app.agents.pin(run.id)
         if disconnected.is_set():
             await self._app.agents.stop(run.id)
         return run
@@ -141,18 +138,20 @@ class _AgentAnswer:
         await self._pipeline.run_to_end(self._app.agents.stop(run.id))
 
 
-def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: Encoder | None, *, begun: bool) -> bytes:
+def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder, *, begun: bool, at_once: bool) -> bytes:
     """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
-    first text or tool begins no stream (D52). Without an encoder: the activity alone."""
+    first text or tool begins no stream (D52). `at_once`: the activity alone."""
     out: list[bytes] = []
     for entry in batch:
-        deltas = log_to_deltas.take_entry(entry)
-        if deltas and encoder is None:
-            continue
-        if deltas and encoder is not None:
-            data = encoder.encode(deltas)
-            if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:
-                out.append(data)
-        elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
-            out.append(encode_comment(" ".join(line.split())))
+        for change, deltas in log_to_deltas.take_entry(entry):
+            if isinstance(change, AttemptBegan):
+                encoder.new_attempt(change.asked.provider)
+            if deltas and at_once:
+                continue
+            if deltas:
+                data = encoder.encode(deltas)
+                if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:
+                    out.append(data)
+            elif (line := progress_comment(change)) and (begun or out or isinstance(change, CallRuns)):
+                out.append(encode_comment(" ".join(line.split())))
     return b"".join(out)

@@ -23,10 +23,10 @@ from tailrace.server.http.route import (
     object_schema,
 )
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
-from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.client_call import ClientCall, read_client_request
 from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.token_count import count_input_tokens
+from tailrace.wire.dialects import ANTHROPIC
 
 # Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
 # newer than this server must not lock its clients out.
@@ -56,8 +56,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse | Answering:
         """A message, streamed or whole."""
         _check_version(request)
-        client_request = read_client_request(request, MESSAGES, await read_object(request))
-        return await answer_call(ClientCall(pipeline, request, client_request, MESSAGES))
+        client_request = read_client_request(request, ANTHROPIC, await read_object(request))
+        return await answer_call(ClientCall(pipeline, request, client_request, ANTHROPIC))
 
     async def count(request: web.Request) -> web.StreamResponse:
         """How many tokens a message's input is.
@@ -65,7 +65,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         The provider's own count where its API has one, an estimate elsewhere."""
         _check_version(request)
         body = await read_object(request)
-        client_request = read_client_request(request, MESSAGES, {"max_tokens": 1, **body})
+        client_request = read_client_request(request, ANTHROPIC, {"max_tokens": 1, **body})
         written = {name: value for name, value in client_request.body.items() if name in body}  # without our limit
         client_request = msgspec.structs.replace(client_request, body=written)
         require_model(pipeline.app, client_request.model, request[IDENTITY])

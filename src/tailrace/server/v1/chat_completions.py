@@ -10,8 +10,8 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Answering, Route, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
-from tailrace.server.v1.api_formats import CHAT
 from tailrace.server.v1.client_call import ClientCall, read_client_request
+from tailrace.wire.dialects import CHAT
 
 _REQUEST = request_schema("OpenAI", {"messages": MESSAGE_LIST})
 _ANSWER = object_schema(

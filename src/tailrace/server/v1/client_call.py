@@ -1,40 +1,56 @@
-"""One request of a connected client, and the way to its answer's header."""
+"""One request of a connected client, and the id and the header of its answer."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from tailrace.messages import Dialect, JsonObject, Message
+from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
-from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
 from tailrace.system.private_apis import request_values
-from tailrace.wire.client_request import FORWARDED_HEADERS, ClientRequest, InvalidRequest
+from tailrace.wire.client_request import ClientRequest, InvalidRequest
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
+from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
 
 MAX_NAMES: Final = 32
 MAX_NAME_CHARS: Final = 64
+_PREFIXES: Final = "|".join(re.escape(dialect.id_prefix) for dialect in (CHAT, RESPONSES, ANTHROPIC))
+_ANSWER_ID: Final = re.compile(rf"(?:{_PREFIXES})([0-9a-z]+)")
 
 
-def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonObject) -> ClientRequest:
+def read_client_request(request: web.Request, dialect: ServedDialect, body: JsonObject) -> ClientRequest:
     """The request, with the headers that a provider of the same dialect is sent (K128). Raises `InvalidRequest`."""
-    client_request = api_format.parse_request(body)
-    headers = forwarded_headers(request, api_format.dialect)
+    client_request = dialect.parse_client_request(body)
+    headers = forwarded_headers(request, dialect)
     return msgspec.structs.replace(client_request, headers=headers) if headers else client_request
 
 
-def forwarded_headers(request: web.Request, dialect: Dialect) -> dict[str, str]:
+def forwarded_headers(request: web.Request, dialect: WireDialect) -> dict[str, str]:
     """The headers of a client of this dialect that a provider of it is sent too. Raises `InvalidRequest`."""
     headers: dict[str, str] = {}
-    for name in FORWARDED_HEADERS[dialect]:
+    for name in dialect.forwarded_headers:
         if name in request.headers:
             headers[name] = value = ",".join(request.headers.getall(name))
             if not (value.isascii() and value.isprintable()):
                 raise InvalidRequest("holds a character that no HTTP header can", name)
     return headers
+
+
+def answer_id(dialect: ServedDialect, run_id: str) -> str:
+    """The id of a run's answer in this API."""
+    return dialect.id_prefix + run_id.removeprefix("run_")
+
+
+def run_id_of(given: str) -> str:
+    """The run behind an answer's id; the text unchanged where it is no such id (no run has it)."""
+    bare = _ANSWER_ID.fullmatch(given)
+    return f"run_{bare[1]}" if bare else given
 
 
 def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
@@ -56,15 +72,15 @@ class ClientCall(msgspec.Struct, frozen=True):
     pipeline: RequestPipeline
     request: web.Request
     client_request: ClientRequest
-    api_format: ApiFormat
+    dialect: ServedDialect
     history: tuple[Message, ...] = ()
     fields: JsonObject = {}
     state: JsonObject = {}
 
-    def header(self, run: Run, source: Dialect, *, ended: float | None = None) -> AnswerHeader:
+    def header(self, run: Run, source: WireDialect, *, ended: float | None = None) -> AnswerHeader:
         """`source`: the dialect of the answer's deltas. `ended`: when it ended, of an answer that is whole."""
         return AnswerHeader(
-            id=answer_id(self.api_format, run.id),
+            id=answer_id(self.dialect, run.id),
             model=self.client_request.model,
             created=int(run.created_at),
             source=source,

@@ -7,44 +7,16 @@ connection and after a restart. A resumed stream therefore numbers its events as
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from tailrace.agent.client_calls import client_call_id
 from tailrace.agent.service import TurnSpec
-from tailrace.events import (
-    AnyEvent,
-    ApprovalFact,
-    AttemptDiscarded,
-    AttemptFact,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryFact,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ProviderAnswer,
-    ProviderEvents,
-    ReasoningChunk,
-    RunFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-)
+from tailrace.events import Entry, RunFinished
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import (
     AnyDelta,
-    Dialect,
-    EventDelta,
     Message,
     NativeDelta,
     Part,
@@ -59,16 +31,13 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
-from tailrace.wire.message_deltas import message_deltas
-from tailrace.wire.peer_json import encode_object
+from tailrace.wire.dialect import WireDialect, stop_sequence_delta
+from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
+from tailrace.wire.translation.message_deltas import message_deltas
 
-_Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
-_NoDelta: TypeAlias = (
-    RunStarted | RunForked | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
-)
-_NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | ReasoningChunk | _Bookkeeping
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
@@ -92,22 +61,25 @@ class _LastMessage:
     def text(self) -> str:
         return self._texts.text
 
-    def holds(self, entry: Entry) -> bool:
-        """Takes note of an entry; True where it is about texts alone, which wait here."""
-        event = entry.event
-        if isinstance(event, MessageChunk | Commentary):
-            if self._recorded:
-                self._texts, self._recorded = AttemptText(), False
-            self._texts.add(event.text, entry.attempt)
-            return True
-        if isinstance(event, AttemptDiscarded):
-            self._texts.withdraw(entry.attempt)
-            return True
-        if isinstance(event, MessageRecorded) and event.message.role == "assistant":
-            self._recorded = True
-            if event.message.tool_calls:
-                self._texts = AttemptText()
-        return False
+    def holds(self, change: changes.Change) -> bool:
+        """Takes note of a change; True where it is about texts alone, which wait here."""
+        match change:
+            case changes.TextGrew(text=text, attempt=attempt):
+                if self._recorded and text:
+                    self._texts, self._recorded = AttemptText(), False
+                if text:
+                    self._texts.add(text, attempt)
+                return True
+            case changes.TextWithdrawn(attempt=attempt, discarded=True):
+                self._texts.withdraw(attempt)
+                return True
+            case changes.MessageJoined(message=message) if message.role == "assistant":
+                self._recorded = True
+                if message.tool_calls:
+                    self._texts = AttemptText()
+                return False
+            case _:
+                return False
 
 
 class LogToDeltas:
@@ -125,8 +97,9 @@ class LogToDeltas:
         reasoning: bool = False,
         last_message_only: bool = False,
         in_order: bool = False,
-        source: Dialect = "chat",
+        source: WireDialect = CHAT,
     ) -> None:
+        self._view = RunView()
         self._turn_id = turn_id
         self._last_message = _LastMessage() if last_message_only else None
         self._foreign = frozenset(foreign)
@@ -135,7 +108,7 @@ class LogToDeltas:
         self._parts: list[Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._source: Dialect = source
+        self._source = source
         self._provider = ""  # of the newest attempt
         self._named_field = USUAL_FIELD  # in which the newest attempt has its thoughts
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
@@ -146,52 +119,62 @@ class LogToDeltas:
         self._stop_sequence = ""
         self.finished: RunFinished | None = None
 
-    def take_entry(self, entry: Entry) -> list[AnyDelta]:
-        """The deltas that this entry adds to the answer."""
-        if self._last_message is not None and self._last_message.holds(entry):
+    def take_entry(self, entry: Entry) -> list[tuple[changes.Change, list[AnyDelta]]]:
+        """What the entry changes, each with the deltas that it adds to the answer."""
+        return [(change, self._deltas(change)) for change in self._view.apply(entry)]
+
+    def _deltas(self, change: changes.Change) -> list[AnyDelta]:
+        if self._last_message is not None and self._last_message.holds(change):
             return []
-        event = entry.event
-        if event.__class__ is MessageChunk:  # nearly every entry: a `match` over structs costs more than all of it
-            return [TextDelta(self._add_text(event.text))]
-        match event:
-            case MessageChunk(text):
-                return [TextDelta(self._add_text(text))]
-            case ReasoningChunk(text):
-                return [self._reasoning_delta(text)] if self._reasoning else []
-            case Commentary(text):
-                delta = TextDelta(self._add_text(text))
-                self._gap = True
-                return [delta]
-            case MessageStop(final):
-                self._gap = self._gap if final else bool(self._texts)
+        if change.__class__ is changes.TextGrew:  # nearly every change: ahead of the match for speed alone
+            return self._grown(change)
+        match change:
+            case changes.TextGrew():
+                return self._grown(change)
+            case changes.ThoughtGrew(text=text):
+                return [self._reasoning_delta(text)] if text and self._reasoning else []
+            case changes.AttemptBegan(asked=asked):
+                self._provider, self._named_field = asked.provider, USUAL_FIELD
+                self._source = self._source if asked.dialect is None else DIALECTS[asked.dialect]
                 return []
-            case AttemptStarted(provider, dialect=dialect):
-                self._provider, self._named_field = provider, USUAL_FIELD
-                self._source = dialect or self._source
-                return []
-            case ProviderEvents() | ProviderAnswer() as relayed:
-                return self._relayed(relayed)
-            case MessageRecorded(message, stop, stop_sequence):
+            case changes.Relayed():
+                return self._relayed(change)
+            case changes.MessageJoined(message=message, stop=stop, stop_sequence=stop_sequence):
                 self._stop_sequence = stop_sequence
                 return self._recorded(message, stop) if message.role == "assistant" else []
-            case RunFinished() as finished:
+            case changes.Ended(finished=finished):
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
                 return [*([TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
-            case _ if isinstance(event, _NoDelta):
+            case (
+                changes.TextWithdrawn()
+                | changes.CallWritten()
+                | changes.CallRuns()
+                | changes.CallEnded()
+                | changes.Asked()
+                | changes.Answered()
+                | changes.Noticed()
+            ):
                 return []
             case _:
-                assert_never(event)
+                assert_never(change)
+
+    def _grown(self, change: changes.TextGrew) -> list[AnyDelta]:
+        text, ends = change.text, change.ends
+        delta: list[AnyDelta] = [TextDelta(self._add_text(text))] if text or not ends else []
+        if ends and not change.final:
+            self._gap = bool(self._texts)
+        return delta
 
     def chunk_text(self, batch: Sequence[Entry]) -> str:
         """As `take_entry`, for a batch that is one chunk of text: what it adds to the answer. Empty, with nothing
         taken, for any other batch."""
-        if len(batch) != 1 or (event := batch[0].event).__class__ is not MessageChunk or self._last_message is not None:
+        if self._last_message is not None or not (text := self._view.text_of_chunk(batch)):
             return ""
         if self._gap or self._thoughts:
-            return self._add_text(event.text)
-        self._texts.append(event.text)
-        return event.text
+            return self._add_text(text)
+        self._texts.append(text)
+        return text
 
     def _add_text(self, text: str) -> str:
         if self._gap:
@@ -202,21 +185,19 @@ class LogToDeltas:
         self._texts.append(text)
         return text
 
-    def _relayed(self, relayed: ProviderEvents | ProviderAnswer) -> list[AnyDelta]:
+    def _relayed(self, relayed: changes.Relayed) -> list[AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
-        match relayed:
-            case ProviderEvents("chat", events):
-                fields = [NativeDelta("chat", event) for event in events]
-                for named in map(named_field, fields):
-                    self._named_field = self._named_field if named is None else named
-                return [*fields] if self._reasoning else []
-            case ProviderEvents("anthropic", events):
-                return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
-            case ProviderEvents(dialect, events):
-                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
-            case ProviderAnswer(dialect, body):
-                kind = f"response.{body.get('status')}"
-                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
+        dialect, events = DIALECTS[relayed.dialect], relayed.events
+        if relayed.body is not None:
+            kind = f"response.{relayed.body.get('status')}"
+            events = ({"type": kind, "response": relayed.body},)
+        deltas = dialect.deltas_of_log(events)
+        if dialect.logs_events:
+            return deltas
+        for delta in deltas:
+            if isinstance(delta, NativeDelta) and (named := named_field(delta)) is not None:
+                self._named_field = named
+        return deltas if self._reasoning else []
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         if self._texts and self._in_order and text:
@@ -286,7 +267,7 @@ class LogToDeltas:
 
     def end_deltas(self) -> list[AnyDelta]:
         named = self.stop_sequence()
-        stopped = [NativeDelta("anthropic", {"stop_sequence": named})] if named else []
+        stopped = [stop_sequence_delta(self._source.name, named)] if named else []
         return [*stopped, UsageDelta(self.usage())]
 
     def usage(self) -> Usage:
@@ -301,10 +282,10 @@ class LogToDeltas:
         if not (thoughts := "".join(self._thoughts)):
             return []
         maker = f"{self._provider}/"
-        if self._source != "chat":
+        if not self._source.reasoning_field:
             return [Reasoning(thoughts, maker=maker)]
         native = {self._reasoning_field: thoughts} if self._reasoning_field else None
-        return [Reasoning(thoughts, "chat", native, maker)]
+        return [Reasoning(thoughts, self._source.name, native, maker)]
 
     def _said(self) -> list[Part]:
         """The newest texts, as one part."""
@@ -315,18 +296,16 @@ class LogToDeltas:
 _STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}
 
 
-def progress_comment(event: AnyEvent) -> str:
+def progress_comment(change: changes.Change) -> str:
     """What the agent is doing, in one line, for an SSE comment; empty where there is nothing to tell."""
-    match event:
-        case ToolCallChunk(tool_name=name, preview=preview):
+    match change:
+        case changes.CallRuns(tool_name=name, preview=preview):
             return f"tool {name}: {preview}" if preview else f"tool {name}"
-        case ToolCallFinished(tool_name=name, ok=ok, duration=duration):
+        case changes.CallEnded(tool_name=name, ok=ok, duration_s=float(duration)):
             return f"tool {name} {'done' if ok else 'failed'} after {duration:.1f} s"
-        case LongToolHint(tool_name=name, duration=duration):
+        case changes.ToolRunsLong(tool_name=name, duration_s=duration):
             return f"tool {name} still runs after {duration:.0f} s"
-        case GatewayNotice(text=text):
+        case changes.Told(text=text):
             return text
-        case _ if isinstance(event, _NoProgress):
-            return ""
         case _:
-            assert_never(event)
+            return ""

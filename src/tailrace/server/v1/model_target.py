@@ -20,7 +20,9 @@ from tailrace.ports import FieldRefuser
 from tailrace.runs.timeline.question import asked_of_model
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
-from tailrace.wire.client_request import ClientRequest, client_word, first_unsupported_param, ignored_params
+from tailrace.wire.client_request import ClientRequest
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
 
 # How front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
@@ -56,12 +58,12 @@ def turn_model(app: App, model: str, caller: Identity) -> str:
     return chosen
 
 
-def provider_dialect(app: App, client_request: ClientRequest) -> Dialect | None:
-    """The dialect of the provider that a client's request to a raw model reaches; None where the agent answers. Raises
-    `ConfigError` for a model that is not there."""
-    if is_agent(app, client_request):
+def provider_dialect(app: App, model: object) -> Dialect | None:
+    """The dialect of the provider that a client's request to this raw model reaches; None where the agent answers.
+    Raises `ConfigError` for a model that is not there."""
+    if not isinstance(model, str) or AGENT in (model, unaliased(app.config, model)):
         return None
-    return app.models.routes(named(app.config, client_request.model))[0].provider.dialect
+    return app.models.routes(named(app.config, model))[0].provider.dialect
 
 
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,14 +81,14 @@ def turn_spec(
     `ApiError` 400 for a parameter that the agent does not support, and where nothing is asked, `ConfigError` where no
     model is configured."""
     request = client_request.request
-    ignored = (*ignored_params(client_request, agent_dialect(app), verbatim=False), *_refused(app, client_request))
+    ignored = (*agent_dialect(app).ignored_params(client_request, verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
-        raise ApiError(400, "the last message must have the role user or tool", param="messages")
+        param = client_request.word("messages")
+        raise ApiError(400, "the last message must have the role user or tool", param=param)
     if last.role == "user" and last.is_blank:
-        param = "input" if client_request.dialect == "responses" else "messages"
-        raise ApiError(400, "nothing was asked: the last message is empty", param=param)
+        raise ApiError(400, "nothing was asked: the last message is empty", param=client_request.word("messages"))
     frontend_task = _is_frontend_task(request)
     asked = asked_of_model(client_request.body)
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
@@ -115,9 +117,9 @@ async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: 
     return msgspec.structs.replace(client_request, request=msgspec.structs.replace(request, messages=messages))
 
 
-def agent_dialect(app: App) -> Dialect:
+def agent_dialect(app: App) -> WireDialect:
     """The dialect of the model behind the agent: it defines how tokens are counted."""
-    return app.models.routes(app.config.model)[0].provider.dialect
+    return DIALECTS[app.models.routes(app.config.model)[0].provider.dialect]
 
 
 def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
@@ -126,13 +128,14 @@ def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
     if not isinstance(route.provider, FieldRefuser):
         return ()
     fields = route.provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(client_word(client_request, field) for field in fields)
+    return tuple(client_request.word(field) for field in fields)
 
 
 def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
     request = client_request.request
     if not request.messages:
-        raise ApiError(400, "messages is empty", param="messages")
+        field = client_request.word("messages")
+        raise ApiError(400, f"{field} is empty", param=field)
     param = next(iter((*client_request.dialect_only_fields, *ignored)), None) or client_request.opaque_at or None
     if param is None and request.prefill:
         param = "prefill"
@@ -144,8 +147,8 @@ def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[
         case _:
             pass
     for route in app.models.routes(app.config.model):
-        param = param or first_unsupported_param(
-            msgspec.structs.replace(client_request, dialect_only_fields=(), opaque_at=""), route.provider.dialect
+        param = param or DIALECTS[route.provider.dialect].first_unsupported_param(
+            msgspec.structs.replace(client_request, dialect_only_fields=(), opaque_at="")
         )
     if param is not None:
         raise ApiError(

@@ -22,19 +22,19 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import not_told, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.journal.storage_wait import warning_level
-from tailrace.messages import AnyDelta, Dialect, FinishDelta, JsonObject
+from tailrace.messages import AnyDelta, FinishDelta, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
-from tailrace.server.http.api_errors import ApiError, as_api_error
+from tailrace.server.http.api_errors import ApiError, as_api_error, error_delta
 from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
-from tailrace.server.v1.api_formats import Encoder, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
-from tailrace.wire.completion_deltas import deltas_of
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
+from tailrace.wire.served_dialect import AnswerEncoder
 
 log = logging.getLogger("tailrace.server")
 
@@ -44,7 +44,7 @@ async def begin_raw(call: ClientCall) -> Answering:
     `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    kept: JsonObject = {"api": call.api_format.dialect, "request": client_request.body}
+    kept: JsonObject = {"api": call.dialect.name, "request": client_request.body}
     if ignored := not_told(routes[0], client_request):
         note_ignored(call.request, ignored)
         kept["ignored"] = ignored
@@ -88,8 +88,8 @@ class _RawAnswer:
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
         self._begin_attempt(result.provider)
-        header = self._call.header(self._run, result.completion.dialect, ended=time.time())
-        return json_response(self._call.api_format.encode_body(result.completion, header))
+        header = self._call.header(self._run, DIALECTS[result.completion.dialect], ended=time.time())
+        return json_response(self._call.dialect.encode_body(result.completion, header))
 
     async def answer_streamed(self) -> web.StreamResponse:
         app, client_request = self._pipeline.app, self._call.client_request
@@ -111,14 +111,14 @@ class _RawAnswer:
         finally:  # the connection's next request does not wait for the journal
             self._record(live, partial(live.completed, result))
 
-    def _encoder(self, provider: str) -> Encoder:
+    def _encoder(self, provider: str) -> AnswerEncoder:
         """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
         dialect = self._begin_attempt(provider)
-        encoder = self._call.api_format.new_encoder(self._call.header(self._run, dialect))
+        encoder = self._call.dialect.new_encoder(self._call.header(self._run, dialect))
         encoder.new_attempt(provider)
         return encoder
 
-    def _begin_attempt(self, provider: str) -> Dialect:
+    def _begin_attempt(self, provider: str) -> WireDialect:
         """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
         route, client_request = self._answering, self._call.client_request
         # A provider of the client's own dialect is not told the same from the beginning to the end.
@@ -126,7 +126,7 @@ class _RawAnswer:
             route = next((route for route in self._routes if route.provider.name == provider), self._routes[0])
             self._answering = route
             note_ignored(self._call.request, not_told(route, client_request))
-        return route.provider.dialect
+        return DIALECTS[route.provider.dialect]
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
@@ -144,13 +144,11 @@ class _RawAnswer:
     def _record(self, record: CallLog, end: Callable[[], RunFinished]) -> None:
         """Ends the run without waiting for the journal. The client has its answer: a failing journal is logged, not
         sent."""
-        run_id, metrics = self._run.id, self._pipeline.metrics
+        metrics = self._pipeline.metrics
 
         def recorded(error: JournalError | None) -> None:
-            if error is not None:
+            if error is not None:  # the journal's log says why
                 metrics.lost_runs.inc(CALL_KIND)
-                message = "run %s ended and will not be on record, its usage is counted: %s"
-                log.log(warning_level(error), message, run_id, error)
             else:
                 metrics.runs.inc(CALL_KIND, finished.status)
 
@@ -158,6 +156,7 @@ class _RawAnswer:
             finished = end()
             record.seal_soon(finished, recorded)
         except JournalError as exc:
+            log.warning("run %s ended and is on no record, its usage is counted: %s", self._run.id, exc)
             recorded(exc)
 
 
@@ -180,8 +179,8 @@ class _LiveListener(CallLog):
         self,
         journal: Journal,
         lease: Lease,
-        encoder_of: Callable[[str], Encoder],
-        begin_attempt: Callable[[str], Dialect],
+        encoder_of: Callable[[str], AnswerEncoder],
+        begin_attempt: Callable[[str], WireDialect],
         *,
         routed: RoutedRequest,
         can_go_on: bool,
@@ -193,7 +192,7 @@ class _LiveListener(CallLog):
         self._can_go_on = can_go_on
         self._at_once = at_once
         self._provider = ""
-        self._encoder: Encoder | None = None
+        self._encoder: AnswerEncoder | None = None
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
@@ -239,7 +238,8 @@ class _LiveListener(CallLog):
         encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed and not self._at_once:
             return encoder.close(at=time.time())
-        deltas = deltas_of(result.completion, texts=self._at_once or not self._shown)
+        completion = result.completion
+        deltas = DIALECTS[completion.dialect].deltas_of_completion(completion, texts=self._at_once or not self._shown)
         return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:

@@ -25,6 +25,7 @@ from tailrace.server.v1.answer_route import request_schema
 from tailrace.server.v1.client_call import forwarded_headers
 from tailrace.server.v1.model_target import require_model
 from tailrace.wire.client_request import InvalidRequest
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import encode_object
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -76,7 +77,8 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
     require_model(pipeline.app, name, request[IDENTITY])
     route = pipeline.app.models.routes(named(pipeline.app.config, name))[0]
     provider = route.provider
-    if provider.dialect == "anthropic" or not isinstance(provider, Relay):
+    dialect = DIALECTS[provider.dialect]
+    if not dialect.has_openai_routes or not isinstance(provider, Relay):
         raise _no_route(f"{provider.name} has no {noun}: its API ({provider.dialect}) has no such route")
     stream = pipeline.stream(request) if body.get("stream") and path == "/completions" else None
     at_once = pipeline.app.config.streaming.api_server is False
@@ -89,7 +91,7 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
         else:
             stream.send(data)
 
-    headers = forwarded_headers(request, "chat")
+    headers = forwarded_headers(request, dialect)
     listener = pipeline.app.caller.watched(ModelRequest(route.model, ()), (route,), CallListener())
     call = RelayedCall(
         route, provider, path, {**body, "model": route.model}, headers=headers, listener=listener, send=send

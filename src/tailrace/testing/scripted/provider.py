@@ -29,7 +29,8 @@ from tailrace.testing.scripted.failures import FAILURES, error_body, error_event
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.reply import Reply, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
-from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure_in, stream_cut, to_exception
 from tailrace.wire.quirks import NONE
 
@@ -124,7 +125,7 @@ class _ScriptedAnswer(AnswerStream):
     """The frames of one reply, through the decoder."""
 
     def __init__(
-        self, turn: Reply | Stall | Cut | Fail, scripted: ScriptedRequest, wire: Wire, name: str, pace_s: float
+        self, turn: Reply | Stall | Cut | Fail, scripted: ScriptedRequest, wire: WireDialect, name: str, pace_s: float
     ) -> None:
         self._turn = turn
         self._request = scripted
@@ -146,7 +147,7 @@ class _ScriptedAnswer(AnswerStream):
     async def _play(self) -> AsyncGenerator[list[AnyDelta], None]:
         played, limit = (self._turn, None) if isinstance(self._turn, Reply) else (self._turn.reply, self._turn.after)
         sent = 0
-        for event in events_of(self._wire.dialect, played, self._request):
+        for event in events_of(self._wire.name, played, self._request):
             if limit is not None and sent >= limit:
                 break
             await asyncio.sleep(self._pace_s)
@@ -164,7 +165,7 @@ class _ScriptedAnswer(AnswerStream):
             case Stall():
                 await _silence()
             case Fail(kind=kind):
-                self._feed(error_events(self._wire.dialect, FAILURES[kind], self._request))
+                self._feed(error_events(self._wire.name, FAILURES[kind], self._request))
             case Cut():
                 self._raise_for(self._decoder.close())
             case Reply():

@@ -5,7 +5,6 @@ Owns the grammar of what we send: one block open at a time, indexes without gaps
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -13,7 +12,6 @@ import msgspec
 from tailrace.messages import (
     AnyDelta,
     Completion,
-    Dialect,
     ErrorDelta,
     EventDelta,
     EventRunDelta,
@@ -35,6 +33,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import (
@@ -45,7 +44,9 @@ from tailrace.wire.peer_json import (
     text_of,
     without_lone_surrogates,
 )
-from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of, sealed_native, signed_item
+from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
+from tailrace.wire.relay import RelayingEncoder, framed
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotation, of_annotations
 
@@ -73,25 +74,20 @@ _KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDel
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder:
-    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from. Without
-    `hidden_thinking` the client gets no block for thinking that has no text: it may take the first block for the
-    answer."""
+class StreamEncoder(RelayingEncoder):
+    """Without `hidden_thinking` the client gets no block for thinking that has no text: it may take the first block for
+    the answer. This dialect has one choice only: deltas of others are left out."""
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the field's name
-        model: str,
-        source: Dialect = "anthropic",
-        hidden_thinking: bool = True,
-    ) -> None:
-        self._id, self._model, self._source = id, model, source
-        self._hidden_thinking = hidden_thinking
+    dialect = "anthropic"
+
+    def __init__(self, header: AnswerHeader) -> None:
+        super().__init__(header)
+        self._id, self._model = header.id, header.model
+        self._hidden_thinking = header.hidden_thinking
         self._usage = Usage()
         self._stop_reason = ""
         self._stop_sequence: str | None = None
-        self._started = self._ended = False
+        self._started = False
         self._blocks = 0  # begun so far: the next one's index
         self._kind: type[AnyDelta] | None = None  # of the open block
         self._head = b""  # of the open block's next delta, up to the text
@@ -99,12 +95,10 @@ class StreamEncoder:
         self._calls: set[int] = set()  # begun so far
         self._arguments: list[str] = []  # of the open call
         self._held: dict[int, list[ToolCallDelta]] = {}  # of calls that wait for the open one to end
-        self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
         self._preamble: list[bytes] = []  # events that are sent with the next one; an attempt may still replace them
         self._relayed: dict[int, type[AnyDelta]] = {}  # the open blocks of the provider's own events
         self._endings: list[bytes] = []  # the provider's own `message_delta`, which is sent with its `message_stop`
-        self._provider = ""  # of the attempt under way
-        self._reasoning_field = USUAL_FIELD if source == "chat" else ""
+        self._reasoning_field = self._source.reasoning_field
         self._signed = False  # the open thinking block has its provider's own signature
 
     def start(self) -> bytes:
@@ -115,39 +109,21 @@ class StreamEncoder:
         message = _message_body(self._id, self._model, [], None, usage_body(self._usage, self._source))
         return _event("message_start", {"type": "message_start", "message": message})
 
-    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
-        """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
-        out: list[bytes] = []
-        if self._preamble and self._relays is False:  # the end of what another attempt had opened
-            out, self._preamble = self._preamble, out
-        for delta in deltas:
-            if self._ended:
-                break
-            if delta.__class__ is EventDelta:
-                if self._relays is not False and delta.dialect == "anthropic":
-                    self._relay(delta, out)
-            elif delta.__class__ is EventRunDelta:
-                if self._relays is not False and delta.dialect == "anthropic":
-                    self._relay_run(delta, out)
-            elif self._relays:
-                self._track(delta, out)
-            elif delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
-                out += (self._head, _json_text(delta.text), b"}}\n\n")
-            else:
-                self._encode_delta(delta, out)
-        return b"".join(out)
-
     def encode_text(self, text: str) -> bytes:
-        """As `encode` of one `TextDelta`."""
-        return self.encode((TextDelta(text),))
+        if self._kind is not TextDelta or self._relays is not False or self._preamble or self._ended:
+            return super().encode_text(text)
+        return b"%b%b}}\n\n" % (self._head, _json_text(text))
 
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
-        self._relays = False
+        if self._preamble:  # the end of what another attempt had opened
+            out += self._preamble
+            self._preamble.clear()
+        if delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
+            out += (self._head, _json_text(delta.text), b"}}\n\n")
+            return
         match delta:
-            case TextDelta(text, 0) | RefusalDelta(text, 0):
-                self._add_text(TextDelta, text, out)
-            case ReasoningDelta(text, 0):
-                self._add_text(ReasoningDelta, text, out)
+            case TextDelta(text, 0) | RefusalDelta(text, 0) | ReasoningDelta(text, 0):
+                self._add_text(ReasoningDelta if isinstance(delta, ReasoningDelta) else TextDelta, text, out)
             case ToolCallDelta(replaces=True):
                 self._fail(contradiction(), out)
             case ToolCallDelta(choice=0):
@@ -156,8 +132,8 @@ class StreamEncoder:
                 self._native(delta, out)
             case FinishDelta(reason, 0):
                 self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
-            case UsageDelta(usage):
-                self._usage = usage
+            case UsageDelta():
+                self._note_usage(delta)
             case ErrorDelta():
                 self._fail(delta, out)
             case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
@@ -193,31 +169,26 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None:
-        """An attempt at this provider follows; `source` is its dialect. Once a block was sent, its answer goes on in
-        events of ours: in the open text, or in a block after those that the client has."""
-        self._provider = provider
-        self._source = source or self._source
+    def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
+        super().new_attempt(provider, source)
         if self._kind is not ReasoningDelta:  # open thoughts keep the field of their beginning
-            self._reasoning_field = USUAL_FIELD if self._source == "chat" else ""
-        if not self._relays:
-            return
+            self._reasoning_field = self._source.reasoning_field
+
+    def _leave_relay(self) -> bool:
+        """The answer goes on in the open text, or in a block after those that the client has."""
         self._preamble.clear()
         self._endings.clear()  # the client has seen no end
-        if not self._started:
-            self._relays = None
-            return
-        self._relays = False
         last = self._blocks - 1
         if self._relayed.get(last) is TextDelta and len(self._relayed) == 1:
             self._kind, self._head = TextDelta, _delta_head(last, b'"text_delta","text":')
-            return
-        for index in sorted(self._relayed):
-            self._preamble.append(_event("content_block_stop", {"type": "content_block_stop", "index": index}))
+        elif self._started:
+            for index in sorted(self._relayed):
+                self._preamble.append(_event("content_block_stop", {"type": "content_block_stop", "index": index}))
+        return self._started
 
     def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
         """An event of this dialect, with all that it has; only the message's id and its model are ours."""
-        self._relays, data = True, delta.data
+        data = delta.data
         match delta.name:
             case "message_start":
                 event = decode_object(data)
@@ -232,7 +203,7 @@ class StreamEncoder:
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
             case "message_delta":
-                self._endings.append(_framed(delta))
+                self._endings.append(framed(delta))
                 return
             case "message_stop":
                 self._ended = True
@@ -244,22 +215,17 @@ class StreamEncoder:
             self._preamble.clear()
         if self._ended:
             out += self._endings
-        out.append(_framed(delta))
+        out.append(framed(delta))
 
     def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
-        """Pieces of one block: nothing in them is ours, so they are sent as they came."""
+        """Pieces of one block: nothing in them is ours, so they are sent as they came: -37 % CPU of a relay."""
         if self._relays and self._started:
             out.append(run.data)
         else:
-            for event in run.events():
-                self._relay(event, out)
+            super()._relay_run(run, out)
 
-    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
-        """What a relayed event meant, for an answer that must go on without its provider."""
-        if isinstance(delta, ErrorDelta):
-            self._fail(delta, out)
-        elif isinstance(delta, UsageDelta):
-            self._usage = delta.usage
+    def _note_usage(self, delta: UsageDelta) -> None:
+        self._usage = delta.usage
 
     # ── events of ours ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,19 +238,21 @@ class StreamEncoder:
 
     def _native(self, native: NativeDelta, out: list[bytes]) -> None:
         """What only one dialect has: of the others, where two texts are two blocks and where reasoning was."""
-        match native:
-            case NativeDelta("anthropic", item):
-                self._own(item, out)
-            case NativeDelta("responses", {"apart": _}):  # as in the whole body
+        if native.dialect == self.dialect:
+            self._own(native.item, out)
+            return
+        match native.item:
+            case {"apart": _}:  # as in the whole body
                 self._stop_text(out)
-            case NativeDelta("responses", {"annotation": annotation}):
+            case {"annotation": annotation}:
                 if (citation := of_annotation(annotation)) is not None:
                     self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
-            case NativeDelta("responses", {"reasoning": _}):
+            case {"reasoning": _}:
                 self._seal_thoughts(native, out)
-            case NativeDelta("chat", choice=0):
-                field = named_field(native)
-                self._reasoning_field = self._reasoning_field if field is None else field
+            case {"stop_sequence": str(sequence)}:
+                self._stop_sequence = sequence
+            case _ if (field := named_field(native)) is not None and not native.choice:
+                self._reasoning_field = field
             case _:
                 pass
 
@@ -395,26 +363,20 @@ class StreamEncoder:
             self._stop_block(out)
 
 
-def encode_body(
-    completion: Completion,
-    *,
-    id: str = "",  # noqa: A002 - the field's name
-    model: str = "",
-    hidden_thinking: bool = True,
-) -> JsonObject:
-    """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
-    if completion.dialect == "anthropic":
-        return own_body(completion.body)
+def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+    """The completion as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
+    if completion.dialect == "anthropic" and completion.body:
+        return {**own_body(completion.body), "id": header.id, "model": header.model}
     content: list[JsonObject] = []
     for part in completion.message.parts:
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
-            case Native("responses", {"type": "output_text"} as item) if content:
+            case Native(item={"type": "output_text"} as item) if content:
                 content[-1]["citations"] = [citation.page() for citation in of_annotations(item)]
             case Reasoning(text) if text:  # another dialect's reasoning has no signature but ours
                 content.append({"type": "thinking", "thinking": text, "signature": seal_of(part)})
-            case Reasoning() if hidden_thinking and signed_item(part):
+            case Reasoning() if header.hidden_thinking and signed_item(part):
                 content.append({"type": "redacted_thinking", "data": seal_of(part)})
             case Reasoning():
                 pass
@@ -425,8 +387,8 @@ def encode_body(
         reason = "tool_use"
     elif reason == "end_turn" and completion.stop_sequence:
         reason = "stop_sequence"
-    usage = usage_body(completion.usage, completion.dialect)
-    body = _message_body(id or completion.id, model or completion.model, content, reason, usage)
+    usage = usage_body(completion.usage, header.source)
+    body = _message_body(header.id, header.model, content, reason, usage)
     return {**body, "stop_sequence": completion.stop_sequence} if reason == "stop_sequence" else body
 
 
@@ -449,9 +411,9 @@ def _message_body(
     return {**head, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
 
 
-def usage_body(usage: Usage, source: Dialect) -> JsonObject:
-    """`input_tokens` excludes the cached tokens here and includes them in the other dialects."""
-    beside = 0 if source == "anthropic" else usage.cache_read_tokens
+def usage_body(usage: Usage, source: WireDialect) -> JsonObject:
+    """The usage, as `source` counts it, as a `usage` object: here `input_tokens` excludes the cached tokens."""
+    beside = 0 if source.counts_cache_apart else usage.cache_read_tokens
     body: JsonObject = {
         "input_tokens": max(usage.input_tokens - beside, 0),
         "cache_creation_input_tokens": usage.cache_write_tokens,
@@ -461,10 +423,6 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
     if usage.reasoning_tokens:
         body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return body
-
-
-def _framed(event: EventDelta) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), event.data)
 
 
 def _event(name: str, body: JsonObject) -> bytes:

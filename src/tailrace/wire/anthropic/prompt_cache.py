@@ -11,7 +11,7 @@ from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import objects_of
 
 MARK: Final[JsonObject] = {"type": "ephemeral"}
-_FIELD: Final = "cache_control"
+CACHE_MARKS: Final = "cache_control"  # the field of a block
 _MAX_MARKS: Final = 4  # that the API takes in one request
 _MARKABLE: Final = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 
@@ -20,14 +20,16 @@ def with_cache_marks(body: JsonObject) -> JsonObject:
     """The body with marks at the end of its tools, its system prompt and its last message of a user, as far as blocks
     of the conversation have left any."""
     messages = objects_of(body.get("messages"))
-    left = _MAX_MARKS - sum(_FIELD in block for message in messages for block in objects_of(message.get("content")))
+    left = _MAX_MARKS - sum(
+        CACHE_MARKS in block for message in messages for block in objects_of(message.get("content"))
+    )
     marked = dict(body)
     if left > 0 and (spoken := _with_mark(messages)) is not None:
         marked["messages"], left = spoken, left - 1
     if left > 0 and isinstance(system := body.get("system"), str):
-        marked["system"], left = [{"type": "text", "text": system, _FIELD: MARK}], left - 1
+        marked["system"], left = [{"type": "text", "text": system, CACHE_MARKS: MARK}], left - 1
     if left > 0 and (tools := objects_of(body.get("tools"))):
-        marked["tools"] = [*tools[:-1], {**tools[-1], _FIELD: MARK}]
+        marked["tools"] = [*tools[:-1], {**tools[-1], CACHE_MARKS: MARK}]
     return marked
 
 
@@ -38,11 +40,11 @@ def _with_mark(messages: list[JsonObject]) -> list[JsonObject] | None:
         if messages[at].get("role") != "user" or not blocks:
             continue
         last = blocks[-1]
-        if last.get("type") not in _MARKABLE or _FIELD in last:
+        if last.get("type") not in _MARKABLE or CACHE_MARKS in last:
             return None
         return [
             *messages[:at],
-            {**messages[at], "content": [*blocks[:-1], {**last, _FIELD: MARK}]},
+            {**messages[at], "content": [*blocks[:-1], {**last, CACHE_MARKS: MARK}]},
             *messages[at + 1 :],
         ]
     return None

@@ -1,14 +1,16 @@
-"""An answer of any dialect as a whole chat completion, for clients of our own server."""
+"""Whole chat completions for clients of our server: of an answer of any dialect, and as the chunks of a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import Completion, JsonObject, Stop
 from tailrace.wire.chat.completion import finish_reason_for
-from tailrace.wire.chat.tool_calls import made_call_id
+from tailrace.wire.chat.tool_calls import arguments_text, made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.peer_json import objects_of, text_of
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.translation.citations import citations_in
 
 REASONS: dict[Stop, str] = {
@@ -35,18 +37,11 @@ FOREIGN_REASONS = {
 LEGACY_REASON = "function_call"
 
 
-def encode_body(
-    completion: Completion,
-    *,
-    id: str = "",  # noqa: A002 - the field's name
-    model: str = "",
-    created: int = 0,
-    legacy_calls: bool = False,
-) -> JsonObject:
-    """The answer as a non-streaming body. An answer of this dialect keeps its own body, mended as its chunks are.
-    `legacy_calls` as in `StreamEncoder`."""
-    if completion.dialect == "chat":
-        return {"created": created, **own_body(completion.body)}
+def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+    """The answer as a non-streaming body. A provider's body of this dialect is kept, mended as its chunks are."""
+    if completion.dialect == "chat" and completion.body:
+        ours = {"id": header.id, "model": header.model}
+        return {"created": header.created, **own_body(completion.body), **ours}
     refusal = completion.refusal or None  # some say that they refuse, and not in which words
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": refusal}
     if cited := [citation.chat_annotation() for citation in citations_in(completion.message)]:
@@ -54,7 +49,7 @@ def encode_body(
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
     reason = REASONS[completion.stop]
-    if completion.tool_calls and legacy_calls:
+    if completion.tool_calls and header.legacy_calls:
         first = completion.tool_calls[0]
         message["function_call"] = {"name": first.name, "arguments": first.arguments}
         reason = LEGACY_REASON if reason == "tool_calls" else reason
@@ -67,12 +62,12 @@ def encode_body(
         message["content"] = ""
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return {
-        "id": id or completion.id,
+        "id": header.id,
         "object": "chat.completion",
-        "created": created,
-        "model": model or completion.model,
+        "created": header.created,
+        "model": header.model,
         "choices": [choice],
-        "usage": usage_body(completion.usage, completion.dialect),
+        "usage": usage_body(completion.usage, header.source),
     }
 
 
@@ -93,3 +88,30 @@ def _own_choice(choice: JsonObject, answer_id: str) -> JsonObject:
         ]
     reason = finish_reason_for(text_of(choice.get("finish_reason")), called=bool(calls))
     return {**choice, "message": message, "finish_reason": reason}
+
+
+def chunks_of_body(body: JsonObject) -> Iterator[JsonObject]:
+    """A body of this dialect as a stream: one chunk with all but the usage, then the usage."""
+    body = own_body(body)
+    head = {name: value for name, value in body.items() if name not in ("choices", "usage")}
+    choices = [
+        {**{k: v for k, v in choice.items() if k != "message"}, "delta": _delta_of(choice.get("message"))}
+        for choice in objects_of(body.get("choices"))
+    ]
+    yield {**head, "choices": choices}
+    if isinstance(body.get("usage"), dict):
+        yield {**head, "choices": [], "usage": body["usage"]}
+
+
+def _delta_of(message: object) -> JsonObject:
+    delta: JsonObject = dict(message) if isinstance(message, dict) else {}
+    if calls := objects_of(delta.get("tool_calls")):
+        delta["tool_calls"] = [{"index": index, **call, **_text_arguments(call)} for index, call in enumerate(calls)]
+    return delta
+
+
+def _text_arguments(call: JsonObject) -> JsonObject:
+    function = call.get("function")
+    if not isinstance(function, dict) or isinstance(function.get("arguments"), str):
+        return {}
+    return {"function": {**function, "arguments": arguments_text(function.get("arguments"))}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.messages import Dialect, JsonObject, Usage
+from tailrace.messages import JsonObject, Usage
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.peer_json import count_of, object_of
 
 _NOTHING_USED = Usage()
@@ -32,11 +33,9 @@ def usage_of(value: object) -> Usage:
     )
 
 
-def usage_body(usage: Usage, source: Dialect = "chat") -> JsonObject:
-    """The value as a `usage` object. Here the prompt's tokens include the cached ones; Anthropic's count does not."""
-    prompt = usage.input_tokens
-    if source == "anthropic":
-        prompt += usage.cache_read_tokens + usage.cache_write_tokens
+def usage_body(usage: Usage, source: WireDialect) -> JsonObject:
+    """The value, as `source` counts it, as a `usage` object: here the prompt's tokens include the cached ones."""
+    prompt = source.usage_with_cached(usage).input_tokens
     body: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": usage.output_tokens,

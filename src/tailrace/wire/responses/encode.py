@@ -7,7 +7,6 @@ the two cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -15,7 +14,6 @@ import msgspec
 from tailrace.messages import (
     AnyDelta,
     Completion,
-    Dialect,
     ErrorDelta,
     EventDelta,
     EventRunDelta,
@@ -30,58 +28,56 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
-from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, sealed_native
+from tailrace.wire.relay import RelayingEncoder, framed
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
-from tailrace.wire.responses.failures import error_event, failed_response_error
-from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.response_fields import INCOMPLETE_REASONS, echoed_fields, usage_body
-from tailrace.wire.responses.text_forms import FORMS, OpenText, TextForm
+from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
+from tailrace.wire.responses.response_fields import (
+    INCOMPLETE_REASONS,
+    echoed_fields,
+    error_event,
+    failed_response_error,
+    usage_body,
+)
+from tailrace.wire.responses.text_slots import FORMS, OpenText, TextForm
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
+from tailrace.wire.translation.message_deltas import message_deltas
 
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder:
-    """Deltas in, bytes of the event stream out.
+class StreamEncoder(RelayingEncoder):
+    """The header's `fields` are fields of the request that a response repeats (`instructions`, `tools`, …); its `state`
+    are fields that are ours also in a provider's own response (`store`, `previous_response_id`, …). This dialect has
+    one choice only: deltas of others are left out."""
 
-    `source` is the dialect that the deltas were decoded from; `fields` are fields of the request that a response
-    repeats (`instructions`, `tools`, `metadata`, …); `state` are fields that are ours also in a provider's own response
-    (`store`, `previous_response_id`, …).
-    """
+    dialect = "responses"
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the field's name
-        model: str,
-        created_at: int,
-        source: Dialect = "responses",
-        fields: JsonObject | None = None,
-        state: JsonObject | None = None,
-    ) -> None:
+    def __init__(self, header: AnswerHeader) -> None:
+        super().__init__(header)
         self._response: JsonObject = {
-            "id": id,
+            "id": header.id,
             "object": "response",
-            "created_at": created_at,
+            "created_at": header.created,
             "completed_at": None,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
-            "model": model,
+            "model": header.model,
             "output": [],
             "usage": None,
             **echoed_fields({}),
-            **(fields or {}),
-            **(state or {}),
+            **header.fields,
+            **header.state,
         }
-        self._ours: JsonObject = {**(state or {}), "id": id, "model": model}
-        self._source: Dialect = source
-        self._key = id.removeprefix("resp_")
+        self._ours: JsonObject = {**header.state, "id": header.id, "model": header.model}
+        self._key = header.id.removeprefix("resp_")
         self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
         self._kind: type[AnyDelta] | None = None  # of the open text
         self._text: OpenText | None = None
@@ -91,14 +87,12 @@ class StreamEncoder:
         self._usage: Usage | None = None
         self._reason = ""
         self._sequence = 0
-        self._started = self._ended = False
-        self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
+        self._started = False
         self._relayed = RelayedItems()
         self._preamble: list[EventDelta] = []  # an attempt may still replace them
         self._closings: list[bytes] = []  # the end of what an attempt had opened that did not go on
-        self._provider = ""  # of the attempt under way
         self._reasoning_field = USUAL_FIELD
-        self._tools = OfferedTools((fields or {}).get("tools"))
+        self._tools = OfferedTools(header.fields.get("tools"))
 
     @property
     def response(self) -> JsonObject:
@@ -115,33 +109,13 @@ class StreamEncoder:
             self._send(name, {"response": self._response}, out)
         return b"".join(out)
 
-    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
-        """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
-        out: list[bytes] = []
-        for delta in deltas:
-            if self._ended:
-                break
-            if delta.__class__ is EventDelta:
-                if self._relays is not False and delta.dialect == "responses":
-                    self._relay(delta, out)
-            elif delta.__class__ is EventRunDelta:
-                if self._relays is not False and delta.dialect == "responses":
-                    self._relay_run(delta, out)
-            elif self._relays:
-                self._track(delta, out)
-            else:
-                self._encode_delta(delta, out)
-        return b"".join(out)
-
     def encode_text(self, text: str) -> bytes:
-        """As `encode` of one `TextDelta`. Nearly every call: the text that is open grows."""
         grown = self._text
         if grown is None or self._kind is not TextDelta or self._relays or self._closings or self._ended or not text:
-            return self.encode((TextDelta(text),))
+            return super().encode_text(text)
         return self._grown(grown, text)
 
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
-        self._relays = False
         if not self._started or self._closings:
             out += (self.start(), *self._closings)
             self._closings.clear()
@@ -159,8 +133,8 @@ class StreamEncoder:
                 self._foreign(delta, out)
             case FinishDelta(reason, 0):
                 self._reason = reason
-            case UsageDelta(usage):
-                self._usage = usage
+            case UsageDelta():
+                self._note_usage(delta)
             case ErrorDelta():
                 self._fail(delta, out)
             case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
@@ -183,21 +157,18 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None:
-        """An attempt at this provider follows; `source` is its dialect. Once an item was sent, its answer goes on in
-        events of ours: in the open text, or in an item after those that the client has."""
-        self._provider = provider
-        self._source = source or self._source
+    def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
         if self._item is None or self._item["type"] != "reasoning":  # open thoughts keep the field of their beginning
             self._reasoning_field = USUAL_FIELD
-        if not self._relays:
-            return
+        super().new_attempt(provider, source)
+
+    def _leave_relay(self) -> bool:
+        """The answer goes on in the open text, or in an item after those that the client has."""
         self._preamble.clear()
         relayed, self._relayed = self._relayed, RelayedItems()
         if not self._started or not relayed.items:
-            self._relays = None
-            return
-        self._relays, self._items = False, relayed.items
+            return False
+        self._items = relayed.items
         if (item := relayed.open_text()) is not None and relayed.part is not None:
             self._item, self._kind = item, TextDelta
             self._text = OpenText("response.output_text", item, relayed.part)
@@ -207,10 +178,10 @@ class StreamEncoder:
             if "status" in item:
                 item["status"] = "incomplete"
             self._done(index, self._closings)
+        return True
 
     def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
         """An event of this dialect, with all that it has; only the response's id, its model and its state are ours."""
-        self._relays = True
         if delta.name in SNAPSHOTS:
             self._response |= {**object_of(decode_object(delta.data).get("response")), **self._ours}
             if not self._started:
@@ -231,22 +202,12 @@ class StreamEncoder:
             self._relayed.apply(delta)
             self._send_on(delta, numbered(delta, self._sequence), out)
 
-    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
-        for event in run.events():
-            self._relay(event, out)
-
     def _send_on(self, delta: EventDelta, data: bytes, out: list[bytes]) -> None:
-        out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))
+        out.append(framed(delta, data))
         self._sequence += 1
 
-    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
-        """What a relayed event meant, for an answer that must go on without its provider."""
-        if isinstance(delta, ErrorDelta):
-            self._fail(delta, out)
-        elif isinstance(delta, ToolCallDelta) and delta.replaces:
-            self._fail(contradiction(), out)
-        elif isinstance(delta, UsageDelta):
-            self._usage = delta.usage
+    def _note_usage(self, delta: UsageDelta) -> None:
+        self._usage = delta.usage
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,7 +269,7 @@ class StreamEncoder:
             return
         if "status" in self._item:
             self._item["status"] = status
-        if self._item["type"] == "reasoning" and self._source == "chat" and self._reasoning_field:
+        if self._item["type"] == "reasoning" and self._source.reasoning_field and self._reasoning_field:
             self._item.setdefault("encrypted_content", seal(self._provider, self._reasoning_field))
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
@@ -466,30 +427,14 @@ class StreamEncoder:
         out.append(encode_event(_encode(body), event=name))
 
 
-def encode_body(
-    completion: Completion,
-    *,
-    id: str = "",  # noqa: A002 - the field's name
-    model: str = "",
-    created_at: int = 0,
-    fields: JsonObject | None = None,
-    state: JsonObject | None = None,
-    at: float | None = None,
-) -> JsonObject:
-    """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
-    encoder = StreamEncoder(
-        id=id or completion.id,
-        model=model or completion.model,
-        created_at=created_at,
-        source=completion.dialect,
-        fields=fields,
-        state=state,
-    )
-    if completion.dialect == "responses":
+def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+    """The completion as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
+    encoder = StreamEncoder(header)
+    if completion.dialect == "responses" and completion.body:
         output = with_call_ids(objects_of(completion.body.get("output")))
-        ours = {**(state or {}), "id": encoder.response["id"], "model": encoder.response["model"]}
+        ours = {**header.state, "id": header.id, "model": header.model}
         return {**encoder.response, **completion.body, "output": output, **ours}
     encoder.new_attempt(provider_of(completion.message))
     encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
-    encoder.close(completion.stop, at=at)
+    encoder.close(completion.stop, at=header.ended)
     return encoder.response

@@ -34,9 +34,9 @@ from tailrace.wire.responses.completion import (
     with_call_id,
     with_call_ids,
 )
-from tailrace.wire.responses.failures import error_in, error_of
 from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
-from tailrace.wire.responses.relay import SNAPSHOTS
+from tailrace.wire.responses.relayed_items import SNAPSHOTS
+from tailrace.wire.responses.response_fields import error_in, error_of
 from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,

@@ -85,9 +85,9 @@ def citations_in(message: Message) -> Iterator[Citation]:
         match part:
             case Text(text):
                 begun, said = said, said + len(text)
-            case Native("responses", {"type": "output_text"} as item):
+            case Native(item={"type": "output_text"} as item):
                 yield from (citation.moved(begun) for citation in of_annotations(item))
-            case Native("anthropic", {"type": "text"} as item) if (cited := cited_block(item)) is not None:
+            case Native(item={"type": "text"} as item) if (cited := cited_block(item)) is not None:
                 yield from of_cited(cited.item, said)
             case _:
                 pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tailrace.messages import Dialect, JsonObject, NamedTool, WebSearch
+from tailrace.messages import JsonObject, NamedTool, WebSearch
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 
 NAME = "web_search"  # of the tool, where a choice names it
@@ -67,14 +67,8 @@ def anthropic_tool(search: WebSearch) -> JsonObject:
     return tool | _user_location(search)
 
 
-def unsaid(search: WebSearch, dialect: Dialect) -> list[str]:
-    """What of it a provider of this dialect is not told: all of it, or some of its settings."""
-    if dialect == "chat":
-        return [search.word]
-    settings: dict[str, object] = {"max_uses": search.max_uses, "blocked_domains": search.blocked_domains}
-    if dialect == "anthropic":
-        blocked = search.allowed_domains and search.blocked_domains
-        settings = {"search_context_size": search.context_size, "blocked_domains": blocked}
+def setting_words(search: WebSearch, **settings: object) -> list[str]:
+    """The client's words for those of its settings that have a value."""
     return [f"{search.word}.{name}" for name, value in settings.items() if value]
 
 

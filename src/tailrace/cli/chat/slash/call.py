@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from tailrace.agent.service import TurnSpec
 from tailrace.cli.chat.conversation import Conversation
 from tailrace.ports import Run
@@ -55,10 +53,4 @@ class SlashCall(NamedTuple):
     argument: str
 
 
-Action = Callable[[SlashCall], Awaitable[None]]
-
-
-class SlashCommand(msgspec.Struct, frozen=True):
-    help: str
-    action: Action
-    argument: str = ""
+SlashHandler = Callable[[SlashCall], Awaitable[None]]

@@ -1,6 +1,6 @@
-"""The slash commands of the chat, the same on every surface.
+"""The slash commands of the terminal: a handler each, which acts on the conversation and notifies the surface.
 
-Each command acts on the conversation and notifies the surface of what it did.
+`app.slash_commands` has the table of all commands.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from difflib import get_close_matches
 from typing import Final
 
 from tailrace.agent.session import new_session
+from tailrace.app.slash_commands import CommandCall, commands_of
 from tailrace.cli.chat.conversation import Conversation, now
 from tailrace.cli.chat.options import ToolDisplay
 from tailrace.cli.chat.slash import approval_commands, session_commands
-from tailrace.cli.chat.slash.call import ChatSurface, SlashCall, SlashCommand
+from tailrace.cli.chat.slash.call import ChatSurface, SlashCall, SlashHandler
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError
 
+TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
@@ -49,14 +51,17 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
     """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
     call = SlashCall(conversation, surface, argument.strip())
-    command = SLASH_COMMANDS.get(word)
+    name = word.removeprefix("/")
+    command = TERMINAL_COMMANDS.get(name)
     try:
-        if command is not None:
-            await command.action(call)
+        if (handler := HANDLERS.get(name)) is not None:
+            await handler(call)
+        elif command is not None and command.answer is not None:
+            surface.notify(await command.answer(CommandCall(conversation.app, conversation.session, call.argument)))
         elif ":" in word and conversation.app.mcp is not None:
-            await _ask_prompt(call, word.removeprefix("/"))
+            await _ask_prompt(call, name)
         else:
-            harmless = [name for name in SLASH_COMMANDS if name != "/yolo"]  # nobody types that by a hint
+            harmless = [f"/{name}" for name in TERMINAL_COMMANDS if name != "yolo"]  # never suggested
             close = get_close_matches(word, harmless, n=1, cutoff=0.7)
             hint = ELSEWHERE.get(word) or (f"did you mean {close[0]}?" if close else "/help lists them")
             surface.notify(f"no command {word}; {hint}")
@@ -75,7 +80,7 @@ async def _ask_prompt(call: SlashCall, name: str) -> None:
 
 
 async def _help(call: SlashCall) -> None:
-    usages = {f"{name} {command.argument}": command.help for name, command in sorted(SLASH_COMMANDS.items())}
+    usages = {f"/{name} {command.usage}": command.help for name, command in sorted(TERMINAL_COMMANDS.items())}
     if (mcp := call.conversation.app.mcp) is not None:
         prompts = sorted((await mcp.prompt_usages()).items())
         usages |= {sanitized_line(f"/{usage}", 60): sanitized_line(about, 80) for usage, about in prompts}
@@ -210,26 +215,24 @@ async def _quit(call: SlashCall) -> None:
     call.surface.leave()
 
 
-SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
-    "/help": SlashCommand("this list", _help),
-    "/model": SlashCommand("show or change the model", _model, "[provider/model]"),
-    "/new": SlashCommand("begin a new session", _new),
-    "/sessions": SlashCommand("list the earlier sessions", _sessions),
-    "/resume": SlashCommand("continue an earlier session, and join its run", _resume, "[N or id]"),
-    "/retry": SlashCommand("ask the last question again", session_commands.retry),
-    "/compact": SlashCommand("summarise the conversation, to make room", session_commands.compact),
-    "/clear": SlashCommand("empty the window and begin a new session", session_commands.clear),
-    "/cost": SlashCommand("tokens and dollars of this session, by model", session_commands.cost),
-    "/copy": SlashCommand("copy the last answer, or its last listing", session_commands.copy, "[code]"),
-    "/save": SlashCommand("write the conversation to a file", session_commands.save, "[file]"),
-    "/show": SlashCommand("show one tool in full; the number ends its line", session_commands.show, "[N]"),
-    "/stop": SlashCommand("interrupt the answer", _stop),
-    "/approvals": SlashCommand(
-        'what was approved with "always", and taking it back', approval_commands.approvals, "[forget ID]"
-    ),
-    "/yolo": SlashCommand("approve without asking, or ask again", _yolo, "[on or off]"),
-    "/verbose": SlashCommand("show tools in full, or not", _verbose, "[on, off or new]"),
-    "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),
-    "/rollback": SlashCommand("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
-    "/quit": SlashCommand("leave", _quit),
+HANDLERS: Final[dict[str, SlashHandler]] = {
+    "help": _help,
+    "model": _model,
+    "new": _new,
+    "sessions": _sessions,
+    "resume": _resume,
+    "retry": session_commands.retry,
+    "compact": session_commands.compact,
+    "clear": session_commands.clear,
+    "cost": session_commands.cost,
+    "copy": session_commands.copy,
+    "save": session_commands.save,
+    "show": session_commands.show,
+    "stop": _stop,
+    "approvals": approval_commands.approvals,
+    "yolo": _yolo,
+    "verbose": _verbose,
+    "reasoning": _reasoning,
+    "rollback": _rollback,
+    "quit": _quit,
 }

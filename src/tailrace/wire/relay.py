@@ -1,0 +1,112 @@
+"""Relaying: a provider's own events are sent to a client of the same dialect with every field.
+
+Owns the state of one relayed answer that the dialects' encoders share. An answer is relayed from its first event on or
+not at all; once an attempt breaks after content was sent, the next attempt is encoded from neutral deltas.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from tailrace.messages import (
+    AnyDelta,
+    Dialect,
+    ErrorDelta,
+    EventDelta,
+    EventRunDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.failure import contradiction
+from tailrace.wire.served_dialect import AnswerHeader
+
+
+class RelayingEncoder(ABC):
+    """Base of the dialects' `AnswerEncoder`s: deltas in, bytes of the event stream out."""
+
+    __slots__ = ("_ended", "_provider", "_relays", "_source", "_tracks_text")
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, header: AnswerHeader) -> None:
+        self._source = header.source  # the dialect that the deltas are decoded from
+        self._provider = ""  # of the attempt under way
+        self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
+        self._tracks_text = False  # `_track` needs the texts of relayed events too
+        self._ended = False
+
+    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
+        """The events of these deltas."""
+        out: list[bytes] = []
+        for delta in deltas:
+            if self._ended:
+                break
+            if delta.__class__ is EventDelta:
+                if self._relays is not False and delta.dialect == self.dialect:
+                    self._relays = True
+                    self._relay(delta, out)
+            elif delta.__class__ is EventRunDelta:
+                if self._relays is not False and delta.dialect == self.dialect:
+                    self._relay_run(delta, out)
+            elif self._relays:
+                if delta.__class__ is not TextDelta or self._tracks_text:
+                    self._track(delta, out)
+            else:
+                self._relays = False
+                self._encode_delta(delta, out)
+        return b"".join(out)
+
+    def encode_text(self, text: str) -> bytes:
+        """As `encode` of one `TextDelta`."""
+        return self.encode((TextDelta(text),))
+
+    def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
+        """An attempt at this provider follows; `source` is its dialect. Once content was sent, the answer goes on in
+        events of ours, after what the client has."""
+        self._provider = provider
+        self._source = source or self._source
+        if self._relays:
+            self._relays = False if self._leave_relay() else None
+
+    @abstractmethod
+    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+        """Sends an event of this dialect on."""
+
+    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+        """Sends events on that differ in one text alone."""
+        self._relays = True
+        for event in run.events():
+            self._relay(event, out)
+
+    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
+        """Notes what a relayed event meant, for an answer that must go on without its provider."""
+        if delta.__class__ is ErrorDelta:
+            self._fail(delta, out)
+        elif delta.__class__ is UsageDelta:
+            self._note_usage(delta)
+        elif delta.__class__ is ToolCallDelta and delta.replaces:
+            self._fail(contradiction(), out)
+
+    @abstractmethod
+    def _leave_relay(self) -> bool:
+        """The relayed attempt has broken. False where the client has nothing of it, so that another may be relayed."""
+
+    @abstractmethod
+    def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
+        """Encodes a neutral delta."""
+
+    @abstractmethod
+    def _note_usage(self, delta: UsageDelta) -> None: ...
+
+    @abstractmethod
+    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+        """Ends the stream with this error."""
+
+
+def framed(event: EventDelta, data: bytes | None = None) -> bytes:
+    """A provider's event for the client, with these `data` in place of its own."""
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), event.data if data is None else data)

@@ -1,0 +1,104 @@
+"""The `responses` dialect as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tailrace.messages import AnyDelta, Completion, ErrorDelta, EventDelta, JsonObject, ModelRequest, WebSearch
+from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
+from tailrace.wire.failure import failure, failure_in
+from tailrace.wire.peer_json import encode_object, objects_of
+from tailrace.wire.responses.body_events import events_of_body
+from tailrace.wire.responses.client_request import parse_client_request
+from tailrace.wire.responses.completion import completion_from_body, finish_reason_of
+from tailrace.wire.responses.decode import ResponsesDecoder
+from tailrace.wire.responses.encode import StreamEncoder, encode_body
+from tailrace.wire.responses.provider_request import encode_request
+from tailrace.wire.served_dialect import ServedDialect
+from tailrace.wire.translation.web_search import setting_words
+
+MAX_STOP_CHARS = 65_536  # of all stop strings of one request: we look for them ourselves
+
+
+class ResponsesDialect(ServedDialect):
+    """OpenAI's Responses API, and the servers that speak it."""
+
+    name = "responses"
+    path = "/responses"
+    count_route = "/input_tokens"
+    counted_fields = frozenset({"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning"})
+    forwarded_headers = ("openai-beta",)
+    has_openai_routes = True
+    common_dialect = "chat"
+    optional_fields = (
+        # Models that do not reason refuse it in these words.
+        OptionalField("include", ("reasoning.encrypted_content", "Encrypted content")),
+        OptionalField(
+            "reasoning.effort", ("reasoning.effort", "reasoning_effort", "reasoning", "effort"), "reasoning_effort"
+        ),
+        OptionalField("parallel_tool_calls", ("parallel_tool_calls",), "parallel_tool_calls"),
+        OptionalField("background", ("background", "Background")),
+        OptionalField("store", ("store",)),
+        OptionalField("include", ("include",)),
+        OptionalField("stream_options", ("stream_options",)),
+    )
+    has_stop_strings = False
+    has_web_search = True
+    conversation_fields = ("input", "instructions")
+    answer_field = "output"
+    keeps_answers = True
+    logs_events = True
+    id_prefix = "resp_"
+
+    encode_request = staticmethod(encode_request)
+    decoder = staticmethod(ResponsesDecoder)
+    completion_from_body = staticmethod(completion_from_body)
+    parse_client_request = staticmethod(parse_client_request)
+    new_encoder = staticmethod(StreamEncoder)
+    encode_body = staticmethod(encode_body)
+
+    def unsupported_field(self, request: ModelRequest) -> str | None:
+        return "stop" if sum(map(len, request.stop)) > MAX_STOP_CHARS else None
+
+    def unsupported_settings(self, request: ModelRequest) -> list[str]:
+        return ["seed"] if request.seed is not None else []
+
+    def unsupported_search(self, search: WebSearch) -> list[str]:
+        return setting_words(search, max_uses=search.max_uses, blocked_domains=search.blocked_domains)
+
+    def failure_of_body(self, body: JsonObject) -> ErrorDelta | None:
+        if (error := failure_in(body)) is not None or (status := body.get("status")) not in ("failed", "cancelled"):
+            return error
+        return failure(f"the provider ended the response as {status}", code=f"response_{status}")
+
+    def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
+        return map(self._event, events_of_body(body))
+
+    def message_ending(self, completion: Completion, *, texts: bool) -> Iterator[AnyDelta]:
+        reason = finish_reason_of(completion.body, completion.finish_reason)
+        return super().message_ending(msgspec.structs.replace(completion, finish_reason=reason), texts=texts)
+
+    def deltas_of_log(self, items: Iterable[JsonObject]) -> list[AnyDelta]:
+        return [*map(self._event, items)]
+
+    def _event(self, event: JsonObject) -> EventDelta:
+        return EventDelta(self.name, event["type"], encode_object(event))
+
+    def text_slots(self, body: JsonObject) -> Iterator[TextSlot]:
+        for item in objects_of(body.get("output")):
+            if item.get("type") == "message":
+                yield from text_parts(item.get("content"))
+
+    def insert_text(self, body: JsonObject, text: str) -> None:
+        item = {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}],
+        }
+        insert_before(body, "output", item, kind="_call")
+
+    def remove_calls(self, body: JsonObject) -> None:
+        body["output"] = [i for i in objects_of(body.get("output")) if not str(i.get("type")).endswith("_call")]
