@@ -21,19 +21,6 @@ REASONS: dict[Stop, str] = {
     "pause": "stop",
     "unknown": "stop",
 }
-# The finish reasons of other dialects in this one; a reason that is not here is kept.
-FOREIGN_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "completed": "stop",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "incomplete": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 LEGACY_REASON = "function_call"
 
 
