@@ -1,4 +1,4 @@
-"""Whole chat completions for clients of our server: of an answer of any dialect, and as the chunks of a stream."""
+"""Whole chat completions: made of an answer of any dialect, and taken apart into the chunks of a stream."""
 
 from __future__ import annotations
 
