@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from provider_thread import provider
-from tailrace.cli.main import COMMANDS, near_command, parser_of
+from tailrace.cli.main import all_commands, near_command, parser_of
 from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import Sections
 from tailrace.testing.provider import call, reply
@@ -38,6 +38,7 @@ providers:
 # By a word in them: these have tests of their own, or need what a machine may not have.
 ELSEWHERE = {
     "docs/testing.md": "tests/testing/test_docs_examples.py",
+    "docs/testing-tools.md": "tests/testing/test_docs_examples.py",
     "docs/local-model.md": "tests/providers/local, where the weights are",
     "docs/tutorials/openai-client.md": "tests/test_tutorials.py",
 }
@@ -166,9 +167,9 @@ def check_command(place: str, words: list[str]) -> None:
     if program == "make":
         targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"))
         assert {word for word in rest if "=" not in word} <= set(targets), place
-    elif rest[0] in COMMANDS:
+    elif rest[0] in all_commands():
         parser = parser_of(rest[0])
-        parse = parser.parse_intermixed_args if COMMANDS[rest[0]].mixed else parser.parse_args
+        parse = parser.parse_intermixed_args if all_commands()[rest[0]].mixed else parser.parse_args
         parse([word if word not in ("RUN", "FILE", "ID", "NAME") else "x" for word in rest[1:]])
     else:
         assert rest[0].startswith("-") or near_command(rest[0]) is None, place

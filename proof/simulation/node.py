@@ -30,10 +30,10 @@ from tailrace.config.sections import (
     ProviderSettings,
     Store,
     Streaming,
-    Telegram,
 )
 from tailrace.errors import TailraceError
 from tailrace.gateway.gateway import Gateway
+from tailrace.integrations.telegram import TelegramSettings
 from tailrace.messages import JsonObject
 
 T = TypeVar("T")
@@ -70,8 +70,8 @@ def config_of(world: World) -> Config:
         agent=AgentSettings(tools=(), max_turns=world.max_turns, max_tokens=world.max_tokens or None),
         approvals=Approvals(timeout_s=world.approval_s),
         store=Store(lease_s=world.lease_s),
-        streaming=Streaming(telegram=world.streaming, min_tokens=3),
-        platforms=Platforms(telegram=Telegram(enabled=True, allow=("*",))),
+        streaming=Streaming(platforms={"telegram": world.streaming}, min_tokens=3),
+        platforms=Platforms({"telegram": TelegramSettings(enabled=True, allow=("*",))}),
     )
 
 
@@ -198,7 +198,7 @@ class Node:
         for service in (app.agents, app.calls, app.flows):
             service._clock = around.loop.wall_time
             await stack.enter_async_context(service)
-        stack.push_async_callback(app.give_back)
+        stack.push_async_callback(app.release)
         gateway: Gateway | None = None
         if self._serves_chat:
             gateway = Gateway(app, [SimulatedPlatform(around.chat, around.loop, around.world)])

@@ -281,7 +281,7 @@ async def _follow_live_pages(app: App, viewed: Viewed) -> AsyncGenerator[None, N
             return
         viewed.note_page(page)
         yield
-        await viewer.take_live(take)
+        await viewer.follow(take)
 
 
 def _next_question(run_id: str, after: int, seen: set[str]) -> Any:

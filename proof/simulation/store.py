@@ -169,10 +169,10 @@ class SimulatedStore:
     # ── what is stored, for the rules ──
 
     def runs(self) -> list[Run]:
-        return queries.list_runs(self.connection, wanted={"limit": 10_000})
+        return queries.list_runs(self.connection, limit=10_000)
 
     def log(self, run_id: str) -> list[Entry]:
-        return list(queries.read_all(self.connection, run_id=run_id, after=0, limit=None))
+        return list(queries.read_all(self.connection, run_id))
 
     def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
         """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or

@@ -149,7 +149,7 @@ async def test_an_answer_that_is_given_between_two_processes_counts(tmp_path: Pa
 async def test_a_question_that_nobody_can_be_asked_is_answered_here(tmp_path: Path) -> None:
     launch = Launch()
     async with opened(tmp_path, [reply(call("launch", {"text": "now"})), reply("I see.")], launch) as app:
-        app.agents.leave_questions()
+        app.agents.hand_over_questions()
         run_id = (await app.agents.submit(TurnSpec(user("Go."), requester=ANN))).id
         async with asyncio.timeout(30):
             await app.agents.drain(600)

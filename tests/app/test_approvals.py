@@ -15,7 +15,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, RunFinish
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal, NewRun, Run
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.sample_runs import started
 
 
 def asked_about(digest: str) -> ApprovalAsked:

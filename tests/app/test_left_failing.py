@@ -106,13 +106,13 @@ async def test_a_step_waits_for_the_end_of_the_process(tmp_path: Path, monkeypat
     params = {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": "Tell me."}]}
     async with opened(tmp_path, "ok+cut@50%") as app:
         await app.hand_over()
-        leave = app.flows.leave
+        hand_over = app.flows.hand_over_run
 
         def noted(run_id: str, why: str) -> bool:
             left.set()
-            return leave(run_id, why)
+            return hand_over(run_id, why)
 
-        monkeypatch.setattr(app.flows, "leave", noted)
+        monkeypatch.setattr(app.flows, "hand_over_run", noted)
         run = await app.flows.start(sequence({"type": "step", "id": "say", "handler": "llm_call", "params": params}))
         async with asyncio.timeout(30):
             await left.wait()

@@ -55,19 +55,30 @@ def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scripted:
 # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_help_costs_little_more_than_python_itself() -> None:
-    """Imports are what it costs, and these can be counted whatever else the machine does."""
+def modules_of(option: str) -> set[str]:
     code = (
         "import sys\nbefore = set(sys.modules)\nfrom tailrace.cli.main import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        f"try: main(['{option}'])\nexcept SystemExit: pass\n"
         "print(*(set(sys.modules) - before), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    modules = set(done.stderr.split())
+    return set(done.stderr.split())
+
+
+def test_the_version_costs_little_more_than_python_itself() -> None:
+    """Imports are what it costs, and these can be counted whatever else the machine does."""
+    modules = modules_of("--version")
     assert HEAVY & modules == set()
     own = {name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert own == {"tailrace", "tailrace.cli", "tailrace.cli.main", "tailrace.errors"}
+    plugins = {"tailrace.plugins", "tailrace.plugins.integration"}
+    assert own == {"tailrace", "tailrace.cli", "tailrace.cli.main", "tailrace.errors"} | plugins
     assert len(modules) < 75, "argparse and what it needs are about fifty"
+
+
+def test_help_imports_of_an_integration_only_what_it_says_of_itself() -> None:
+    modules = modules_of("--help")
+    assert HEAVY & modules <= {"msgspec", "tailrace.config"}
+    assert {name.count(".") for name in modules if name.startswith("tailrace.integrations.")} == {2}
 
 
 def test_a_chat_in_the_terminal_imports_no_aiohttp() -> None:
@@ -102,17 +113,19 @@ def test_help_lists_every_command() -> None:
     done = tailrace("--help")
     assert done.returncode == 0
     listed = done.stdout.decode()
-    assert [name for name in cli.COMMANDS if f"\n    {name} " not in listed.replace(f"{name}\n", f"{name} ")] == []
+    assert [
+        name for name in cli.all_commands() if f"\n    {name} " not in listed.replace(f"{name}\n", f"{name} ")
+    ] == []
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.all_commands())
 def test_every_command_explains_itself(name: str) -> None:
     done = tailrace(name, "--help")
     assert done.returncode == 0
     assert done.stdout.decode().startswith(f"usage: tailrace {name} ")
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.all_commands())
 def test_every_command_takes_a_log_level(name: str) -> None:
     options = [option for action in cli.parser_of(name)._actions for option in action.option_strings]
     assert "--log-level" in options
@@ -163,7 +176,7 @@ def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
         cli.main([word])
     expected = f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
     assert capsys.readouterr().err == expected
-    assert {meant.split()[0] for meant in cli.ELSEWHERE.values()} <= set(cli.COMMANDS)
+    assert {meant.split()[0] for meant in cli.ELSEWHERE.values()} <= set(cli.all_commands())
     assert cli._with_command(["version"]) == ["--version"]
     assert cli._with_command(["setup", "a", "mill"]) == ["chat", "setup", "a", "mill"], "that is a question"
 

@@ -10,6 +10,7 @@ import msgspec
 
 import tailrace
 from tailrace.config import sections
+from tailrace.plugins.installed import platforms
 
 SOURCE = Path(tailrace.__file__).parent
 
@@ -42,10 +43,14 @@ def names_read_in(text: str) -> set[str]:
 
 def test_every_key_of_the_config_is_read_by_some_code_M155() -> None:
     """A name that another struct has as well passes for it: the test finds what nothing reads, not who reads it."""
+    kinds = [
+        *(kind for kind in vars(sections).values() if inspect.isclass(kind) and kind.__module__ == sections.__name__),
+        *(found.integration.settings for found in platforms().values()),
+    ]
     declared = [
         (kind.__name__, field.name)
-        for kind in vars(sections).values()
-        if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) and kind.__module__ == sections.__name__
+        for kind in kinds
+        if kind is not None and issubclass(kind, msgspec.Struct)
         for field in msgspec.structs.fields(kind)
     ]
     assert len(declared) > 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.events import MessageChunk, RunFailure, RunFinished, StepFinished, ToolOutputRecorded
 from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.ports import Journal, Lease, NewRun, Signal
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 async def fill(journal: Journal) -> dict[str, str]:

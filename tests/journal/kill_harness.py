@@ -173,7 +173,7 @@ async def reading(store: Store) -> AsyncIterator[Callable[[str], Awaitable[Batch
         return
 
     async def read(run_id: str) -> Batch:
-        return read_all(connection, run_id, 0, None)
+        return read_all(connection, run_id)
 
     with closing(connect(Path(store.url.removeprefix("sqlite:///")), writer=False)) as connection:
         yield read

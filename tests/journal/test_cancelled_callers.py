@@ -13,7 +13,7 @@ from journal.stores import AnyStored, Store
 from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import RunFinished
 from tailrace.ports import NewRun, Signal
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.sample_runs import started
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ async def test_what_a_sender_that_was_cancelled_is_not_told_is_no_warning(store:
 async def test_a_run_that_is_begun_for_nobody_is_given_back_at_once(store: Store) -> None:
     journal = await store.open()
     await cancelled_in_flight(journal, journal.start(NewRun("agent"), "a", lease_s=3600.0))
-    await journal._kept_writes.end()
+    await journal._shielded_writes.end()
     (run,) = await journal.runs()
     assert (run.state, run.owner, journal._logs) == ("pending", "", {})
     assert (await journal.claim(run.id, "another")).epoch == run.claims + 1
@@ -110,7 +110,7 @@ async def test_a_claim_for_nobody_is_given_back_at_once(store: Store) -> None:
     journal = await store.open()
     run = await journal.create(NewRun("agent"))
     await cancelled_in_flight(journal, journal.claim(run.id, "a", lease_s=3600.0))
-    await journal._kept_writes.end()
+    await journal._shielded_writes.end()
     assert (await journal.get(run.id)).state == "pending"
     assert journal._logs == {}
     await journal.close()
@@ -136,7 +136,7 @@ async def test_a_claim_that_was_left_and_is_slow_does_not_take_the_log_of_a_newe
         await left
     lease = await journal.claim(run.id, "a")
     goes_on.set()
-    await journal._kept_writes.end()
+    await journal._shielded_writes.end()
     await journal.renew(lease)
     assert (await journal.get(run.id)).state == "running"
     await journal.close()

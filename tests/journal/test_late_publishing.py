@@ -17,7 +17,7 @@ from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.live_tail import Tail
 from tailrace.journal.sqlite import store as sqlite_store
 from tailrace.ports import Batch, Journal, Lease
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 
 MOST_STEPS = 12  # more than a viewer has; a longer delay is the same as none of its steps seeing the commit
 

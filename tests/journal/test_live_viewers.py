@@ -128,7 +128,7 @@ class Watched:
 
         async for page in viewer:
             seen.extend(line.seq for line in page)
-            await viewer.take_live(take)
+            await viewer.follow(take)
 
     def after(self, seconds: float) -> None:
         self.loop.now += seconds

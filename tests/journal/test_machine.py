@@ -26,7 +26,7 @@ from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, Lease, NewRun
-from tailrace.testing.conformance.journal import everything
+from tailrace.testing.conformance.sample_runs import everything
 from tailrace.testing.conformance.wall_clock import WallClock
 
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(

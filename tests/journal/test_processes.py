@@ -24,7 +24,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Batch, Run, Signal
 from tailrace.runs.recovery import recover, stop
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 
 EXECUTOR = Path(__file__).with_name("executor.py")
 

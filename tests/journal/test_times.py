@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from journal.stores import Store
 from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.stored.commit_times import TickTimes, timed_stretches
 from tailrace.journal.stored.rows import rows_of
 from tailrace.ports import NewRun
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 from tailrace.testing.conformance.wall_clock import WallClock
 
 
@@ -66,16 +63,3 @@ def test_rows_of_different_times_are_never_one() -> None:
         (7.0, entries[4:]),
     ]
     assert [len(list(rows_of(stretch))) for _, stretch in stretches] == [1, 1, 1, 1]
-
-
-@given(
-    first=st.integers(1, 4),
-    count=st.integers(1, 8),
-    times=st.dictionaries(st.integers(1, 14), st.sampled_from([1.0, 2.0, 3.0]), max_size=6),
-)
-def test_a_run_without_gaps_is_cut_as_its_entries_would_be_grouped(
-    first: int, count: int, times: dict[int, float]
-) -> None:
-    entries = [Entry(seq, MessageChunk(str(seq))) for seq in range(first, first + count)]
-    pairs = sorted(times.items())
-    assert list(timed_stretches(entries, pairs)) == list(timed_stretches(iter(entries), pairs))

@@ -35,7 +35,7 @@ from tailrace.ports import (
     NewRun,
     StoredLine,
 )
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -292,7 +292,7 @@ async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(store: Stor
 async def live(viewer: LogViewer[LogPage], take: Callable[[LogPage], bool]) -> asyncio.Task[None]:
     """The viewer, up to date and handed what is committed from here on."""
     await anext(viewer)
-    watching = asyncio.ensure_future(viewer.take_live(take))
+    watching = asyncio.ensure_future(viewer.follow(take))
     await asyncio.sleep(0)
     return watching
 

@@ -192,7 +192,7 @@ class RunStore:
         if stored.batches not in self._logs:
             self._load(stored)
             self._loaded = stored
-            self._logs[stored.batches] = tuple(queries.read_all(self._connection, self.run_id, 0, None))
+            self._logs[stored.batches] = tuple(queries.read_all(self._connection, self.run_id))
         return self._logs[stored.batches]
 
     def open_log(self, lease: Lease, known: Sequence[Entry]) -> StoredLog:

@@ -9,7 +9,7 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, TOGETHER_S, held
 from tailrace.testing.clock import driven
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.sample_runs import started
 
 RUNS = 20
 APART_S = 0.004

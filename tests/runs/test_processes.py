@@ -121,16 +121,16 @@ async def test_L145_runs_are_shared_and_a_leaving_process_gets_none() -> None:
 async def test_a_hand_over_is_heard_of_at_once() -> None:
     journal = MemoryJournal()
     async with Processes(journal, "one", lease_s=LEASE_S) as one, Processes(journal, "other", lease_s=LEASE_S) as other:
-        waiting = asyncio.create_task(one.wait_for_hand_over(1000.0, heard=one.hand_overs))
+        waiting = asyncio.create_task(one.wait_for_hand_over(1000.0, received=one.hand_overs))
         await asyncio.sleep(1.0)
         assert not waiting.done()
         before = now()
         await other.announce_hand_over()
         await waiting
         assert now() == before
-        await one.wait_for_hand_over(1000.0, heard=one.hand_overs - 1)  # one that came while nothing waited
+        await one.wait_for_hand_over(1000.0, received=one.hand_overs - 1)  # one that came while nothing waited
         assert now() == before
-        await one.wait_for_hand_over(5.0, heard=one.hand_overs)
+        await one.wait_for_hand_over(5.0, received=one.hand_overs)
         assert now() == before + 5.0
 
 

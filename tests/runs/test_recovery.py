@@ -30,7 +30,7 @@ from tailrace.messages import SpentTokens, Usage, assistant
 from tailrace.ports import Journal, NewRun, Signal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import follow, recover, stop
-from tailrace.testing.conformance.journal import finished_run, started, written
+from tailrace.testing.conformance.sample_runs import finished_run, started, written
 from tailrace.testing.conformance.wall_clock import WallClock
 
 

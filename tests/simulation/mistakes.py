@@ -14,12 +14,12 @@ from tailrace.agent import model_call, service, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
 from tailrace.agent.service import AgentService
 from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
-from tailrace.delivery import inbound
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.flows.engine.plan import Plan
+from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
 from tailrace.journal.open_log import OpenLog
@@ -189,7 +189,7 @@ def second_end() -> Planted:
     lambda world: asks_in(world, "chat") and has(world, StoreFault),
 )
 def lost_update() -> Planted:
-    yield inbound.RecentIds, "forget", lambda _self, _key: None
+    yield RecentIds, "forget", lambda _self, _key: None
 
 
 @mistake("tokens are not counted")

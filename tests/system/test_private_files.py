@@ -13,12 +13,13 @@ import pytest
 
 from tailrace.app import open_app
 from tailrace.cli.setup.config_file import write_config
-from tailrace.cli.setup.doctor import Finding, findings
+from tailrace.cli.setup.doctor import findings
+from tailrace.cli.setup.finding import Finding
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")

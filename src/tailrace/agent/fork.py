@@ -33,6 +33,7 @@ from tailrace.events import (
     RunFact,
     RunForked,
     SequenceFact,
+    ShownFact,
     Snapshot,
     StreamEvent,
     ToolCallChunk,
@@ -47,7 +48,7 @@ _FIRST = 2  # the entry after `RunStarted`; in the log of a fork its inherited h
 _UNFINISHED = frozenset({"cut", "stopped", "length", "limit"})  # how answers end that a fork may go on with
 _History: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 # What viewers saw is made anew from the facts; what an attempt cost and whether it was kept is the other run's.
-_NotCopied: TypeAlias = RunFact | StreamEvent | ReasoningChunk | AttemptFact | SequenceFact | Delivered | Snapshot
+_NotCopied: TypeAlias = RunFact | StreamEvent | ShownFact | AttemptFact | SequenceFact | Delivered | Snapshot
 
 
 class ForkPoint(Value):

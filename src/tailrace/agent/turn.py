@@ -28,33 +28,28 @@ from tailrace.events import (
     MessageChunk,
     MessageRecorded,
     MessageStop,
-    ReasoningChunk,
-    RelayFact,
     RunFinished,
     RunForked,
     RunStarted,
     RunStatus,
     SequenceFact,
+    ShownFact,
     Snapshot,
-    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
     UsageRecorded,
 )
 from tailrace.events.attempt_text import AttemptText
-from tailrace.events.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class CallModel(msgspec.Struct, frozen=True):
-    """Ask the model. `shown` is text of this very message that viewers have seen already: go on from it. `kept` is an
-    answer that was asked for before a crash and that its provider keeps: read it on instead."""
+    """Ask the model. `shown` is text of this very message that viewers have seen already: go on from it."""
 
     shown: str = ""
-    kept: KeptAnswer | None = None
 
 
 class RunTool(msgspec.Struct, frozen=True):
@@ -104,13 +99,11 @@ _INCOMPLETE = {
 _Undecisive: TypeAlias = (
     RunStarted
     | AnswerKept
-    | ReasoningChunk
-    | ToolArgumentsChunk
+    | ShownFact
     | Commentary
     | LongToolHint
     | GatewayNotice
     | Snapshot
-    | RelayFact
     | SequenceFact
     | Delivered
 )
@@ -148,7 +141,6 @@ class Turn:
         self._unfinished = 0  # calls before this place have their results in `_messages`
         self._shown = AttemptText()  # of the message not yet recorded, as viewers saw it
         self._said = AttemptText()  # the recorded messages since the last tool boundary
-        self._kept = KeptAnswerFold()
         self._answers = 0
         self._stop = ""  # how the last answer ended
         self._final_stop = False
@@ -175,16 +167,6 @@ class Turn:
     def has_shown(self) -> bool:
         """Whether they have seen a chunk of it, be it an empty one."""
         return bool(self._shown)
-
-    @property
-    def kept(self) -> KeptAnswer | None:
-        """The answer under way, where its provider keeps it."""
-        return self._kept.current
-
-    @property
-    def unwanted(self) -> KeptAnswer | None:
-        """The kept answer that a stop has ended or is about to end: its provider need not go on with it."""
-        return self._kept.current or self._kept.unwanted
 
     @property
     def call_count(self) -> int:
@@ -252,7 +234,7 @@ class Turn:
         if self.tokens_left == 0:
             spent = self.usage.input_tokens + self.usage.output_tokens
             return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
-        return CallModel(self.shown, self.kept)
+        return CallModel(self.shown)
 
     def _finish(self) -> Finish:
         if self._stop == "stopped":
@@ -271,8 +253,6 @@ class Turn:
 
     def apply(self, event: AnyEvent, attempt: int = 0) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
-        if self._kept.answer is not None or event.__class__ is AnswerKept:
-            self._kept.apply(event, attempt)
         if event.__class__ is MessageChunk:  # nearly every event: ahead of the match for speed alone
             self._shown.add(event.text, attempt)
         else:

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, get_args
@@ -25,21 +26,12 @@ from tailrace.app import App, open_app
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError, RunParked, RunSealed, RunUnsuccessful, TailraceError
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAsked,
-    Commentary,
-    Decision,
-    MessageChunk,
-    MessageStop,
-    NotExecuted,
-    RunFailure,
-    RunFinished,
-    RunStatus,
-)
+from tailrace.events import AnyEvent, ApprovalAsked, Decision, NotExecuted, RunFailure, RunStatus
 from tailrace.messages import Message, Usage, user
 from tailrace.ports import Run, Tool
 from tailrace.runs.recovery import follow
+from tailrace.runs.view import RunView
+from tailrace.runs.view.changes import Ended, TextGrew
 from tailrace.system.own_task import finish, opened_in_own_task
 from tailrace.tools.toolbox import given_tools
 
@@ -95,15 +87,15 @@ class RunStream:
     async def text(self) -> AsyncIterator[str]:
         """What the agent says, piece by piece as it comes; texts before and after a tool are lines apart. Raises
         `RunUnsuccessful` for a turn that fails, after what it said, and `RunParked`."""
-        apart = ""
-        async for event in self:
-            if isinstance(event, MessageChunk | Commentary) and event.text:
-                yield apart + event.text
-                apart = "\n" if isinstance(event, Commentary) else ""
-            elif isinstance(event, MessageStop):
-                apart = "\n"
-            elif isinstance(event, RunFinished) and event.status == "failed":
-                raise _unsuccessful(event.status, event.error)
+        view, apart = RunView(), ""
+        async for batch in follow(self._app.journal, self.id):
+            for change in chain.from_iterable(map(view.apply, batch)):
+                if isinstance(change, TextGrew):
+                    if change.text:
+                        yield apart + change.text
+                    apart = "\n" if change.ends else "" if change.text else apart
+                elif isinstance(change, Ended) and change.finished.status == "failed":
+                    raise _unsuccessful(change.finished.status, change.finished.error)
 
     async def result(self) -> RunResult:
         """Waits for the end. Raises `RunParked` for a run that was set aside."""

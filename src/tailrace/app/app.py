@@ -30,7 +30,6 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
-from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -41,10 +40,11 @@ from tailrace.app.prompt import system_prompt
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
-from tailrace.config.load import STORE_PASSWORD, Config
+from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
-from tailrace.events.speaker_marks import NOTE
+from tailrace.events import UsageRecorded
+from tailrace.events.speakers import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
@@ -53,6 +53,7 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
@@ -130,7 +131,6 @@ class App:
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = ChainMap(*self._own_tools.maps, builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
-        self.speakers = ChatSpeakers(journal, config.platforms)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -142,7 +142,6 @@ class App:
             on_end=on_end,
             observer=self._observer,
             redactor=self.redactor,
-            speakers=self.speakers,
         )
         self.calls = CallService(
             journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
@@ -156,6 +155,8 @@ class App:
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
+        for service in self._services:
+            service.left_calls = _LeftCalls(self.caller, models)
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
@@ -174,35 +175,35 @@ class App:
         is about to end. Without another one they have the time that the caller leaves them, but for those that only
         wait for a person, and those whose provider fails: where the store keeps them, the next process goes on with
         these."""
-        self.leave_failing()
+        self.hand_over_failing()
         await self.processes.look()
         if self.processes.successors():
             await self.processes.leave()
-            await self._give_back(lasting=True)
+            await self._release(lasting=True)
         elif self.config.store_is_kept:
-            self.agents.leave_questions()
+            self.agents.hand_over_questions()
 
-    def leave_failing(self) -> None:
-        """From here on a run whose provider fails is left to the next process: this one is about to end. At once, since
-        the provider may be ended in the same moment."""
+    def hand_over_failing(self) -> None:
+        """From here on a run whose provider fails is handed over to the next process, at once: this one ends soon,
+        and the provider may end in the same moment."""
         if self.config.store_is_kept:
-            self.caller.before_giving_up = self._leave_failed_run
+            self.caller.before_giving_up = self._hand_over_failed_run
 
-    async def _leave_failed_run(self, error: ProviderError) -> None:
+    async def _hand_over_failed_run(self, error: ProviderError) -> None:
         """A machine that is switched off ends its model server with this process: what was cut goes on after the next
         start, instead of being ended by a server that is gone. Other tries and stand-ins come first, as ever."""
         run_id = CURRENT_RUN.get()
         if not isinstance(error, Permanent) and any(
-            service.leave(run_id, f"was cut ({error})") for service in self._services
+            service.hand_over_run(run_id, f"was cut ({error})") for service in self._services
         ):
             await asyncio.Event().wait()  # until it is cancelled with the run
 
-    async def give_back(self) -> None:
-        """Gives every run back."""
-        await self._give_back(lasting=False)
+    async def release(self) -> None:
+        """Releases every run: any process may go on with it."""
+        await self._release(lasting=False)
 
-    async def _give_back(self, *, lasting: bool) -> None:
-        if any(await asyncio.gather(*(service.give_back(lasting=lasting) for service in self._services))):
+    async def _release(self, *, lasting: bool) -> None:
+        if any(await asyncio.gather(*(service.release(lasting=lasting) for service in self._services))):
             try:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
@@ -239,7 +240,7 @@ class App:
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
-        note = NOTE if spec.spoken_by is not None and spec.spoken_by.name else ""
+        note = NOTE if spec.spoken_by is not None and spec.spoken_by.id else ""
         own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
         system = "\n\n".join(filter(None, (*own, note)))
         return TurnSettings(
@@ -325,6 +326,21 @@ class App:
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 
+class _LeftCalls:
+    """What becomes of the model calls that dead processes left behind."""
+
+    def __init__(self, caller: Caller, models: Models) -> None:
+        self._caller = caller
+        self._models = models
+
+    def count(self, lost: UsageRecorded) -> None:
+        self._caller.count_lost(lost)
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        choice = ModelChoice(provider=answer.provider, name=answer.model)
+        await self._caller.cancel_answer(answer, self._models.routes(choice))
+
+
 _NO_TOOLS = SessionTools()
 
 
@@ -361,7 +377,7 @@ async def open_app(
     `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
-    Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
+    Leaving cancels what runs; runs that have not ended are released: another process may go on with them."""
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or working_directory()).resolve)
     async with (
@@ -396,7 +412,7 @@ async def open_app(
                         yield app
                     finally:
                         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
-                        await app.give_back()
+                        await app.release()
         finally:
             await models.local.aclose()
 
@@ -451,5 +467,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     for server in config.mcp.servers.values():
         names |= {server.key_env, *server.headers_env.values()}
-    names |= {STORE_PASSWORD} if config.database is None and config.store_is_kept else set()
+    names |= {config.store_password_env}
     return {name: value for name in names if name and (value := config.secret(name))}

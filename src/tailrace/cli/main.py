@@ -1,8 +1,8 @@
 """The entry point of the command line: the table of commands, and their exit codes.
 
-A command is a module of this package with `add_arguments(parser)` and `run(args, config) -> int`. It is imported when
-it is called and not before: `tailrace --help` is as fast as Python starts. Where one module serves several commands,
-`parser.get_default("command")` and `args.command` tell which one runs.
+A command is a module with `add_arguments(parser)` and `run(args, config) -> int`. It is imported when it is called and
+not before. Where one module serves several commands, `parser.get_default("command")` and `args.command` tell which one
+runs. Integrations have commands too; they are looked up when a word is none of the commands here.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete, 130 interrupted.
 """
@@ -13,17 +13,21 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tailrace import __version__
 from tailrace.errors import ConfigError, TailraceError
+from tailrace.plugins import CliCommand
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from tailrace.app.telemetry.logging_setup import Level
     from tailrace.config.load import Config
+    from tailrace.plugins.installed import Installed
 
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
@@ -48,17 +52,6 @@ UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOG_LEVELS = ("debug", "info", "warning")
 
 
-class CliCommand(NamedTuple):
-    """`reads_config=False`: works with a broken config file too; its `run` takes the arguments alone.
-    `starts_programs`: tools and MCP servers run as its children. `mixed`: options may stand between its words."""
-
-    help: str
-    module: str
-    reads_config: bool = True
-    starts_programs: bool = False
-    mixed: bool = False
-
-
 COMMANDS: dict[str, CliCommand] = {
     "chat": CliCommand(
         "chat in the terminal; with a question, ask only that",
@@ -69,13 +62,7 @@ COMMANDS: dict[str, CliCommand] = {
     "serve": CliCommand(
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
     ),
-    "acp": CliCommand(
-        "the agent inside an editor: Zed, JetBrains, Neovim, Emacs", "tailrace.cli.commands.acp", reads_config=False
-    ),
     "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
-    "mcp": CliCommand(
-        "runs as tools for MCP hosts, on stdin and stdout", "tailrace.cli.commands.mcp", starts_programs=True
-    ),
     "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands"),
     "show": CliCommand("show one run", "tailrace.cli.runs.commands"),
     "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands"),
@@ -92,16 +79,29 @@ COMMANDS: dict[str, CliCommand] = {
     "flow": CliCommand("run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
-    "add": CliCommand(
-        "connect a chat platform: telegram, discord, slack, matrix, …", "tailrace.cli.setup.add", reads_config=False
-    ),
+    "add": CliCommand("connect a chat platform", "tailrace.cli.setup.add", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
     "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
     "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
-    "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
+
+
+def all_commands() -> dict[str, CliCommand]:
+    """With those of the integrations."""
+    return COMMANDS | {name: command for name, (_, command) in _integration_commands().items()}
+
+
+def _integration_commands() -> dict[str, tuple[Installed, CliCommand]]:
+    from tailrace.plugins.installed import installed  # looking them up takes longer than most commands take to start
+
+    return {
+        name: (found, command)
+        for found in installed().values()
+        for name, command in found.integration.commands.items()
+        if name not in COMMANDS
+    }
 
 
 class Parser(argparse.ArgumentParser):
@@ -157,7 +157,7 @@ def _with_command(argv: list[str]) -> list[str]:
     if not argv:
         return [DEFAULT_COMMAND]
     first = argv[0]
-    if first in COMMANDS or first in {"-h", "--help", "--version"}:
+    if first in COMMANDS or first in {"-h", "--help", "--version"} or (_is_word(first) and first in all_commands()):
         return argv
     if first == "help" or argv == ["version"]:
         return [f"--{first}"]
@@ -170,18 +170,22 @@ def _with_command(argv: list[str]) -> list[str]:
 
 def near_command(word: str) -> str | None:
     """The command that a mistyped word stands for; None for a question."""
-    if any(c.isspace() for c in word):
+    if not _is_word(word):
         return None
-    return next(iter(get_close_matches(word.lower(), COMMANDS, n=1, cutoff=NEAR_COMMAND)), None)
+    return next(iter(get_close_matches(word.lower(), all_commands(), n=1, cutoff=NEAR_COMMAND)), None)
+
+
+def _is_word(text: str) -> bool:
+    """Whether the text may be the name of a command: it is no option and no question."""
+    return not text.startswith("-") and not any(c.isspace() for c in text)
 
 
 def _run(argv: list[str]) -> int:
     name = argv[0]
-    command = COMMANDS.get(name)
-    if command is None:
-        _parser().parse_args(argv)  # --help, --version or an unknown command: each exits here
+    if name.startswith("-"):
+        _parser(COMMANDS if name == "--version" else all_commands()).parse_args(argv)  # each exits here
         raise AssertionError(f"argparse let {name!r} pass")
-    module = import_module(command.module)
+    command, module = _command(name)
     parser = parser_of(name)
     args = (parser.parse_intermixed_args if command.mixed else parser.parse_args)(argv[1:])
     if not command.reads_config:
@@ -216,12 +220,20 @@ def _hide_secrets(config: Config) -> None:
     hide_secrets(secrets_of(config))
 
 
+def _command(name: str) -> tuple[CliCommand, ModuleType]:
+    """Raises `ConfigError` for an integration's command that cannot be loaded."""
+    if (own := COMMANDS.get(name)) is not None:
+        return own, import_module(own.module)
+    found, command = _integration_commands()[name]
+    return command, found.load(command.module)
+
+
 def parser_of(name: str) -> Parser:
     """The parser of one command. Every command takes `--log-level`."""
-    command = COMMANDS[name]
+    command, module = _command(name)
     parser = Parser(prog=f"tailrace {name}", description=command.help)
     parser.set_defaults(command=name)
-    import_module(command.module).add_arguments(parser)
+    module.add_arguments(parser)
     add_log_level(parser)
     return parser
 
@@ -239,7 +251,7 @@ def _log_to_stderr(config: Config, level: Level) -> None:
     configure(redactor_of(config), level=level)
 
 
-def _parser() -> Parser:
+def _parser(listed: Mapping[str, CliCommand]) -> Parser:
     """The top level: only for its help and its error messages."""
     parser = Parser(
         prog="tailrace",
@@ -248,6 +260,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    for name, command in COMMANDS.items():
+    for name, command in listed.items():
         commands.add_parser(name, help=command.help)
     return parser

@@ -15,12 +15,11 @@ from urllib.parse import unquote, urlsplit
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.env_file import read_env_file
 from tailrace.config.sections import CallPolicy, Sections
-from tailrace.config.store_place import store_place
 from tailrace.errors import ConfigError
+from tailrace.plugins.installed import store_for
 
 CONFIG_FILE: Final = "config.yaml"  # below the home directory
 MAX_FILE_BYTES: Final = 1 << 20
-STORE_PASSWORD: Final = "PGPASSWORD"  # noqa: S105 - the variable, as every program of PostgreSQL reads it
 # First match wins; the second of each is an alias.
 STREAMING_VARIABLES: Final = ("TAILRACE_STREAMING_ENABLED", "HERMES_STREAMING_ENABLED")
 YOLO_VARIABLES: Final = ("TAILRACE_YOLO_MODE", "HERMES_YOLO_MODE")
@@ -75,8 +74,7 @@ class Config(Sections, kw_only=True):
     def streams(self, surface: str, asked: bool | None = None) -> bool:
         """Whether this surface shows tokens as they come: what the client asked for → `streaming.<surface>`, where
         there is such a key → the environment → `streaming.enabled` → on in the terminal, off in chats."""
-        own: bool | None = getattr(self.streaming, surface, None)
-        said = (asked, own, self.streaming_default, self.streaming.enabled, surface == "cli")
+        said = (asked, self.streaming.switch(surface), self.streaming_default, self.streaming.enabled, surface == "cli")
         return next(choice for choice in said if choice is not None)
 
     def call_for(self, provider: str) -> CallPolicy:
@@ -94,15 +92,24 @@ class Config(Sections, kw_only=True):
     def store_digest(self) -> str:
         """Tells stores apart without saying where they are: processes of one store have the same, however each spells
         its address."""
-        file = self.database
-        place = str(file.resolve()) if file is not None else store_place(self.store.url, self.environment.get)
+        file, url = self.database, self.store.url
+        place = str(file.resolve()) if file is not None else url
+        if (found := store_for(url)) is not None:
+            integration, kind = found
+            place = integration.load(kind.place, key="store.url")(url, self.environment.get)
         return hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:16]
 
     @property
     def store_password(self) -> str | None:
-        """Of PostgreSQL, where `store.url` has none. Passed on rather than left to the driver, which would look for it
-        in the process's environment: secrets are taken out of there."""
-        return self.environment.get(STORE_PASSWORD)
+        """Of an integration's store, where `store.url` has none. Passed on rather than left to the driver, which would
+        look for it in the process's environment: secrets are taken out of there."""
+        return self.environment.get(self.store_password_env)
+
+    @property
+    def store_password_env(self) -> str:
+        """The variable that holds it; empty for a store that has none."""
+        found = store_for(self.store.url)
+        return found[1].password_env if found is not None else ""
 
     def require_secret(self, variable: str | None, key: str) -> str:
         """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`, also for one

@@ -36,12 +36,18 @@ class _SectionParser(YamlReader):
     def section(self, node: yaml.Node, section: type[S], path: str) -> S:
         fields = _fields(section)
         values: dict[str, Any] = {}
+        further: dict[str, Any] = {}
         if isinstance(node, yaml.ScalarNode) and (instead := section.instead_of(str(node.value))):
             raise self.error(node, path, f"expected keys and values: {instead}; found {shown(node)}")
         for key, key_node, value_node in self.items(node, path):
-            if key not in fields:
-                raise self.error(key_node, joined(path, key), _unknown(key, list(fields)))
-            values[key] = self._value(value_node, fields[key].type, joined(path, key))
+            if key in fields:
+                values[key] = self._value(value_node, fields[key].type, joined(path, key))
+            elif (kind := section.further_keys().get(key)) is None:
+                raise self.error(key_node, joined(path, key), _unknown(key, [*fields, *section.further_keys()]))
+            elif (value := self._value(value_node, kind, joined(path, key))) is not None and kind is not Any:
+                further[key] = value
+        if further:
+            values[section.further_field] = MappingProxyType(further)
         for name, field in fields.items():
             if field.required and name not in values:
                 raise self.error(node, joined(path, name), "is missing")
@@ -56,7 +62,7 @@ class _SectionParser(YamlReader):
         if get_origin(expected) in (Union, UnionType):
             optional = NoneType in get_args(expected)
             expected = next(arg for arg in get_args(expected) if arg not in (NoneType, msgspec.UnsetType))
-            # `telegram:` with nothing under it is a section of defaults; another key with nothing is None.
+            # `agent:` with nothing under it is a section of defaults; another key with nothing is None.
             if optional and node.tag == NULL and not _is_section(expected):
                 return None
         if _is_section(expected):
@@ -86,6 +92,8 @@ class _SectionParser(YamlReader):
             except msgspec.ValidationError:
                 pass
             else:
+                if other := extra["expected"](converted) if "expected" in extra else "":
+                    raise self.error(node, path, f"expected {other}; found another text")
                 if extra.get("only", (converted,)).count(converted) and _is_finite(converted):
                     return converted
         found = shown(node) if extra.get("quote", True) else "another text"
@@ -95,7 +103,8 @@ class _SectionParser(YamlReader):
 @cache
 def _fields(section: type[Section]) -> dict[str, msgspec.structs.FieldInfo]:
     """By name. Cached: a file has many sections of one type, and evaluating type hints takes longer than all else."""
-    return {field.name: field for field in msgspec.structs.fields(section)}
+    fields = msgspec.structs.fields(section)
+    return {field.name: field for field in fields if field.name != section.further_field}
 
 
 def _is_finite(value: object) -> bool:

@@ -4,19 +4,18 @@ Owns names, types, ranges and defaults. Knows neither YAML nor the environment: 
 `load` loads them. A key's `description` is what an error message says was expected.
 """
 
-# ruff: noqa: S105 - the defaults of `…_env` keys are names of variables, not secrets
-
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tailrace.messages import Dialect
+from tailrace.plugins.installed import bus_examples, bus_for, platforms, problems, reject, store_examples, store_for
 
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
@@ -37,17 +36,34 @@ EnvName = Annotated[
 # Ids are compared as text. They are read as written, so that 0042 and a number past 2**64 stay unchanged.
 Identifier = Annotated[str, Meta(min_length=1, description="an id", extra={"verbatim": True})]
 
+
+def _other_store(url: str) -> str:
+    """What is expected instead of this address; empty for one of a store that there is."""
+    if url.startswith(("sqlite:///", "memory://")) or ("://" in url and store_for(url) is not None):
+        return ""
+    return ", ".join(["sqlite:///PATH", *store_examples()]) + " or memory://"
+
+
+def _other_bus(url: str) -> str:
+    """What is expected instead of this address; empty for one of a bus that there is."""
+    if url == "auto" or url.startswith("memory://") or ("://" in url and bus_for(url) is not None):
+        return ""
+    return " or ".join(["auto, memory://", *bus_examples()])
+
+
 StoreUrl = Annotated[
     str,
     Meta(
-        pattern=r"^(sqlite:///|postgres(ql)?://|memory://)",
-        description="sqlite:///PATH, postgresql://… or memory://",
-        extra={"quote": False},
+        description="sqlite:///PATH, memory:// or the address of an integration's store",
+        extra={"quote": False, "expected": _other_store},
     ),
 ]
 BusUrl = Annotated[
     str,
-    Meta(pattern=r"^(auto$|(memory|rediss?)://)", description="auto, memory:// or redis://…", extra={"quote": False}),
+    Meta(
+        description="auto, memory:// or the address of an integration's bus",
+        extra={"quote": False, "expected": _other_bus},
+    ),
 ]
 
 ProxyAddress = Annotated[
@@ -72,6 +88,13 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 @dataclass_transform(frozen_default=True)
 class Section(msgspec.Struct, frozen=True):
     """Base of every section. Its repr shows no secret: neither a password in an address nor a header's value."""
+
+    further_field: ClassVar[str] = ""  # holds `further_keys` by name; it is no key itself
+
+    @classmethod
+    def further_keys(cls) -> Mapping[str, Any]:
+        """Keys beside the fields, by what is installed: name and type."""
+        return NOTHING
 
     @classmethod
     def missing_key(cls, _given: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -241,17 +264,22 @@ class Streaming(Section):
     """Which surfaces show tokens as they arrive. A surface's own switch wins over `enabled`; None: not set. Where
     nothing is set the terminal streams, and chats do not."""
 
+    further_field: ClassVar[str] = "platforms"
     enabled: bool | None = None
     cli: bool | None = None
-    telegram: bool | None = None
-    discord: bool | None = None
-    slack: bool | None = None
-    matrix: bool | None = None
-    whatsapp: bool | None = None  # ignored, as is the next: nothing can be edited there, so that each text comes whole
-    homeassistant: bool | None = None
     api_server: bool | None = None
-    edit_interval: Seconds | None = None  # None: the platform's own (1.5 s, Discord 1.2 s)
+    edit_interval: Seconds | None = None  # None: the platform's own
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
+    platforms: Mapping[str, bool | None] = NOTHING  # one platform; ignored where no message can be edited
+
+    @classmethod
+    def further_keys(cls) -> Mapping[str, Any]:
+        return dict.fromkeys([*platforms(), *problems()], bool | None)
+
+    def switch(self, surface: str) -> bool | None:
+        """What is set for this surface alone."""
+        own: dict[str, bool | None] = {"cli": self.cli, "api_server": self.api_server, **self.platforms}
+        return own.get(surface)
 
 
 class AgentSettings(Section):
@@ -313,7 +341,7 @@ class Store(Section):
 
 
 class Bus(Section):
-    url: BusUrl = "auto"  # what the store has itself: the pipes of a file, NOTIFY of PostgreSQL
+    url: BusUrl = "auto"  # what the store has itself, the pipes of a file for instance
 
 
 Scope: TypeAlias = Literal["models", "runs", "admin"]
@@ -369,8 +397,7 @@ class Flows(Section):
 # ── chat platforms ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-# once a second person has written in the conversation, from its first message on, or never
-TellNames = Literal["several", "always", "none"]
+TellNames = Literal["always", "none"]
 
 
 class PlatformSettings(Section):
@@ -383,68 +410,46 @@ class PlatformSettings(Section):
     busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
     # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
     tools: Literal["lines", "new", "verbose", "none"] = "lines"
-    names: TellNames = "several"  # from when on the model reads who writes in a shared chat
+    names: TellNames = "always"  # whether the model reads who writes in a shared chat
+
+    def secrets(self) -> dict[str, str]:
+        """The keys that name a variable which holds a secret, each with the variable."""
+        keys = [key for key in self.__struct_fields__ if key.endswith("_env")]
+        return {key: variable for key in keys if (variable := getattr(self, key))}
+
+    def account_id(self, token: str) -> tuple[str | None, ...]:
+        """Tells the account from others on the platform. It must outlive a change of the token, where the token or the
+        settings say whose it is: what waited for the account goes on then."""
+        return (token,)
 
 
-class Telegram(PlatformSettings):
-    token_env: EnvName = "TELEGRAM_BOT_TOKEN"
-    base_url: HttpUrl | None = None
-    webhook_url: HttpUrl | None = None  # the public address of /platforms/telegram/webhook here; None: polling
-
-
-class Discord(PlatformSettings):
-    token_env: EnvName = "DISCORD_BOT_TOKEN"
-    base_url: HttpUrl | None = None
-    gateway_url: SocketUrl | None = None
-
-
-class Slack(PlatformSettings):
-    token_env: EnvName = "SLACK_BOT_TOKEN"
-    app_token_env: EnvName = "SLACK_APP_TOKEN"
-    base_url: HttpUrl | None = None
-
-
-class WhatsApp(PlatformSettings):
-    token_env: EnvName = "WHATSAPP_TOKEN"
-    phone_number_id: Identifier | None = None
-    app_secret_env: EnvName = "WHATSAPP_APP_SECRET"
-    verify_token_env: EnvName = "WHATSAPP_VERIFY_TOKEN"
-    base_url: HttpUrl | None = None
-
-
-class HomeAssistant(PlatformSettings):
-    url: HttpUrl | None = None
-    token_env: EnvName = "HASS_TOKEN"
-
-
-class Matrix(PlatformSettings):
-    needs_every_secret: ClassVar[bool] = False  # a token, or the password
-    homeserver: HttpUrl | None = None
-    user: str | None = None
-    password_env: EnvName | None = None
-    token_env: EnvName | None = None
+P = TypeVar("P", bound=PlatformSettings)
 
 
 class Platforms(Section):
-    """One entry per platform; None: not configured."""
+    """The configured platforms. Each key is the name of an integration, which has the section's class."""
 
-    telegram: Telegram | None = None
-    discord: Discord | None = None
-    slack: Slack | None = None
-    whatsapp: WhatsApp | None = None
-    homeassistant: HomeAssistant | None = None
-    matrix: Matrix | None = None
+    further_field: ClassVar[str] = "by_name"
+    by_name: Mapping[str, PlatformSettings] = NOTHING
+
+    @classmethod
+    def further_keys(cls) -> Mapping[str, Any]:
+        """The section of an integration that cannot be loaded is `Any`: it is read when the integration is mended."""
+        for name, found in [*platforms().items()]:
+            settings = found.integration.settings
+            if settings is None or not issubclass(settings, PlatformSettings):
+                reject(name, "its settings are no PlatformSettings")
+        sections = {name: found.integration.settings for name, found in platforms().items()}
+        return dict.fromkeys(problems(), Any) | sections
+
+    def get(self, name: str, section: type[P]) -> P | None:
+        """The settings of a platform; None where it is not configured."""
+        settings = self.by_name.get(name)
+        return settings if isinstance(settings, section) else None
 
     def secret_variables(self) -> set[str]:
         """The environment variables that hold the platforms' secrets."""
-        platforms = [getattr(self, name) for name in self.__struct_fields__]
-        return {
-            variable
-            for platform in platforms
-            if platform is not None
-            for field in platform.__struct_fields__
-            if field.endswith("_env") and (variable := getattr(platform, field))
-        }
+        return {variable for settings in self.by_name.values() for variable in settings.secrets().values()}
 
 
 class Sections(Section):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from tailrace.delivery.port import Place
 from tailrace.errors import TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 
 CODE_LIFE_S = 3600.0
 _NEWEST = "newest"
@@ -56,7 +56,7 @@ class ChatSettings(Value):
 class ChatSettingsStore:
     """The settings by the conversation's key, and the users who were told of /verbose."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.settings = KeyValues(journal, "chats.settings", ChatSettings)
         self.hinted = KeyValues(journal, "chats.hinted", bool)
 
@@ -72,6 +72,15 @@ class ChatSettingsStore:
 
     async def mark_hinted(self, user: str) -> None:
         await self.hinted.set_default(user, True)
+
+
+EVERYONE = "*"
+
+
+def is_allowed(allow: Sequence[str], user_id: str) -> bool:
+    """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
+    wanted = user_id.removeprefix("+")
+    return any(entry == EVERYONE or entry.removeprefix("+") == wanted for entry in allow)
 
 
 class PairingCode(Value):
@@ -103,7 +112,7 @@ class PairedUser(Value):
 class Pairing:
     """New users: the bot gives them a code, and the operator lets the code in."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SmallState) -> None:
         self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
         self.users = KeyValues(journal, "pairing.users", bool)
         self._names = KeyValues(journal, "pairing.names", str)  # by user

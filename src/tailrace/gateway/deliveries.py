@@ -38,7 +38,7 @@ from tailrace.runs.recovery import take_over as claim_orphan
 from tailrace.runs.signals import run_beside
 
 log = logging.getLogger("tailrace.gateway")
-MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
+MAX_DEFERRED = 8  # times that a delivery whose run cannot be read is deferred, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
 ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
@@ -208,7 +208,7 @@ class Deliveries(RunHost["_Delivery"]):
         for delivery in self.executions:
             delivery.consumer.suspend()
         await self._wait(SUSPEND_S)
-        await self.give_back()
+        await self.release()
         for task in self._messages:
             task.cancel()
 
@@ -221,7 +221,7 @@ class Deliveries(RunHost["_Delivery"]):
 
     async def _suspend_left(self) -> None:
         """Another worker may have executed the run, so the journal is asked which of them wait for the next process."""
-        while self._agents.leaves_questions:
+        while self._agents.hands_over_questions:
             try:
                 left = {run.id for run in await self._journal.orphans()} if self._hosted else set()
             except JournalError as exc:
@@ -238,18 +238,18 @@ class Deliveries(RunHost["_Delivery"]):
         for delivery in self.executions:
             delivery.consumer.leave()
         await super().drain(HAND_OVER_S)
-        await self.give_back()
+        await self.release()
 
     async def _wait(self, timeout_s: float) -> None:
         said = set(self._messages)  # those of now: each leaves the set when it ends
         messages = asyncio.wait(said, timeout=timeout_s) if said else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
 
-    def _is_given_back(self, error: Exception, tries: int) -> bool:
+    def _defers(self, error: Exception, tries: int) -> bool:
         """A delivery that the journal failed is tried again for a while. The other classes of `JournalError` say
         something about the run that another try does not change."""
-        again = type(error) in (JournalError, CursorAhead) and tries < MAX_GIVEN_BACK
-        return again or super()._is_given_back(error, tries)
+        again = type(error) in (JournalError, CursorAhead) and tries < MAX_DEFERRED
+        return again or super()._defers(error, tries)
 
     def say_unshown(self, place: Place, key: str) -> None:
         """A part of an answer is missing there."""

@@ -14,7 +14,7 @@ import msgspec
 
 from tailrace.errors import JournalError
 from tailrace.journal.key_values import KeyValues
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 from tailrace.runs.processes import Processes
 
 HOLDERS = "platforms.holders"
@@ -23,7 +23,7 @@ HOLDERS = "platforms.holders"
 class PlatformLease:
     """The lease on one account, as this process sees it."""
 
-    def __init__(self, journal: Journal, processes: Processes, account: str) -> None:
+    def __init__(self, journal: SmallState, processes: Processes, account: str) -> None:
         self.account = account
         self._journal = journal
         self._processes = processes

@@ -1,7 +1,7 @@
 """The bus: what carries committed entries to the processes of other machines, beside storage.
 
 Storage is the truth. A bus may lose, repeat, delay or reorder entries and may be gone for a while: `Tail.publish` drops
-what it knows, and a journal reads from storage what it was not told of.
+what it knows, and a journal reads from storage what the bus did not bring.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def is_progress(event: AnyEvent) -> bool:
 
 
 class _Text(AttemptText):
-    """A message, a thought or what a step's model said, as far as it has come."""
+    """A message, a thought or the text of a step's model, so far."""
 
     __slots__ = ("commentary", "final", "stopped")
 
@@ -205,8 +205,8 @@ class Fold:
                 self._approvals[approval_id] = events.ApprovalSoFar(event)
             case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 if approval := self._approvals.get(approval_id):
-                    told = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
-                    self._approvals[approval_id] = told
+                    answered = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
+                    self._approvals[approval_id] = answered
             case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
                 self._forget_calls()

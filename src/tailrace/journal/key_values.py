@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tailrace.errors import CorruptLog
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 from tailrace.values.validation_words import decoding_problem
 
 Stored = TypeVar("Stored")
@@ -20,7 +20,7 @@ Stored = TypeVar("Stored")
 class KeyValues(Generic[Stored]):
     """The values of one namespace, by key. Raises `CorruptLog` for a value of another type."""
 
-    def __init__(self, journal: Journal, namespace: str, kind: type[Stored]) -> None:
+    def __init__(self, journal: SmallState, namespace: str, kind: type[Stored]) -> None:
         self._journal = journal
         self._namespace = namespace
         self._decoder = msgspec.json.Decoder(kind)

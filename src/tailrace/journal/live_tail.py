@@ -1,9 +1,9 @@
 """The live tail: the newest entries of one run, and the viewers that wait for the next.
 
 Owns waking and sharing, nothing else. The journal publishes committed entries to it; it never reads storage itself.
-There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. One that has
-everything can be handed what is committed by a call: no task is woken for it. Where they are few this is in the tick of
-the commit. Where they are many, `LiveViewers` sees to it that other runs have their share of the loop (decision 21).
+There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. A viewer that
+has everything is handed what is committed by a call, without waking a task: up to `AT_ONCE` viewers in the tick of the
+commit, more of them in rounds, so that other runs have their share of the loop (decision 21).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE_LINES = 256  # the same for a viewer of entries as they are stored
 PAGE_BYTES = 64 * 1024
 AT_ONCE = 100  # live viewers that are offered a batch in one tick of the loop
 PAUSE_S = 20e-6  # for each of more viewers, between two rounds: about twice what the socket of one takes
-MAX_PAUSE_S = 0.025  # nobody sees that a token comes so much later
+MAX_PAUSE_S = 0.025  # a delay that no person notices
 
 NOTHING = Batch()
 
@@ -36,23 +36,25 @@ class LiveViewer(Protocol):
     cursor: int
 
     def offer(self, batch: Batch) -> None:
-        """Takes the batch, which follows upon the cursor, or is no longer live. What it raises is the viewer's own, and
-        it is told so by `fail`."""
+        """Takes the batch, which follows upon the cursor, or is no longer live. An exception is passed to `fail`."""
 
     def fail(self, error: Exception) -> None:
         """It has raised this error, and is no longer live."""
 
-    def look_again(self) -> None:
-        """Something else than a batch has come: a failure, the end, entries that storage alone has."""
+    def resync(self) -> None:
+        """Something else than a batch has come: a failure, the end, entries that are in storage alone."""
 
 
 class LiveViewers:
     """The live viewers of one run, and when they are offered what is published.
 
-    Up to `AT_ONCE` have it in the tick of the commit. More have it in rounds: so many of them in each tick, so that
-    other runs are served in between, and then a pause. What is published meanwhile is held for the next round, and each
-    viewer has it in one piece. How long the pause is, is a matter of how many they are and not of how long they took:
-    on any machine the same is offered in the same pieces.
+    Up to `AT_ONCE` viewers have it in the tick of the commit. More have it in rounds: `AT_ONCE` in each tick, so
+    that other runs are served in between, and then a pause. What is published meanwhile is held for the next round, and
+    each viewer gets it in one piece. The length of the pause depends on the number of viewers and not on the time they
+    took, so that every machine offers the same pieces.
+
+    1,000 viewers, against a callback per 100 viewers: -70 % CPU per viewer and token at 200 tokens/s (0.7 in place of
+    2.3 µs), -45 % at 100/s; a timer beside it is 4 ms late (p99) in place of 12 (`python -m bench fast_paths`).
     """
 
     __slots__ = ("_held", "_held_bytes", "_held_entries", "_next", "_not_before", "_viewers")
@@ -71,16 +73,16 @@ class LiveViewers:
     def remove(self, viewer: LiveViewer) -> None:
         self._viewers.pop(viewer, None)
         if self._next is not None and not self._viewers:
-            self._end_rounds()  # the next who comes may be on another loop
+            self._end_rounds()  # the next viewer may be on another loop
 
-    def look_again(self) -> None:
-        """Every viewer looks at the tail, which has what is held too."""
+    def resync(self) -> None:
+        """Every viewer reads the tail again, which has what is held too."""
         self._end_rounds()
         for viewer in (*self._viewers,):
-            viewer.look_again()
+            viewer.resync()
 
     def offer(self, batch: Batch) -> None:
-        """The batch follows upon the one before, unless `look_again` was called in between."""
+        """The batch follows upon the one before, unless `resync` was called in between."""
         if self._next is None:
             if len(self._viewers) <= AT_ONCE:
                 _offer((*self._viewers,), batch)
@@ -94,7 +96,7 @@ class LiveViewers:
         self._held_entries += len(batch)
         self._held_bytes += batch.stored_bytes
         if not _is_page(self._held_entries, self._held_bytes):
-            self.look_again()  # too long to hand over: they read it page by page
+            self.resync()  # too long to hand over: they read it page by page
 
     def _begin_round(self) -> None:
         self._next, batch = None, _joined(self._held)
@@ -123,7 +125,7 @@ class LiveViewers:
 
 
 def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
-    """One that came while the batch was held has its beginning, or all of it."""
+    """A viewer that came while the batch was held has its beginning already, or all of it."""
     after, last = batch[0].seq - 1, batch[-1].seq
     rests: dict[int, Batch] = {}
     for viewer in viewers:
@@ -132,7 +134,7 @@ def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
             if cursor >= last:
                 continue
             if cursor < after:
-                viewer.look_again()
+                viewer.resync()
                 continue
             offered = rests.get(cursor) or rests.setdefault(cursor, _cut((batch,), batch[cursor - after :]))
         try:
@@ -142,12 +144,12 @@ def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    """What their commits have encoded it has too: there are viewers that are handed nothing else."""
+    """Keeps what their commits have encoded: some viewers need nothing else."""
     if len(batches) == 1:
         return batches[0]
     joined = _cut(batches, [entry for batch in batches for entry in batch])
     if all(batch.stored for batch in batches):
-        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # Redis ends none
+        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # a bus may end none
     return joined
 
 
@@ -184,19 +186,19 @@ class Tail(Waiters):
         self.live = LiveViewers()
 
     def wake(self) -> None:
-        """Every viewer looks at the state again."""
+        """Every viewer reads the state again."""
         super().wake()
-        self.live.look_again()
+        self.live.resync()
 
     def publish(self, batch: Batch) -> None:
-        """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
-        added again, and where entries in between are not known, viewers read them from storage."""
+        """Adds committed entries and wakes the viewers. Entries that it has already are not added again; where entries
+        in between are missing, viewers read them from storage."""
         if batch[0].seq != self.last_seq + 1:
             if batch[-1].seq <= self.last_seq:
                 return
             if batch[0].seq > self.last_seq:
                 self.forget()
-                self.live.look_again()
+                self.live.resync()
             else:
                 batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
         last = batch[-1]
@@ -216,7 +218,7 @@ class Tail(Waiters):
     def replace_all(self, batch: Batch) -> None:
         """Keeps these entries alone: the ones before them were compacted."""
         self.forget()
-        self.live.look_again()
+        self.live.resync()
         self.last_seq = batch[0].seq - 1
         self.publish(batch)
 
@@ -232,12 +234,12 @@ class Tail(Waiters):
         self.wake()
 
     def fail(self, error: JournalError) -> None:
-        """Viewers that have everything are told why nothing follows, until `recover` or the next entry."""
+        """Raises the error in viewers that have everything, until `recover` or the next entry."""
         self.failure = error
         self.wake()
 
     def recover(self) -> None:
-        """What has failed works again."""
+        """The failure is over."""
         self.failure = None
 
     def forget(self) -> None:
@@ -289,14 +291,14 @@ class Source(Protocol):
         """The one tail of this run. Raises `RunNotFound`."""
 
     async def last_seq(self, run_id: str) -> int:
-        """The newest entry in storage. The tail of the run hears of it soon, if it has not yet."""
+        """The newest entry in storage. The tail of the run gets it soon, if it has not yet."""
 
     async def page(self, run_id: str, after: int) -> Batch:
         """Entries from storage for a cursor that the tail no longer covers."""
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:
         """The same as they are stored: at most `PAGE_LINES` and, but for one entry, `PAGE_BYTES`. It ends where a
-        multiple of `PAGE_LINES` does, so that viewers who began at different places come to share their pages."""
+        multiple of `PAGE_LINES` does, so that viewers that began at different places come to share their pages."""
 
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state now."""
@@ -308,7 +310,7 @@ P = TypeVar("P", Batch, LogPage)
 class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
-    __slots__ = ("_left", "_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
+    __slots__ = ("_excepted", "_over", "_run_id", "_snapshot", "_source", "_tail", "_take", "cursor")
 
     def __init__(self, source: Source, run_id: str, after: int, *, snapshot: bool) -> None:
         self._source = source
@@ -316,7 +318,7 @@ class Viewer(ABC, Generic[P]):
         self._snapshot = snapshot
         self._tail: Tail | None = None
         self._take: Callable[[P], bool] | None = None  # while the viewer is live
-        self._left: Collection[type[AnyEvent]] = ()  # events that it leaves to the iteration then
+        self._excepted: Collection[type[AnyEvent]] = ()  # events that end `follow`
         self._over: asyncio.Future[None] | None = None  # set when it no longer is
         self.cursor = after
 
@@ -344,12 +346,12 @@ class Viewer(ABC, Generic[P]):
         self.cursor = page[-1].seq
         return page
 
-    async def take_live(self, take: Callable[[P], bool], *, leave: Collection[type[AnyEvent]] = ()) -> None:
-        """As `ports.LogViewer` says."""
+    async def follow(self, take: Callable[[P], bool], *, except_for: Collection[type[AnyEvent]] = ()) -> None:
+        """See `ports.LogViewer`."""
         tail = self._tail
         if tail is None or self.cursor != tail.last_seq or tail.ended or tail.closed or tail.failure or tail.unreadable:
             return
-        self._take, self._left, self._over = take, leave, asyncio.get_running_loop().create_future()
+        self._take, self._excepted, self._over = take, except_for, asyncio.get_running_loop().create_future()
         tail.live.add(self)
         try:
             await self._over
@@ -367,15 +369,15 @@ class Viewer(ABC, Generic[P]):
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Called by the tail."""
         self._take = None
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
     async def _attach(self) -> Tail:
-        """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
-        storage may be ahead of the tail; only one that is ahead of storage names no entry."""
+        """The run's tail. It gets a commit a little later than storage, so a cursor that was read from storage may be
+        ahead of the tail; only a cursor ahead of storage names no entry."""
         tail = await self._source.attach(self._run_id)
         if self.cursor > tail.last_seq and not self._snapshot:
             stored = await self._source.last_seq(self._run_id)
@@ -410,8 +412,8 @@ class EntryViewer(Viewer[Batch]):
 
     def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or last.event.__class__ in self._left or not take(batch):
-            self.look_again()
+        if take is None or last.event.__class__ in self._excepted or not take(batch):
+            self.resync()
         else:
             self.cursor = last.seq
 
@@ -429,15 +431,15 @@ class PageViewer(Viewer[LogPage]):
 
     def offer(self, batch: Batch) -> None:
         last, take = batch[-1], self._take
-        if take is None or last.event.__class__ in self._left:
-            self.look_again()
+        if take is None or last.event.__class__ in self._excepted:
+            self.resync()
             return
         # neither a token nor what was held is longer than a page
         page = batch.page if len(batch) == 1 or batch.sources else self._given(batch)
         if page is not None and take(page):
             self.cursor = last.seq
         else:
-            self.look_again()
+            self.resync()
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

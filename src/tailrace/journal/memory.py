@@ -86,7 +86,7 @@ class MemoryJournal(MemoryState):
             self._by_key[new.idempotency_key] = run_id
         if new.session:
             self._newest[new.session] = run_id
-            self._sessions.begun(new.session)
+            self._sessions.on_created(new.session)
         return known
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:

@@ -20,7 +20,7 @@ from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
-from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns
+from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
 from tailrace.ports import (
     RUNS_LIMIT,
     Journal,
@@ -60,9 +60,11 @@ def _routed(method: Method) -> Method:
 class MemoryFirst:
     """A journal over storage in which runs of durability "memory" are not written before they end."""
 
-    def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, storage: Storage, *, clock: Callable[[], float] = time.time, record_every_s: float = INTERVAL_S
+    ) -> None:
         self._storage = storage
-        self._ended_runs = EndedRuns(storage.record)
+        self._ended_runs = EndedRuns(storage.record, record_every_s)
         self._memory = MemoryJournal(clock=clock, ended_runs=self._ended_runs)
         self._in_memory = self._memory.run_ids
         self.get_value = storage.get_value

@@ -27,7 +27,7 @@ class Waiters:
 
 class PacedWaiters(Waiters):
     """Waiters that `wake_soon` wakes at most once in so many seconds: at once after a pause, else when the time has
-    passed. Costs nothing while nobody waits."""
+    passed. Costs nothing while no task waits."""
 
     __slots__ = ("_interval_s", "_not_before", "_timer")
 

@@ -114,13 +114,13 @@ class LogViewer(Protocol[Given_co]):
 
     async def __anext__(self) -> Given_co: ...
 
-    async def take_live(self, take: Callable[[Given_co], bool], *, leave: Collection[type[AnyEvent]] = ()) -> None:
+    async def follow(self, take: Callable[[Given_co], bool], *, except_for: Collection[type[AnyEvent]] = ()) -> None:
         """Calls `take` with what is committed from now on, in the tick of its commit: no task is woken for it. Where
         many watch the run this may be some hundredths of a second later, with what was committed meanwhile. A no-op
         where there is something to iterate over first. Returns when the viewer must be iterated over again: `take`
-        returned False, which refuses what it was given and leaves it to the iteration; the last of what it would be
-        given is one of the events to `leave` to it; the run has ended; entries must be read from storage. `take` must
-        return quickly; what it raises is raised here."""
+        returned False, which leaves what it was given to the iteration; the last event is of a class in `except_for`;
+        the run has ended; entries must be read from storage. `take` must return quickly; what it raises is raised
+        here."""
 
 
 @runtime_checkable

@@ -1,5 +1,5 @@
-"""What became of an approval, in words that every surface shares. A question that nobody answered is never told as if
-somebody had said no. Pure; knows events alone."""
+"""The outcome of an approval, in words that every surface shares. A question without an answer is never shown as a
+denial. Pure; knows events alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def forget_command(asked: ApprovalAsked) -> str:
 
 
 def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
-    """Why there was no answer; empty where somebody gave one."""
+    """Why there was no answer; empty where there was one."""
     if by == NO_SURFACE:
         return "there was nobody to ask"
     if by == RUN_OVER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
-from tailrace.config.sections import Platforms
+from tailrace.plugins.installed import is_platform
 from tailrace.ports import Run
 
 UNKNOWN: Final = "unknown"
@@ -26,7 +26,7 @@ def owner_of(run: Run) -> str:
 def charged_to(run: Run) -> str:
     """A chat platform's name for what its users ask: their number has no bound."""
     platform, colon, _ = run.new.session.partition(":")
-    if colon and platform in Platforms.__struct_fields__:
+    if colon and is_platform(platform):
         return platform
     owner = owner_of(run)
     return _SURFACES.get(owner, owner) or UNKNOWN

@@ -1,8 +1,11 @@
 """The one host of runs: starts them, executes each in a task of its own with the lease held, and sees to its end.
 
-Owns what becomes of a run in this process, for every kind. What a run does is its execution's business. A run comes in
-by `start_run`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and
-the host sealed it; another process took it over; it was given back, because the host was closed or storage failed.
+Owns the life of a run in this process, for every kind; what a run does is its execution's business. A run comes in by
+`start_run`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and the
+host sealed it; another process took it over; the host released it, because the host was closed or storage failed.
+
+Five words for "not here, not now": `release` lets any process claim a run; `_defer` releases it after a failure and
+waits before the next try; `hand_over_run` releases it because this process is about to end; `pin` excepts it from that.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer, unwanted_in
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.ports import Journal, Lease, NewRun, Run
+from tailrace.providers.open_attempt import OpenAttempt, ResumableAnswer, open_attempts
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
@@ -35,7 +38,7 @@ from tailrace.runs.signals import stop_failure, stop_signal
 
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
 TICKS_TO_REPORT = 3  # of the loop: viewers hear of a run's end before its own task does
-MAX_PUT_OFF = 1024  # runs whose next try is remembered
+MAX_DEFERRED = 1024  # runs
 OnEnd = Callable[[Run, RunFinished], None]
 OnRunning = Callable[[int], None]
 
@@ -49,6 +52,16 @@ class Execution(Protocol):
         anything else it raises fails the run."""
 
 
+class LeftCalls(Protocol):
+    """What becomes of the model calls that dead processes left behind."""
+
+    def count(self, lost: UsageRecorded) -> None:
+        """Counts what an attempt has used that ended with its process, once it is on record."""
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        """Tells the provider to stop making an answer of a run that has ended. Raises `TailraceError`."""
+
+
 E = TypeVar("E", bound=Execution)
 
 
@@ -56,12 +69,12 @@ class _Hosted(msgspec.Struct, Generic[E]):
     run: Run
     execution: E | None  # None: it could not be made
     task: asyncio.Task[None]
-    stopping: RunFailure | None = None  # this process has told it to stop; what its end says about that
-    stays: bool = False  # it is not left to the next process
+    stopping: RunFailure | None = None  # set once this process has signalled it to stop: the failure of its end
+    pinned: bool = False  # it is not handed over to the next process
 
 
-class _PutOff(msgspec.Struct, frozen=True):
-    """A run that was given back after a failure, and is not taken up again by this host before `until`."""
+class _Deferred(msgspec.Struct, frozen=True):
+    """A run that was released after a failure, and is not taken up again by this host before `until`."""
 
     tries: int = 0
     until: float = 0.0  # the loop's clock
@@ -69,7 +82,7 @@ class _PutOff(msgspec.Struct, frozen=True):
 
 class RunHost(ABC, Generic[E]):
     """The runs of one kind in one process; a service for a kind of run is a subclass. Use it as an async context
-    manager: leaving cancels what runs and gives it back."""
+    manager: leaving cancels the runs and releases them."""
 
     def __init__(
         self,
@@ -82,25 +95,26 @@ class RunHost(ABC, Generic[E]):
         on_end: OnEnd | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`on_end` is told of each run that ended here and must return quickly. `clock` is the wall clock."""
+        """`on_end` is called with each run that ended here and must return quickly. `clock` is the wall clock."""
         self._journal = journal
         self._kind = kind
         self._owner = owner
         self._log = log
         self._lease_s = lease_s
         self._on_end = on_end
-        self.on_running: OnRunning | None = None  # told how many runs are executed here, whenever that changes
+        self.on_running: OnRunning | None = None  # called with the number of runs here, whenever it changes
+        self.left_calls: LeftCalls | None = None
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
-        self._put_off: dict[str, _PutOff] = {}
+        self._deferred: dict[str, _Deferred] = {}
         self._closed = False
         self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
 
-    # ── for a kind of run to say ─────────────────────────────────────────────────────────────────────────────
+    # ── what a subclass defines ──────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def _execution(self, claimed: ClaimedRun) -> E:
-        """What executes this run. What it raises fails the run."""
+        """The execution of this run. An exception of this method fails the run."""
 
     def _wants(self, _run: Run) -> bool:
         """Whether a run of the kind is this host's to take over."""
@@ -109,10 +123,10 @@ class RunHost(ABC, Generic[E]):
     def _failure_of(self, error: Exception) -> RunFailure:
         return unexpected_failure(error)
 
-    def _is_given_back(self, error: Exception, _tries: int) -> bool:
-        """Whether a run that raised this is left unfinished: this process or another goes on with it, after a pause
-        that grows. `_tries` is how many such failures of the run this host has seen, with this one. By default where
-        storage failed: what could not be written can neither go on nor be ended now."""
+    def _defers(self, error: Exception, _tries: int) -> bool:
+        """Whether a run that raised this is released unfinished and tried again, here or by another process, after a
+        pause that grows. `_tries` counts such failures of the run in this host, with this one. By default where storage
+        failed: a run that cannot be written can neither go on nor be ended now."""
         return isinstance(error, StorageFailed)
 
     def _on_failed(self, _run: Run, _failure: RunFailure) -> None:
@@ -121,17 +135,6 @@ class RunHost(ABC, Generic[E]):
     async def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
-
-    def _count_lost(self, _recorded: UsageRecorded) -> None:
-        """Called when such a run has ended, with what its last words say was used. Must return quickly."""
-
-    def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
-        """The answers of this log that are of no use once its run is stopped, where their providers keep them."""
-        kept = unwanted_in(entries)
-        return () if kept is None else (kept,)
-
-    async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:
-        """Tells the provider that it need not go on with an answer that it keeps. Raises `TailraceError`."""
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,7 +148,7 @@ class RunHost(ABC, Generic[E]):
         for _ in range(TICKS_TO_REPORT):
             await asyncio.sleep(0)
         self._closed = True
-        await self.give_back()
+        await self.release()
         await self._group.__aexit__(None, None, None)
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
@@ -153,21 +156,21 @@ class RunHost(ABC, Generic[E]):
     async def start_run(
         self, new: NewRun, events: Sequence[AnyEvent] = (), execution: Callable[[ClaimedRun], E] | None = None
     ) -> Run:
-        """A run that has begun, with these events after its first; it goes on whether or not anything watches it. With
+        """A run that has begun, with these events after its first; it goes on whether or not a viewer watches it. With
         a known idempotency key, the run that has it, as it is. `execution` saves reading the run's input back."""
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
         if lease is not None:
             if events:
                 self._journal.append(lease, events)
             if self._closed:  # since it was asked for
-                await self._leave_to_others(run, lease)
+                await self._hand_over_lease(run, lease)
                 return run
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
             self._go_on(ClaimedRun(run, lease, entries), execution)
         return run
 
-    async def _leave_to_others(self, run: Run, lease: Lease) -> None:
-        """This process ends, and began a run in the last moment: another one goes on with it at once. Raises
+    async def _hand_over_lease(self, run: Run, lease: Lease) -> None:
+        """Releases a run that was begun while this process ends: another one goes on with it at once. Raises
         `JournalError` where none can."""
         if run.new.durability == "memory":
             raise JournalError(f"run {run.id} cannot be executed: this process ends")
@@ -182,16 +185,16 @@ class RunHost(ABC, Generic[E]):
     ) -> list[str]:
         """Goes on with the unfinished runs of processes that are gone, of one session where it is named, oldest first;
         returns their ids. A run that is executed here is never among them, even where its lease ran out while the
-        machine was suspended (L146). `is_next` says which of them are not left to other processes; `orphans` saves
-        asking the journal for them."""
+        machine was suspended (L146). `is_next` says which of them are this process's; `orphans` saves asking the
+        journal for them."""
 
         def abandoned(run: Run) -> bool:
-            ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_put_off(run.id)
+            ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_deferred(run.id)
             wanted = ours and session in (None, run.new.session) and self._wants(run)
             return wanted and (is_next is None or is_next(run))
 
-        def put_off(run: Run, error: JournalError) -> None:
-            self._put_off_run(run.id)
+        def defer(run: Run, error: JournalError) -> None:
+            self._defer(run.id)
             self._log.warning("run %s cannot be taken over: %s", run.id, error)
 
         found: list[str] = []
@@ -202,10 +205,10 @@ class RunHost(ABC, Generic[E]):
                 wanted=abandoned,
                 orphans=orphans,
                 lease_s=self._lease_s,
-                on_unreadable=put_off,
+                on_unreadable=defer,
             ):
                 if self._closed:
-                    await self._leave_to_others(claimed.run, claimed.lease)
+                    await self._hand_over_lease(claimed.run, claimed.lease)
                     break
                 self._go_on(claimed)
                 found.append(claimed.run.id)
@@ -220,7 +223,7 @@ class RunHost(ABC, Generic[E]):
                 return False
             claimed = await take_over(self._journal, run_id, self._owner, lease_s=self._lease_s)
             if claimed is not None and self._closed:
-                await self._leave_to_others(claimed.run, claimed.lease)
+                await self._hand_over_lease(claimed.run, claimed.lease)
                 return False
             if claimed is not None:
                 self._go_on(claimed)
@@ -245,6 +248,7 @@ class RunHost(ABC, Generic[E]):
 
     def _go_on(self, claimed: ClaimedRun, make: Callable[[ClaimedRun], E] | None = None) -> None:
         run = claimed.run
+        self._count_lost(run, claimed.lost)
         execution: E | Exception
         try:
             execution = (make or self._execution)(claimed)
@@ -253,9 +257,9 @@ class RunHost(ABC, Generic[E]):
         task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
         self._count_running()
-        task.add_done_callback(lambda _: self._leave(run.id))
+        task.add_done_callback(lambda _: self._drop(run.id))
 
-    def _leave(self, run_id: str) -> None:
+    def _drop(self, run_id: str) -> None:
         del self._hosted[run_id]
         self._count_running()
 
@@ -285,12 +289,12 @@ class RunHost(ABC, Generic[E]):
         return {one.run.id: one.task for one in sorted(hosted, key=lambda one: one.run.id)}
 
     def stopping(self, run_id: str) -> RunFailure | None:
-        """What the end of a run is to say that is executed here and that this process has told to stop."""
+        """The failure that the end of a run will have, where it is executed here and was signalled to stop."""
         hosted = self._hosted.get(run_id)
         return hosted.stopping if hosted is not None else None
 
     async def stop(self, run_id: str, *, by: str = "", newer: bool = False) -> None:
-        """Ends the run as `stopped`, in whichever process it is. A run that has ended stays as it is. `newer`: a newer
+        """Ends the run as `stopped`, in whichever process it is. A run that has ended pinned as it is. `newer`: a newer
         message of its session takes its place."""
         signal = stop_signal(by=by, newer=newer)
         try:
@@ -303,29 +307,28 @@ class RunHost(ABC, Generic[E]):
             return
 
     async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
-        unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
-
-        said: list[tuple[Run, Sequence[AnyEvent]]] = []
+        left: list[OpenAttempt] = []  # where the run is ended here
 
         async def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-            unwanted.extend((run, kept) for kept in self._kept_answers(entries))
-            words = await self._last_words(run, entries)
-            said.append((run, words))
-            return words
+            left.extend(open_attempts(entries).values())
+            return await self._last_words(run, entries)
 
         at = self._clock()
-        await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
-        for run, words in said:
+        run = await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
+        self._count_lost(run, [lost for attempt in left if (lost := attempt.lost_usage) is not None])
+        for attempt in left:
+            if (answer := attempt.resumable) is not None and self.left_calls is not None:
+                try:
+                    await self.left_calls.cancel(answer)
+                except TailraceError as exc:
+                    self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
+
+    def _count_lost(self, run: Run, lost: Sequence[UsageRecorded]) -> None:
+        if lost and self.left_calls is not None:
             charged = CHARGED_TO.set(charged_to(run))
-            for word in words:
-                if isinstance(word, UsageRecorded):
-                    self._count_lost(word)
+            for recorded in lost:
+                self.left_calls.count(recorded)
             CHARGED_TO.reset(charged)
-        for run, kept in unwanted:
-            try:
-                await self._cancel_kept(run, kept)
-            except TailraceError as exc:
-                self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
 
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.
@@ -339,33 +342,33 @@ class RunHost(ABC, Generic[E]):
             await asyncio.wait([hosted.task])
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
+        """Waits so long for the runs to end. Those that have not are released when the host is closed."""
         if self._hosted:
             await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
 
-    def leave(self, run_id: str, why: str) -> bool:
-        """Leaves the run to the next process, where it is executed here and another one can go on with it; says whether
-        it does. For a process that is about to end: as long as it does not, it may take the run up again."""
-        if not self._can_leave(run_id):
+    def hand_over_run(self, run_id: str, why: str) -> bool:
+        """Releases the run to the next process, where it is executed here and another one can go on with it; returns
+        whether it does. For a process that is about to end: until then it may take the run up again."""
+        if not self._can_hand_over(run_id):
             return False
-        self._log.info("run %s %s, and is left to the next process", run_id, why)
+        self._log.info("run %s %s, and is handed over to the next process", run_id, why)
         self._hosted[run_id].task.cancel()
         return True
 
-    def keep_here(self, run_id: str) -> None:
-        """A client waits for the end of this run that cannot come back for it, and is to have it from this process."""
+    def pin(self, run_id: str) -> None:
+        """Keeps the run in this process: a client waits for its end and cannot come back for it."""
         if (hosted := self._hosted.get(run_id)) is not None:
-            hosted.stays = True
+            hosted.pinned = True
 
-    def _can_leave(self, run_id: str) -> bool:
+    def _can_hand_over(self, run_id: str) -> bool:
         hosted = self._hosted.get(run_id)
-        if hosted is None or hosted.stays:
+        if hosted is None or hosted.pinned:
             return False
         return hosted.run.new.durability != "memory" and hosted.stopping is None
 
-    async def give_back(self, *, lasting: bool = False) -> bool:
-        """Cancels what runs; other processes go on with it. `lasting`: but for runs that are in this process's memory
-        alone, with which none can go on. Returns whether there was any."""
+    async def release(self, *, lasting: bool = False) -> bool:
+        """Cancels the runs; other processes go on with them. `lasting`: except for runs that are in this process's
+        memory alone, which no other can continue. Returns whether there was any."""
         hosted = [one for one in self._hosted.values() if not lasting or one.run.new.durability != "memory"]
         for one in hosted:
             one.task.cancel()
@@ -379,14 +382,14 @@ class RunHost(ABC, Generic[E]):
         """The top of a run's task: its failure is its own and ends no other run."""
         CURRENT_RUN.set(run.id)
         CHARGED_TO.set(charged_to(run))
-        PATIENCE_S.set(None)  # whoever started the run may have been in a hurry; the run waits for storage
+        PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)
         except JournalError as exc:
-            self._log.log(warning_level(exc), "run %s was not given back: %s", run.id, exc)
+            self._log.log(warning_level(exc), "run %s was not released: %s", run.id, exc)
         except Exception:  # noqa: BLE001 - logged
             self._log.exception("the end of run %s could not be reported", run.id)
 
@@ -399,31 +402,31 @@ class RunHost(ABC, Generic[E]):
             self._log.warning("run %s was taken over by another process", run.id)
             return None
         except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
-            if self._is_given_back(exc, self._put_off.get(run.id, _PutOff()).tries + 1):
-                self._put_off_run(run.id)
+            if self._defers(exc, self._deferred.get(run.id, _Deferred()).tries + 1):
+                self._defer(run.id)
                 level = warning_level(exc)
-                self._log.log(level, "run %s is given back and will be taken up again: %s", run.id, exc)
+                self._log.log(level, "run %s is released and will be taken up again: %s", run.id, exc)
                 return None
             return await self._fail(run, lease, exc)
-        self._put_off.pop(run.id, None)
+        self._deferred.pop(run.id, None)
         if finished is not None and finished.status in ("failed", "incomplete"):
             reason = finished.error.message if finished.error is not None else "no reason given"
             self._log.info("run %s is %s: %s", run.id, finished.status, reason)
         return finished
 
-    def _is_put_off(self, run_id: str) -> bool:
-        put_off = self._put_off.get(run_id)
-        return put_off is not None and put_off.until > asyncio.get_running_loop().time()
+    def _is_deferred(self, run_id: str) -> bool:
+        deferred = self._deferred.get(run_id)
+        return deferred is not None and deferred.until > asyncio.get_running_loop().time()
 
-    def _put_off_run(self, run_id: str) -> None:
-        tries = self._put_off.pop(run_id, _PutOff()).tries + 1
+    def _defer(self, run_id: str) -> None:
+        tries = self._deferred.pop(run_id, _Deferred()).tries + 1
         pause_s = min(LONGEST_PAUSE_S, self._lease_s / RENEWALS_PER_LEASE * 2 ** min(tries - 1, 16))
-        self._put_off[run_id] = _PutOff(tries, asyncio.get_running_loop().time() + pause_s)
-        if len(self._put_off) > MAX_PUT_OFF:
-            del self._put_off[next(iter(self._put_off))]
+        self._deferred[run_id] = _Deferred(tries, asyncio.get_running_loop().time() + pause_s)
+        if len(self._deferred) > MAX_DEFERRED:
+            del self._deferred[next(iter(self._deferred))]
 
     async def _fail(self, run: Run, lease: Lease, error: Exception) -> RunFinished | None:
-        """Ends the run with what its log shows. One that cannot be ended is left to the next process."""
+        """Ends the run with what its log shows. One that cannot be ended is left for the next process."""
         level = logging.INFO if isinstance(error, TailraceError) else logging.ERROR
         self._log.log(level, "run %s failed: %s", run.id, error, exc_info=_unless_ours(error))
         failure = self._failure_of(error)
@@ -438,7 +441,7 @@ class RunHost(ABC, Generic[E]):
         except JournalError as exc:
             self._log.warning("run %s failed and could not be ended: %s", run.id, exc)
             return None
-        self._put_off.pop(run.id, None)
+        self._deferred.pop(run.id, None)
         self._on_failed(run, failure)
         return finished
 
@@ -447,17 +450,17 @@ async def keep_recovering(
     hosts: Sequence[RunHost[Any]], processes: Processes, *, at_once: bool = False, shared: bool = True
 ) -> None:
     """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within two
-    leases, and at once with those that a process hands over. `at_once`: also with those that are dead already.
-    `shared`: the `processes` that live share such runs; without them this one takes all. One look at the journal serves
-    all hosts, which are of one process. Never returns: cancel it."""
+    leases, and at once with those that a process hands over. `at_once`: also with the runs of processes that are dead
+    already. `shared`: the living `processes` share such runs; otherwise this one takes all. One query serves all hosts,
+    which are of one process. Never returns: cancel it."""
     first = hosts[0]
     interval_s = first._lease_s / RENEWALS_PER_LEASE
     pause_s = 0.0 if at_once else interval_s
     share = RunShare(processes, patience_s=interval_s / 2) if shared and processes.entered else None
-    heard = processes.hand_overs
+    received = processes.hand_overs
     while True:
-        await processes.wait_for_hand_over(pause_s, heard=heard)
-        heard = processes.hand_overs
+        await processes.wait_for_hand_over(pause_s, received=received)
+        received = processes.hand_overs
         if share is not None:
             share.begin_look()
         try:

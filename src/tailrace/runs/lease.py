@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.journal.storage_wait import warning_level
-from tailrace.ports import Journal, Lease
+from tailrace.ports import Lease, RunStore
 
 log = logging.getLogger("tailrace.runs")
 LEASE_S = 10.0  # `store.lease_s` by default: a process that stops renewing loses its runs after so long
@@ -18,7 +18,7 @@ TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by
 
 
 @asynccontextmanager
-async def held(journal: Journal, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[Lease]:
+async def held(journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[Lease]:
     """Renews the lease while the block runs; afterwards gives the run back unless it has ended.
 
     A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
@@ -34,7 +34,7 @@ async def held(journal: Journal, lease: Lease, *, lease_s: float = LEASE_S) -> A
             await journal.release(lease)
 
 
-async def _renew(journal: Journal, lease: Lease, lease_s: float) -> None:
+async def _renew(journal: RunStore, lease: Lease, lease_s: float) -> None:
     loop, period_s = asyncio.get_running_loop(), lease_s / RENEWALS_PER_LEASE
     while True:
         early_s = (loop.time() + period_s) % min(TOGETHER_S, period_s / 4)

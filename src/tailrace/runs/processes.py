@@ -4,7 +4,7 @@ A heartbeat is a number in the journal's small state that keeps changing. Clocks
 stored: a process counts as gone when its heartbeat has not changed for `lease_s` by the watcher's own monotonic clock,
 or when the journal knows that it is dead. A process whose own heartbeat is that old must expect to have been replaced.
 
-Owns who lives and which of them goes on with which run. Leases of runs are the journal's.
+Owns which processes live and which of them goes on with which run. Leases of runs are the journal's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Processes:
         self._tasks: list[asyncio.Task[None]] = []
         self._ends_with_group = False
         self._hand_over = asyncio.Event()  # replaced at each one
-        self.hand_overs = 0  # how many were heard of
+        self.hand_overs = 0  # announcements received
 
     # ── this process ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +114,7 @@ class Processes:
         return self._beat_at is not None and _now() - self._beat_at < self._lease_s
 
     def join_group(self, group: str) -> None:
-        """Says that this process was started together with others. To be called before the first heartbeat."""
+        """Announces that this process was started together with others. To be called before the first heartbeat."""
         self._own = msgspec.structs.replace(self._own, group=group)
 
     def end_with_group(self) -> None:
@@ -122,11 +122,12 @@ class Processes:
         self._ends_with_group = True
 
     async def serve(self, account: str) -> None:
-        """Says that this process can poll an account of a chat platform."""
+        """Announces that this process can poll an account of a chat platform."""
         await self._change(serves=(*self._own.serves, account))
 
     async def leave(self) -> None:
-        """Says that this process is about to end: no run is left to it any more. It still counts as living."""
+        """Announces that this process is about to end: no run is handed over to it any more. It still counts as
+        living."""
         await self._change(leaving=True)
 
     async def _change(self, **fields: object) -> None:
@@ -173,7 +174,7 @@ class Processes:
         """Whether another process has ended, is dead, or has hung for longer than a lease."""
         heartbeat = await self._heartbeats.get(owner)
         if heartbeat is None:
-            return True  # it has said so, or was gone for long
+            return True  # it has ended in order, or was removed
         self._note(owner, heartbeat)
         return not self._lives(owner)
 
@@ -187,10 +188,10 @@ class Processes:
         return [
             owner
             for owner, seen in self._seen.items()
-            if self._lives(owner) and self._stays(seen.heartbeat) and (not serving or serving in seen.heartbeat.serves)
+            if self._lives(owner) and self._lasts(seen.heartbeat) and (not serving or serving in seen.heartbeat.serves)
         ]
 
-    def _stays(self, heartbeat: Heartbeat) -> bool:
+    def _lasts(self, heartbeat: Heartbeat) -> bool:
         return not heartbeat.leaving and not (self._ends_with_group and heartbeat.group == self._own.group)
 
     def is_next(self, run_id: str) -> bool:
@@ -203,13 +204,13 @@ class Processes:
     # ── runs that are handed over ────────────────────────────────────────────────────────────────────────────
 
     async def announce_hand_over(self) -> None:
-        """Runs were given back, or await a process that can execute them: the others look for them at once."""
+        """Runs were released, or await a process that can execute them: the others look for them at once."""
         namespace, key = HANDED_OVER
         await KeyValues(self._journal, namespace, str).update(key, lambda _: secrets.token_hex(8))
 
-    async def wait_for_hand_over(self, timeout_s: float, *, heard: int) -> None:
-        """Returns when more hand-overs were heard of than `heard`, or after so long."""
-        if self.hand_overs > heard:
+    async def wait_for_hand_over(self, timeout_s: float, *, received: int) -> None:
+        """Returns when more hand-overs were announced than `received`, or after so long."""
+        if self.hand_overs > received:
             return
         event = self._hand_over
         with contextlib.suppress(TimeoutError):
@@ -221,9 +222,9 @@ class Processes:
         while True:
             try:
                 known = await self._journal.next_value(*HANDED_OVER, known)
-                await self.look()  # the process that hands over has said that it leaves
+                await self.look()  # the process that hands over has announced its end
             except Exception as exc:  # noqa: BLE001 - without it runs are found a little later
-                log.log(warning_level(exc), "hand-overs cannot be heard of: %s", exc)
+                log.log(warning_level(exc), "hand-overs of other processes are not received: %s", exc)
                 await asyncio.sleep(self.interval_s)
             self.hand_overs += 1
             event, self._hand_over = self._hand_over, asyncio.Event()
@@ -232,7 +233,7 @@ class Processes:
 
 class RunShare:
     """Which abandoned runs this process goes on with, in one look after the other. A run that it has left to another
-    process for longer than `patience_s` is anybody's."""
+    process for longer than `patience_s` is free for all."""
 
     def __init__(self, processes: Processes, *, patience_s: float) -> None:
         self._processes = processes

@@ -1,4 +1,4 @@
-"""What is told of a run beside its overview: the question in one line, when it ended, who answered. Pure."""
+"""What is shown of a run beside its overview: the question in one line, when it ended, which model answered. Pure."""
 
 from __future__ import annotations
 

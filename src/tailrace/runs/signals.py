@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tailrace.events import RunFailure
-from tailrace.ports import Journal, Lease, Signal
+from tailrace.ports import Lease, Signal, Signals
 
 T = TypeVar("T")
 STOP = "stop"  # the signal that ends a run of any kind as `stopped`
@@ -18,7 +18,7 @@ INTERRUPTED = RunFailure("stopped", "interrupted")
 
 
 class Stopped(Exception):
-    """The run was told to stop. `failure` is what its end says about that."""
+    """The run was signalled to stop. `failure` is that of its end."""
 
     def __init__(self, failure: RunFailure = INTERRUPTED) -> None:
         super().__init__(failure.message)
@@ -31,19 +31,19 @@ def stop_signal(*, by: str = "", newer: bool = False) -> Signal:
 
 
 def stop_failure(signal: Signal) -> RunFailure:
-    """What the end of a run says that this signal has stopped."""
+    """The failure of a run that this signal has stopped."""
     if signal.payload.get("code") == NEWER_MESSAGE:
         return RunFailure("stopped", "interrupted by a newer message", NEWER_MESSAGE, by=signal.by)
     return RunFailure("stopped", INTERRUPTED.message, by=signal.by)
 
 
 def stop_only(signal: Signal) -> None:
-    """The `on_signal` of a run that understands nothing else."""
+    """The `on_signal` of a run that knows no other signal."""
     if signal.name == STOP:
         raise Stopped(stop_failure(signal))
 
 
-async def listen(journal: Journal, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0) -> None:
+async def listen(journal: Signals, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0) -> None:
     """Hands each signal with a higher id than `after` to `on_signal`, and goes on until something is raised: what
     `on_signal` raises, `StaleEpoch` where the lease is lost, `RunSealed`, `JournalError`."""
     while True:

@@ -5,6 +5,7 @@ The only module here that knows every route module. A route module has `routes(p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeAlias
@@ -13,8 +14,8 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
-from tailrace.integrations.ag_ui import endpoint as ag_ui
-from tailrace.integrations.ai_sdk import endpoint as ai_sdk
+from tailrace.errors import ConfigError
+from tailrace.plugins.installed import installed
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
@@ -36,8 +37,10 @@ from tailrace.server.routes import (
     sessions,
     usage,
 )
-from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
+from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed
+from tailrace.server.v1.responses import routes as responses
 
+log = logging.getLogger("tailrace.server")
 BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
@@ -53,11 +56,21 @@ MODULES: tuple[RouteModule, ...] = (
     approvals.routes,
     usage.routes,
     run_timeline.routes,
-    ai_sdk.routes,
     sequences.routes,
-    ag_ui.routes,
     page.routes,
 )
+
+
+def _integrations() -> list[RouteModule]:
+    """The route modules of the integrations. One that cannot be loaded is logged and left out."""
+    modules: list[RouteModule] = []
+    for found in installed().values():
+        try:
+            if found.integration.routes:
+                modules.append(found.load(found.integration.routes))
+        except ConfigError as exc:
+            log.error("its routes are not served: %s", exc)  # noqa: TRY400 - ours: one line says it
+    return modules
 
 
 class Serving(NamedTuple):
@@ -92,7 +105,7 @@ def build(
     )
     app.agents.on_running = pipeline.metrics.running.set
     app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))
-    routes = [route for module in (*MODULES, *extra) for route in module(pipeline)]
+    routes = [route for module in (*MODULES, *_integrations(), *extra) for route in module(pipeline)]
     routes += openapi.routes(routes)
     return pipeline, pipeline.application(routes, max_body_bytes=max_body_bytes)
 

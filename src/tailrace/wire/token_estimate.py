@@ -77,9 +77,9 @@ def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage
     return estimate if known == _NOTHING_KNOWN else known + estimate
 
 
-def estimated_usage(request: ModelRequest, answered_chars: int) -> Usage:
-    """The same where no more is known of the answer than its length."""
-    asked, answered = input_tokens(request), answered_chars // CHARS_PER_TOKEN
+def estimated_usage(asked: int, answered_chars: int) -> Usage:
+    """The same where no more is known than the tokens of the request and the length of the answer."""
+    answered = answered_chars // CHARS_PER_TOKEN
     return Usage(asked, answered, estimated_tokens=asked + answered)
 
 

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.agent.safety.danger import Places, assess
+from tailrace.agent.safety.judge import assess
+from tailrace.agent.safety.places import Places
 
 CORPUS = Path(__file__).parent / "corpus"
 BASH = shutil.which("bash")
@@ -113,7 +114,7 @@ class Scene(NamedTuple):
 
 def allowed_lines() -> list[str]:
     """Lines that end by themselves and find no other programs than the scene's."""
-    text = (CORPUS / "harmless.txt").read_text(encoding="utf-8")
+    text = (CORPUS / "run.txt").read_text(encoding="utf-8")
     lines = [line for line in text.split("\n") if line and not LEAVES_THE_SCENE.search(line)]
     return [line.replace("⏎", "\n") for line in lines if not WAITS.search(line)]
 
@@ -132,7 +133,7 @@ def test_M153_what_is_allowed_harms_nothing_when_bash_runs_it(tmp_path: Path, pa
         assert scene.victims().items() >= before.items(), line
         sent = tmp_path / "sent"
         assert not sent.exists() or SECRET not in sent.read_text(encoding="utf-8"), line
-    assert ran > 80
+    assert ran > 60
 
 
 # Pieces that shells and readers of shells disagree about, around a program that must not start unasked. None holds a

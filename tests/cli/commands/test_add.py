@@ -15,11 +15,12 @@ import pytest
 from cli.commands.command_line import environment
 from cli.screen.vt import VirtualTerminal
 from tailrace.cli.setup import add as add_command
-from tailrace.cli.setup.platform_questions import PLATFORMS, OddAnswer
+from tailrace.cli.setup.platform_questions import OddAnswer, questions_of
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.load import load
-from tailrace.config.sections import Platforms
 from tailrace.errors import ConfigError
+from tailrace.integrations.whatsapp import WhatsAppSettings
+from tailrace.plugins.installed import platforms
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
@@ -62,8 +63,7 @@ async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) 
             assert telegram.token not in terminal.text
             assert code not in str(telegram._unconfirmed()), "the code is no question to the model"
     config = load({}, tmp_path)
-    assert config.platforms.telegram is not None
-    assert config.platforms.telegram.allow == ("7",)
+    assert config.platforms.by_name["telegram"].allow == ("7",)
     assert config.secret("TELEGRAM_BOT_TOKEN") == telegram.token
     assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
     text = (tmp_path / "config.yaml").read_text()
@@ -98,9 +98,10 @@ async def test_an_answer_that_cannot_be_is_asked_for_again(tmp_path: Path) -> No
             terminal.enter("+1 (555) 123-4567")
             assert await terminal.exit_code() == 0
     config = load({}, tmp_path)
-    assert config.platforms.whatsapp is not None
-    assert config.platforms.whatsapp.allow == ("15551234567",)
-    assert config.platforms.whatsapp.phone_number_id == whatsapp.phone_number_id
+    settings = config.platforms.get("whatsapp", WhatsAppSettings)
+    assert settings is not None
+    assert settings.allow == ("15551234567",)
+    assert settings.phone_number_id == whatsapp.phone_number_id
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,10 @@ async def test_an_answer_that_cannot_be_is_asked_for_again(tmp_path: Path) -> No
     ],
 )
 def test_an_answer_is_kept_as_it_is_meant_or_told(platform: str, key: str, typed: str, kept: str) -> None:
+    questions = questions_of(platform)
+    assert questions is not None
     try:
-        assert PLATFORMS[platform].tidied[key](typed) == kept
+        assert questions.tidied[key](typed) == kept
     except OddAnswer as odd:
         assert str(odd) == kept  # noqa: PT017 - either is an outcome
 
@@ -246,6 +249,8 @@ def test_a_section_on_one_line_is_left_to_the_person() -> None:
 
 
 def test_every_platform_can_be_added() -> None:
-    assert set(PLATFORMS) == set(Platforms.__struct_fields__)
-    for name, questions in PLATFORMS.items():
-        assert {*questions.secrets, *questions.keys} <= set(questions.section.__struct_fields__), name
+    for name, found in platforms().items():
+        questions, section = questions_of(name), found.integration.settings
+        assert questions is not None
+        assert section is not None
+        assert {*questions.secrets, *questions.keys} <= set(section.__struct_fields__), name

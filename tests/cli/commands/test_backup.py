@@ -22,7 +22,7 @@ from tailrace.integrations.postgres.address import dump_command
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, NewRun
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 OPERATIONS = Path(__file__).parents[3] / "docs/operations.md"
 

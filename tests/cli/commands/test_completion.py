@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands.command_line import tailrace
-from tailrace.cli.main import COMMANDS
+from tailrace.cli.main import all_commands
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
@@ -27,7 +27,7 @@ def test_bash_completes_commands_and_options(tmp_path: Path, words: list[str], c
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_know_every_command(tmp_path: Path, shell: str) -> None:
     script = tailrace(tmp_path, "completion", shell).stdout
-    assert all(name in script for name in COMMANDS if name != "gateway")
+    assert all(name in script for name in all_commands() if name != "gateway")
     assert "no-stream" in script
     assert "'undo a turn's" not in script  # quoted for the shell
     if shutil.which(shell):

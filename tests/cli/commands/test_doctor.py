@@ -21,9 +21,10 @@ from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.setup.candidates import SUGGESTED_MODELS, Candidate
-from tailrace.cli.setup.doctor import Finding, _refusal, findings, models_url
+from tailrace.cli.setup.doctor import _refusal, findings, models_url
+from tailrace.cli.setup.finding import Finding
 from tailrace.cli.setup.init import _answered
-from tailrace.config.sections import Slack
+from tailrace.integrations.slack import SlackSettings
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.system.extras import install_command
@@ -215,8 +216,8 @@ async def test_doctor_checks_platforms_and_their_extras(
     )
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
     hints = [(finding.what, finding.advice) async for finding in findings(offline=True) if finding.state == "note"]
-    assert ("tailrace acp, for editors, is not installed", install_command("acp")) in hints
-    assert ("tailrace mcp, for MCP hosts, and MCP servers as tools are not installed", install_command("mcp")) in hints
+    assert ("tailrace acp: what it needs is not installed", install_command("acp")) in hints
+    assert ("tailrace mcp: what it needs is not installed", install_command("mcp")) in hints
 
 
 async def test_doctor_names_a_token_of_two_lines_once(patient: Patient) -> None:
@@ -353,7 +354,7 @@ async def test_a_platforms_own_settings_say_whether_it_needs_every_secret(
     """A new platform needs no edit of the doctor."""
     patient.setenv("A_TOKEN", "set")
     patient.write(platforms={"slack": {"enabled": True, "allow": ["*"], "token_env": "A_TOKEN"}})
-    monkeypatch.setattr(Slack, "needs_every_secret", False)
+    monkeypatch.setattr(SlackSettings, "needs_every_secret", False)
     assert [finding.what for finding in await patient.broken() if finding.what.endswith("is not set")] == []
 
 

@@ -26,7 +26,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import File, Image, Message, Text
 from tailrace.ports import NewRun, Run
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ async def test_a_question_to_a_person_is_not_waited_for_and_is_answered_after_th
                 cut = [event async for event in stream]
             code, log = await process.ended()
         assert (code, [event["error"]["kind"] for event in cut]) == (0, ["server_stopping"])
-        assert f"run {run} waits for a person, and is left to the next process" in log
+        assert f"run {run} waits for a person, and is handed over to the next process" in log
         assert not (tmp_path / "ran.txt").exists()
         async with served(tmp_path, "--workers", workers) as process:
             async with process.client.get(f"{process.url}/approvals") as response:
@@ -181,5 +181,5 @@ async def test_a_question_that_comes_while_it_ends_is_left_too(tmp_path: Path) -
             (tmp_path / "go.txt").touch()
             code, log = await process.ended()
     assert code == 0
-    assert f"run {run} waits for a person, and is left to the next process" in log
+    assert f"run {run} waits for a person, and is handed over to the next process" in log
     assert ((tmp_path / "first.txt").exists(), (tmp_path / "ran.txt").exists()) == (True, False)

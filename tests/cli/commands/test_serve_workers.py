@@ -18,7 +18,8 @@ from gateway.gateways import config_for as gateway_config
 from integrations.discord.test_gateway import settings_for
 from redis_server import redis_server
 from server.http_server import config_for, sse
-from tailrace.cli.setup.doctor import Finding, findings
+from tailrace.cli.setup.doctor import findings
+from tailrace.cli.setup.finding import Finding
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply

@@ -15,8 +15,7 @@ from integrations.acp.acp_editor import write_config
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.integrations.acp.agent import AcpAgent
-from tailrace.integrations.acp.editor import Editor
-from tailrace.integrations.acp.transport import EditorTransport
+from tailrace.integrations.acp.editor import Editor, EditorTransport
 from tailrace.testing.provider import FaultyProvider
 
 

@@ -1,4 +1,4 @@
-"""docs/editors.md: the blocks to paste start the command that there is, and what it names is so."""
+"""docs/integrations/acp.md: the blocks to paste start the command that there is, and what it names is so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from tailrace.cli.main import COMMANDS
+from tailrace.cli.main import all_commands
 from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
-PAGE = (Path(__file__).parents[3] / "docs/editors.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/integrations/acp.md").read_text(encoding="utf-8")
 BLOCKS = {
     editor: (language, text)
     for language, editor, text in re.findall(r"```(\w+) editor=(\S+)\n(.*?)```", PAGE, re.DOTALL)
@@ -26,7 +26,7 @@ def test_there_is_a_block_for_each_editor() -> None:
 
 
 def test_the_json_blocks_start_tailrace_acp() -> None:
-    assert "acp" in COMMANDS
+    assert "acp" in all_commands()
     for language, text in BLOCKS.values():
         if language == "json":
             started = json.loads(text)["agent_servers"]["Tailrace"]

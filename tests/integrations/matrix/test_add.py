@@ -12,6 +12,7 @@ from gateway.gateway_process import gateway_process
 from gateway.gateways import config_for
 from integrations.matrix.synapse import Homeserver, password_of, people
 from tailrace.config.load import load
+from tailrace.integrations.matrix import MatrixSettings
 from tailrace.integrations.matrix.session import SessionFile
 from tailrace.testing.provider import FaultyProvider, reply
 
@@ -28,9 +29,10 @@ async def test_a_person_invites_the_bot_and_is_paired_by_a_code(server: Homeserv
             await ada.write(room, code)
             assert await terminal.exit_code() == 0
     config = load({}, tmp_path)
-    assert config.platforms.matrix is not None
-    assert config.platforms.matrix.allow == (ada.user_id,)
-    assert (config.platforms.matrix.token_env, config.platforms.matrix.password_env) == ("MATRIX_TOKEN", None)
+    matrix = config.platforms.get("matrix", MatrixSettings)
+    assert matrix is not None
+    assert matrix.allow == (ada.user_id,)
+    assert (matrix.token_env, matrix.password_env) == ("MATRIX_TOKEN", None)
 
 
 async def test_the_session_of_a_password_is_kept_for_the_gateway_and_nowhere_else(

@@ -14,7 +14,7 @@ from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.integrations.postgres.wakeups import Wakeup
 from tailrace.journal.bus import BusListener, Committed
 from tailrace.ports import Batch, NewRun
-from tailrace.testing.conformance.journal import everything, finished_sequence, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, finished_sequence, started, texts_of, written
 
 
 class LoopBus:

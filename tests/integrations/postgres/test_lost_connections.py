@@ -23,7 +23,7 @@ from tailrace.ports import NewRun, Run, Signal
 from tailrace.runs.host import Execution, RunHost
 from tailrace.runs.processes import Processes
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 from tcp_proxy import Moment, TcpProxy, proxied
 
 MOST_STEPS = 200
@@ -307,7 +307,7 @@ async def test_a_run_is_given_back_when_the_database_is_away_for_too_long(
         assert texts_of(await everything(viewer)) == ["a"]  # the same viewer goes on
 
 
-async def test_a_call_that_ended_in_memory_is_recorded_once_wherever_the_connection_was_lost_for_long(
+async def test_a_call_that_ended_in_memory_is_recorded_once_or_said_to_be_lost_wherever_the_connection_was_lost(
     journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory_first = MemoryFirst(journal)
@@ -321,11 +321,14 @@ async def test_a_call_that_ended_in_memory_is_recorded_once_wherever_the_connect
         proxy.lose_at(step, "response")
         memory_first.seal_soon(lease, RunFinished("completed"), told.set_result)
         async with asyncio.timeout(30):
-            assert await told is None
+            lost = await told
         monkeypatch.undo()
-        assert [run.id for run in reversed(await journal.runs())] == ended
+        stored = [run.id for run in await journal.runs() if run.id in ended]
+        assert len(stored) == len(set(stored))
+        assert lost is not None or lease.run_id in stored
         if not proxy.fired:
             assert step > 1
+            assert stored
             return
     pytest.fail("the steps do not end")
 

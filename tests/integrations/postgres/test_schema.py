@@ -16,7 +16,7 @@ from tailrace.integrations.postgres.address import away, connect, parse_address
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import NewRun
-from tailrace.testing.conformance.journal import finished_run
+from tailrace.testing.conformance.sample_runs import finished_run
 
 OPENER = """
 import asyncio, sys

@@ -16,7 +16,7 @@ from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.integrations.postgres.wakeups import Wakeup
 from tailrace.integrations.redis.bus import RedisBus
 from tailrace.journal.open_journal import open_journal
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 
 
 @pytest.fixture

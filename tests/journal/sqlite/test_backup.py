@@ -24,7 +24,7 @@ from tailrace.journal.sqlite.backup import back_up
 from tailrace.journal.sqlite.schema import connect, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun
-from tailrace.testing.conformance.journal import started, written
+from tailrace.testing.conformance.sample_runs import started, written
 
 
 def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:

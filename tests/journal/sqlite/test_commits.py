@@ -24,7 +24,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored import group_commit
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Durability, NewRun
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import check_identity, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.testing.conformance.journal import finished_run, started, written
+from tailrace.testing.conformance.sample_runs import finished_run, started, written
 
 
 async def copy_of_a_live_file(tmp_path: Path, *, commits: int = 30) -> tuple[Path, str]:

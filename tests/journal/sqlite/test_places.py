@@ -19,7 +19,7 @@ from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
 from tailrace.journal.sqlite.schema import SCHEMA, connect
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease, NewRun, Run, RunFilter
-from tailrace.testing.conformance.journal import finished_sequence, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import finished_sequence, started, texts_of, written
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def query(path: Path, sql: str) -> Any:
 def stored_texts(path: Path, run_id: str) -> list[str]:
     """From the file: the process that writes a run has its newest entries in memory."""
     with closing(connect(path, writer=False)) as connection:
-        return texts_of(queries.read_all(connection, run_id, 0, None))
+        return texts_of(queries.read_all(connection, run_id))
 
 
 def unplaced(path: Path) -> int:
@@ -89,7 +89,7 @@ async def filled(journal: SqliteJournal) -> list[str]:
 
 
 def everything_read(connection: sqlite3.Connection, runs: list[str]) -> list[Any]:
-    found: list[Any] = [queries.list_runs(connection, {"limit": 100})]
+    found: list[Any] = [queries.list_runs(connection, limit=100)]
     for run in runs:
         last = queries.last_seq_of(connection, run)
         found += [last, queries.facts_of(connection, run), queries.times_of(connection, run)]
@@ -238,7 +238,7 @@ def thousands_of_steps(path: Path, wanted: RunFilter) -> tuple[list[Run], int]:
 
     with closing(connect(path, writer=False)) as connection:
         connection.set_progress_handler(tick, 1000)
-        return queries.list_runs(connection, wanted), ticks
+        return queries.list_runs(connection, **wanted), ticks
 
 
 async def test_a_list_of_runs_looks_through_the_rows_without_a_place_once(path: Path, journal: SqliteJournal) -> None:

@@ -18,7 +18,8 @@ from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.ports import Journal, NewRun, Run, Signal
-from tailrace.testing.conformance.journal import JournalConformance, finished_sequence, started
+from tailrace.testing.conformance.journal import JournalConformance
+from tailrace.testing.conformance.sample_runs import finished_sequence, started
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 

@@ -18,7 +18,7 @@ from tailrace.journal.sqlite.commits import write_group
 from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, checkpoint, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease
-from tailrace.testing.conformance.journal import started
+from tailrace.testing.conformance.sample_runs import started
 
 CHUNK = MessageChunk("x" * 64_000)
 

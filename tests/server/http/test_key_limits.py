@@ -12,7 +12,7 @@ import pytest
 
 from server.http_server import RunningServer, running_server
 from tailrace.app.usage.limits import KeyLimits
-from tailrace.server.http.key_limits import COUNTED
+from tailrace.server.http.key_limits import is_counted
 
 CONFIG = """
 server:
@@ -165,10 +165,11 @@ async def test_usage_is_shown_by_key_and_model_and_outlives_the_server(tmp_path:
 
 async def test_every_route_that_asks_a_model_is_counted(tmp_path: Path) -> None:
     async with server_of(tmp_path) as server:
-        posts = {route.path for route in server.pipeline.routes if route.method == "POST"}
-        asking = {route.path for route in server.pipeline.routes if route.method == "POST" and route.streams}
-    assert posts >= COUNTED
-    assert asking <= COUNTED
+        counted = {route.path for route in server.pipeline.routes if is_counted(route)}
+    assert counted == {
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"),
+        *("/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry", "/ui/chat", "/ag-ui"),
+    }
 
 
 async def test_what_a_run_uses_is_charged_to_who_started_it(tmp_path: Path) -> None:

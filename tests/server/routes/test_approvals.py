@@ -107,7 +107,7 @@ async def test_an_answer_is_taken_while_the_server_ends_and_the_next_one_acts_on
         run_id = await ask(server, {})
         (question,) = await inbox.until(1)
         server.pipeline.begin_drain()
-        server.app.agents.leave_questions()
+        server.app.agents.hand_over_questions()
         await server.app.agents.drain(10)
         refused, _ = await server.json("POST", f"/runs/{run_id}/retry", {})
         answer = {"approval_id": question["approval_id"], "decision": "once"}

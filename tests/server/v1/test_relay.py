@@ -303,7 +303,7 @@ async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body
 ) -> None:
     half = len(LONG) // 2
     rest = LONG[half - 60 :]  # a model begins a little before the cut
-    whole = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    whole: JsonObject = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
     whole["content"] = [{"type": "output_text", "text": rest, "annotations": [], "logprobs": []}]
     end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [whole]}}
     cut = named_stream(*_texts(LONG[: half // 2], LONG[half // 2 : half], opened=opened))

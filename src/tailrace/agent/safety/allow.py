@@ -1,8 +1,8 @@
-"""Which command lines the patterns of `approvals.allow` let pass without asking.
+"""Which commands the patterns of `approvals.allow` add to the known ones.
 
-Pure. A pattern speaks of one simple command, word by word: `rm -rf build*` has three words, and so has each line that
-it allows. A line with anything else in it than words (a second command, a redirection, a variable, an escape, a
-comment, a line end) is not matched at all, since a pattern cannot say what that would do (M152).
+Pure. A pattern speaks of one simple command, word by word: `rm -rf build*` has three words, and so has each command
+that it allows. What else stands in the line (another command, a redirection, a variable that is set) is judged for
+itself, and a word that only the run decides is not matched (M152).
 """
 
 from __future__ import annotations
@@ -12,23 +12,15 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from tailrace.agent.safety.shell import parse_shell
 from tailrace.agent.safety.words import Word
 
 _MORE_THAN_WORDS = re.compile(r"[\n\r;&|<>()$`\\{}#!]")
 _WILDCARDS = ("*", "?", "[")
 
 
-def is_allowed(line: str, patterns: Sequence[str]) -> bool:
-    if not patterns or _MORE_THAN_WORDS.search(line):
-        return False
-    parsed = parse_shell(line)
-    if parsed.unclear or len(parsed.commands) != 1:
-        return False
-    words = parsed.commands[0].words
-    if not words or any(word.dynamic for word in words) or _plain_words(line) != [word.text for word in words]:
-        return False
-    return any(_matches(words, pattern) for pattern in patterns)
+def is_allowed(words: Sequence[Word], patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns matches the words of this command."""
+    return not any(word.dynamic for word in words) and any(_matches(words, pattern) for pattern in patterns)
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
@@ -40,10 +32,10 @@ def check_patterns(patterns: Sequence[str]) -> None:
             raise ValueError(f"{pattern!r} has no words, or a quote that is not closed")
 
 
-def _plain_words(line: str) -> list[str] | None:
-    """The words by a second reader: an assignment before the command is one of them here."""
+def _plain_words(pattern: str) -> list[str] | None:
+    """The words of a pattern; None where a quote is not closed."""
     try:
-        return shlex.split(line)
+        return shlex.split(pattern)
     except ValueError:
         return None
 

@@ -1,10 +1,10 @@
 """Reads a shell command line with the bash grammar, far enough to know which programs it would start.
 
 Pure, runs nothing. Resolves what hides a command from a reader: quotes, escapes, variables, brace expansion, `$'…'`,
-command substitution, groups. What only a run can tell is marked `dynamic`. What the grammar cannot read, and every
-place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153); the commands
-that can be read in such a line count all the same. The cost is linear in the length of the line: the length, the
-operators and the expansions are bounded before the work (L140).
+command substitution, groups. A word that only the run decides is marked `dynamic`. What the grammar cannot read, and
+every place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153); the
+commands that can be read in such a line are reported, too. The cost is linear in the length of the line: the length,
+the operators and the expansions are bounded before the work (L140).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tailrace.agent.safety.words import (
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Parser
 
-# What bash knows and another shell takes for something else: $'…', [[ > ]], ((…)), <(…), <<<, &>, {a,b}, a=(…).
+# Syntax of bash that another shell takes for something else: $'…', [[ > ]], ((…)), <(…), <<<, &>, {a,b}, a=(…).
 NOT_IN_EVERY_SHELL = re.compile(
     r"\$['\"\[]|\[\[|\(\(|[<>]\(|<<<|&>|>&\s*[^\d\s-]|\|&|\{\S*(,|\.\.)|=\(|\bfunction\b|\bselect\b"
 )
 MAX_COMMANDS = 500  # a line that holds more is not read to its end
-MAX_EXPANDED_CHARS = 100_000  # what all variables of a line may grow to
+MAX_EXPANDED_CHARS = 100_000  # of all variables of a line
 MAX_DEPTH = 40
 _RESERVED = frozenset(
     {"!", "{", "}", "[[", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in"}
@@ -54,6 +54,10 @@ _SET_SOME = frozenset(
     | {"let", "wait"}
 )
 _SET_ANY = frozenset({"eval", "source", ".", "shopt", "set"})
+_LISTED_NAME = re.compile(r"(?:\./)?[\w*?\[](?:[\w/*?\[\]@+-]|\.(?!\.))*")  # no option, no blank, no way out
+# `((PATH = 1))` sets a variable, and so does each place where bash evaluates a number.
+_ARITHMETIC = re.compile(r"\(\(|\$\[|\[\[|-(?:eq|ne|lt|le|gt|ge)\b|\w\[")
+_SETS_IN_ARITHMETIC = re.compile(r"[A-Z_][A-Z0-9_]*\s*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?![=~]))|(?:\+\+|--)\s*[A-Z_]")
 
 
 def parse_shell(line: str) -> ShellLine:
@@ -97,6 +101,7 @@ class _Reader:
         self._last: SimpleCommand | None = None  # the command that a redirection after it belongs to
         self._readers: dict[str, Callable[[Node, bool], object]] = {
             "command": self._read_command,
+            "pipeline": self._read_pipeline,
             "redirected_statement": self._read_redirected,
             "function_definition": self._read_function,
             "for_statement": self._read_for,
@@ -125,10 +130,13 @@ class _Reader:
             for found in _BRACE_COMMAND.finditer(self._source.decode("utf-8", "replace")):
                 words = [w for word in found[1].split() for w in expand_braces(word) or ()]
                 self.commands.append(SimpleCommand([Word(word) for word in words], []))
+        text = self._source.decode("utf-8", "replace")
+        if _ARITHMETIC.search(text) and _SETS_IN_ARITHMETIC.search(text):
+            self.unclear = self.unclear or "it may set a variable of the environment in arithmetic"
         self._visit(root)
 
     def _make_readable(self) -> None:
-        """Only what is too long is cut off, and quotes closed there; the offsets stay."""
+        """Cuts off what is too long and closes the quotes there; the offsets stay."""
         cut = readable = cut_line(self._source)
         if cut != self._source:
             self.unclear = "it is too long"
@@ -153,8 +161,6 @@ class _Reader:
                 return
             if node.type in self._readers:
                 self._readers[node.type](node, fed)
-            elif node.type == "pipeline":
-                waiting += [(child, fed or child != node.children[0]) for child in reversed(node.children)]
             elif node.children:
                 waiting += [(child, fed) for child in reversed(node.children)]
             elif node.is_named:
@@ -199,7 +205,7 @@ class _Reader:
         self._forget_variables(command)
 
     def _forget_variables(self, command: SimpleCommand) -> None:
-        """What a builtin may set is not known afterwards."""
+        """The variables that a builtin may set are unknown afterwards."""
         if command.name in _SET_SOME:
             names = {word.text.partition("=")[0].partition("[")[0] for word in command.words[1:]}
             if any(word.dynamic for word in command.words[1:]):
@@ -207,6 +213,20 @@ class _Reader:
             self._variables.update((name, UNKNOWN) for name in names if name)
         elif command.name in _SET_ANY:
             self._variables.update((name, UNKNOWN) for name in self._variables)
+
+    def _read_pipeline(self, node: Node, piped: bool) -> None:
+        """Notes what feeds each command; unknown behind a part that is more than one command."""
+        upstream: tuple[SimpleCommand, ...] | None = () if not piped else None
+        for part in node.named_children:
+            inner = self._visit_deeper([part], piped=piped)
+            piped = True
+            if upstream is not None and len(inner) == 1:
+                inner[0].upstream = upstream
+                upstream = (*upstream, inner[0])
+            elif upstream == () and inner and inner[-1].upstream == tuple(inner[:-1]):
+                upstream = tuple(inner)  # `a | b 2>&1 | c`: the grammar nests the first two
+            else:
+                upstream = None
 
     def _read_redirected(self, node: Node, piped: bool) -> None:
         body = node.child_by_field_name("body")
@@ -223,6 +243,7 @@ class _Reader:
         self._last = last
 
     def _read_function(self, node: Node, _piped: bool) -> None:
+        self.unclear = self.unclear or "it defines a function, which may stand for a program"
         name = node.child_by_field_name("name")
         inner = self._visit_deeper(child for child in node.children if child != name)
         own = [command for command in inner if name and command.name == self._text(name)]
@@ -236,10 +257,10 @@ class _Reader:
         if variable := node.child_by_field_name("variable"):
             values = self._words(node.children_by_field_name("value"))
             # One of the values stands for all: the one that leads farthest.
-            far = [word for word in values if word.text[:1] in ("/", "~", "-", "") or ".." in word.text]
-            value = (far or values or [UNKNOWN])[0]
-            name = self._text(variable)
-            self._variables[name] = Word(value.text, dynamic=True)
+            far = [word for word in values if word.dynamic or not _LISTED_NAME.fullmatch(word.text)]
+            value = (far or [word for word in values if word.globbed] or values or [UNKNOWN])[0]
+            self._variables[name := self._text(variable)] = Word(value.text, True, value.globbed, not far)
+            self._add(SimpleCommand([], [], assignments=[(name, Word(""))]))
         body = [child for child in node.children if child.type in ("do_group", "compound_statement")]
         self._visit_deeper(body, piped=piped)
 
@@ -417,15 +438,15 @@ class _Reader:
         return Piece("".join(piece.text for piece in default), dynamic=True, expanded=True)
 
     def _variable(self, name: str) -> Piece:
-        fixed = {"IFS": " ", "HOME": "~/", "PWD": ".", "TMPDIR": "/tmp"}.get(name)  # noqa: S108 - as a shell has them
+        fixed = {"IFS": " ", "HOME": "~/", "PWD": "."}.get(name)
         word = self._variables.get(name, Word(fixed) if fixed else UNKNOWN)
         if self._separators_changed:
-            word = word._replace(dynamic=True)
+            word = word._replace(dynamic=True, listed=False)
         self._expandable_chars -= len(word.text)
         if self._expandable_chars < 0:
             self.unclear = "its variables grow too large"
             word = Word("", dynamic=True)
-        return Piece(word.text, word.dynamic, expanded=True)
+        return Piece(word.text, word.dynamic, expanded=True, listed=word.listed)
 
     def _substitution(self, node: Node, _piped: bool = False) -> Piece:
         """A nested command line: its commands count too, and what it prints is known only for a plain echo."""
@@ -441,10 +462,10 @@ class _Reader:
                 if words[0].text == "printf" and ("%" in shown or len(words) > 2):
                     return Piece("", dynamic=True, expanded=True)
                 return Piece(decode_ansi_c(shown), expanded=True)
-            if words and words[0].text == "mktemp" and all(word.text in ("-d", "-q", "-u") for word in words[1:]):
-                return Piece("/tmp/new", dynamic=True, expanded=True)  # noqa: S108 - as mktemp names it
             if [word.text for word in words] == ["pwd"]:
                 return Piece(".", expanded=True)
+        if node.type == "process_substitution":
+            return Piece("/dev/fd/63")
         return Piece("", dynamic=True, expanded=True)
 
     def _read_inner(self, line: str) -> list[SimpleCommand]:

@@ -23,11 +23,14 @@ _PLAIN_BRACES = str.maketrans("\ue000\ue001\ue002", "{,}")
 
 
 class Word(NamedTuple):
-    """A word after expansion. `dynamic`: part of it is known only when it runs. `globbed`: an unquoted * ? or [."""
+    """A word after expansion. `dynamic`: part of it is known only when it runs. `globbed`: an unquoted * ? or [.
+    `listed`: the dynamic part is one of several names that the line itself lists, none of them an option, an absolute
+    path or one with `..`; the text has one of them."""
 
     text: str
     dynamic: bool = False
     globbed: bool = False
+    listed: bool = False
 
 
 UNKNOWN = Word("", dynamic=True)
@@ -40,14 +43,16 @@ class Redirect(NamedTuple):
     target: Word
 
 
-class SimpleCommand(msgspec.Struct):
+class SimpleCommand(msgspec.Struct, eq=False):
     """One program start: its words, its redirections, the variables that are set for it or alone, and whether its input
-    comes from another command or a group."""
+    comes from another command or a group. `upstream` are the commands before it in its pipeline, where each part of the
+    pipeline is one command."""
 
     words: list[Word]
     redirects: list[Redirect]
     piped: bool = False
     assignments: list[tuple[str, Word]] = []
+    upstream: tuple[SimpleCommand, ...] = ()
 
     @property
     def name(self) -> str:
@@ -60,11 +65,16 @@ class SimpleCommand(msgspec.Struct):
 
 
 class ShellLine(msgspec.Struct):
-    """Every program start found. `unclear` says what could not be read. `fork_bomb`: a function pipes into itself."""
+    """Every program start found. `unclear` says what cannot be judged. `fork_bomb`: a function pipes into itself."""
 
     commands: list[SimpleCommand]
     unclear: str = ""
     fork_bomb: bool = False
+
+
+def names(text: str) -> frozenset[str]:
+    """A set of names, written with blanks between them."""
+    return frozenset(text.split())
 
 
 class Piece(NamedTuple):
@@ -74,12 +84,13 @@ class Piece(NamedTuple):
     dynamic: bool = False
     quoted: bool = False
     expanded: bool = False
+    listed: bool = False
 
 
 def split_words(pieces: Sequence[Piece]) -> list[Word] | None:
     """One word of these pieces; several where an expansion splits it. None where braces give too many."""
     if len(pieces) == 1 and _PLAIN_WORD.fullmatch(pieces[0].text):
-        return [Word(pieces[0].text, pieces[0].dynamic)]
+        return [Word(pieces[0].text, pieces[0].dynamic, listed=pieces[0].listed)]
     parts: list[list[str]] = [[]]
     for piece in pieces:
         if piece.expanded and not piece.quoted:
@@ -91,7 +102,10 @@ def split_words(pieces: Sequence[Piece]) -> list[Word] | None:
         else:
             parts[-1].append(piece.text.translate(_QUOTED_BRACES) if piece.quoted else piece.text)
     dynamic = any(piece.dynamic for piece in pieces)
-    globbed = any(not piece.quoted and not piece.expanded and re.search(r"[*?\[]", piece.text) for piece in pieces)
+    listed = dynamic and all(piece.listed for piece in pieces if piece.dynamic)
+    globbed = any(
+        (piece.listed or not (piece.quoted or piece.expanded)) and re.search(r"[*?\[]", piece.text) for piece in pieces
+    )
     keep_empty = dynamic or any(piece.quoted for piece in pieces)
     words: list[Word] = []
     for part in parts:
@@ -102,7 +116,7 @@ def split_words(pieces: Sequence[Piece]) -> list[Word] | None:
             unknown = dynamic or bool(re.search(r"\{[^{},]*\.\.", word))
             if word or keep_empty:
                 folded = unicodedata.normalize("NFKC", word.translate(_PLAIN_BRACES))
-                words.append(Word(_INVISIBLE.sub("", folded), unknown, globbed))
+                words.append(Word(_INVISIBLE.sub("", folded), unknown, globbed, listed and unknown == dynamic))
     return words
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tailrace.app.usage.counters import DAY_S, DETAILS, MINUTE_S, RATE, SPENT, day_of, minute_of
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 
 
-async def expire_usage(journal: Journal, now: float, keep_s: float | None) -> None:
+async def expire_usage(journal: SmallState, now: float, keep_s: float | None) -> None:
     """Removes what no limit looks at any more, and the details of days that ended longer than `keep_s` ago; None is for
     ever. Another node's clock may be behind: the minute and the day before are left to it."""
     await journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))

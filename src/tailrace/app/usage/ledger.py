@@ -30,7 +30,7 @@ from tailrace.app.usage.counters import (
 )
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.messages import ModelRequest, SpentTokens, Usage
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 from tailrace.providers.attempt import Route
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
 from tailrace.runs.charged_to import CHARGED_TO
@@ -45,7 +45,7 @@ _Spent: TypeAlias = tuple[str, SpentTokens, float]  # the key, the tokens, and w
 class UsageLedger:
     """`on_spent` is told of the tokens that a key's calls of a model have spent since it was told last."""
 
-    def __init__(self, journal: Journal, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, journal: SmallState, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
         self._journal, self._costs, self._clock = journal, costs, clock
         self._spent: list[_Spent] = []
         self._unwritten: dict[str, float] = {}  # what the store has refused so far

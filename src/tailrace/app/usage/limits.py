@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tailrace.app.usage.counters import DAY_S, MINUTE_S, RATE, minute_of, rate_counter, spent_counters
 from tailrace.config.sections import ServerKey
 from tailrace.messages import Value
-from tailrace.ports import Journal
+from tailrace.ports import SmallState
 
 Limited = Literal["requests_per_minute", "tokens_per_day", "usd_per_day"]
 
@@ -55,7 +55,7 @@ class KeyLimits:
     """The limits of the config's keys, counted over all processes."""
 
     def __init__(
-        self, keys: Mapping[str, ServerKey], journal: Journal, *, clock: Callable[[], float] = time.time
+        self, keys: Mapping[str, ServerKey], journal: SmallState, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._keys = {name: key for name, key in keys.items() if key.is_limited}
         self._journal, self._clock = journal, clock

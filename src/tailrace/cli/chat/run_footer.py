@@ -22,7 +22,7 @@ class RunFooter:
         match change:
             case changes.RunBegan(started=started):
                 self._began_at = started.at
-            case changes.RunForked():
+            case changes.ForkBegan():
                 self._answers = 0  # those before it are another run's
             case changes.AttemptBegan(asked=asked):
                 self._tries += 1

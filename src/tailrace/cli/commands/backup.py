@@ -1,6 +1,6 @@
 """`tailrace backup FILE`: a copy of the journal that is whole, made while `tailrace serve` runs and writes.
 
-Thin: shows the progress. `journal.sqlite.backup` copies; PostgreSQL has a program of its own for it.
+Thin: shows the progress. `journal.sqlite.backup` copies; an integration's store has a program of its own for it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tailrace.cli.main import DONE, USAGE, print_error
 from tailrace.config.load import Config
-from tailrace.errors import ConfigError
-from tailrace.system.extras import install_command
+from tailrace.plugins.installed import store_for
 
 SHOWN_EVERY_S = 1.0
 
@@ -21,7 +20,9 @@ SHOWN_EVERY_S = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="where to; the config is not part of it")
     parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
-    parser.epilog = "To restore it: docs/operations.md. For PostgreSQL, this prints the command that makes a backup."
+    parser.epilog = (
+        "To restore it: docs/operations.md. For a store of many machines, this prints the command that makes one."
+    )
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_error("store.url is memory://: there is nothing to back up")
         return USAGE
     if config.database is None:
-        print_error(f"the store is PostgreSQL; back it up with: (umask 077; {_dump_command(config, args.file)})")
+        print_error(_otherwise(config, args.file))
         return USAGE
     from tailrace.journal.sqlite.backup import back_up
 
@@ -43,14 +44,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return DONE
 
 
-def _dump_command(config: Config, file: Path) -> str:
-    try:
-        from tailrace.integrations.postgres.address import dump_command
-    except ModuleNotFoundError as exc:
-        if exc.name != "asyncpg":
-            raise
-        raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
-    return dump_command(config.store.url, file)
+def _otherwise(config: Config, file: Path) -> str:
+    """How an integration's store is backed up."""
+    found = store_for(config.store.url)
+    if found is None or not found[1].backup_command:
+        return "the store has no backup of its own; use the tools of its database"
+    integration, kind = found
+    command: str = integration.load(kind.backup_command, key="store.url")(config.store.url, file)
+    return f"the store is {integration.integration.shown}; back it up with: (umask 077; {command})"
 
 
 class _Progress:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from typing import Final
 
-from tailrace.cli.main import COMMANDS, DONE, parser_of
+from tailrace.cli.main import DONE, all_commands, parser_of
 from tailrace.system.private_apis import parser_actions
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    words = {name: options_of(name) for name in COMMANDS}
+    words = {name: options_of(name) for name in all_commands()}
     make = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]
     sys.stdout.write(make(words))
     return DONE
@@ -56,7 +56,7 @@ def _bash(words: dict[str, list[str]]) -> str:
 
 
 def _zsh(words: dict[str, list[str]]) -> str:
-    commands = "".join(f"    {shlex.quote(f'{name}:{COMMANDS[name].help}')}\n" for name in words)
+    commands = "".join(f"    {shlex.quote(f'{name}:{all_commands()[name].help}')}\n" for name in words)
     cases = "".join(f"    {name}) compadd -- {' '.join(options)} ;;\n" for name, options in words.items())
     return (
         "#compdef tailrace\n"
@@ -79,7 +79,7 @@ def _zsh(words: dict[str, list[str]]) -> str:
 
 def _fish(words: dict[str, list[str]]) -> str:
     lines = [
-        f"complete -c tailrace -n __fish_use_subcommand -a {name} -d {_fish_quoted(COMMANDS[name].help)}"
+        f"complete -c tailrace -n __fish_use_subcommand -a {name} -d {_fish_quoted(all_commands()[name].help)}"
         for name in words
     ]
     for name, options in words.items():

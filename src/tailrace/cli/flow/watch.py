@@ -25,7 +25,7 @@ from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.runs.costs import Costs
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.events import AttemptDiscarded, Entry, StateChanged, StepCancelled, StepFailed, StepFinished, StepStarted
+from tailrace.events import Entry, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
@@ -36,6 +36,7 @@ from tailrace.runs.recovery import follow
 from tailrace.runs.run_overview import overview_of
 from tailrace.runs.signals import run_beside
 from tailrace.runs.timeline.question import question_of
+from tailrace.runs.view import RunView, changes
 from tailrace.system.own_program import typed
 
 if TYPE_CHECKING:
@@ -270,34 +271,42 @@ class StepLines:
 
     def line(self, entry: Entry, progress: InstanceProgress) -> str:
         """Empty where the entry says nothing that people follow."""
-        event = entry.event
-        if isinstance(event, StepStarted):
-            return self._start(event)
-        if isinstance(event, StepFailed):
-            how = "failed, trying again"  # the progress may be that try's already
-            if event.retry_at is None:
-                how = f"failed{_begun(progress.steps[event.block_id])}"
-            return f"✗ {event.block_id} {how}: {failure_words(event.error)}"
-        if isinstance(event, StepFinished):
-            step = progress.steps[event.block_id]
-            spent = step.duration_s(time.time())
-            took = f" {spent:.1f} s" if spent is not None else ""
-            return f"✓ {event.block_id}{took}{_begun(step)}"
-        if isinstance(event, StepCancelled):
-            return f"– {event.block_id} cancelled"
-        if isinstance(event, AttemptDiscarded) and event.block_id:
-            return f"↺ {event.block_id}: taken back ({sanitized_line(event.reason)})"
-        if isinstance(event, StateChanged) and event.state == "paused":
-            self._begun.clear()  # the beginning after it says that the pause is over
-            return "… paused"
-        return ""
+        return next(filter(None, (self._line(change, progress) for change in RunView().apply(entry))), "")
 
-    def _start(self, event: StepStarted) -> str:
-        this = event.block_id, event.number
-        if this in self._begun:
+    def _line(self, change: changes.Change, progress: InstanceProgress) -> str:
+        match change:
+            case changes.StepMoved():
+                return self._moved(change, progress)
+            case changes.TextWithdrawn(block_id=block_id, reason=reason) if block_id:
+                return f"↺ {block_id}: taken back ({sanitized_line(reason)})"
+            case changes.InstanceMoved(state="paused"):
+                self._begun.clear()  # the beginning after it says that the pause is over
+                return "… paused"
+            case _:
+                return ""
+
+    def _moved(self, change: changes.StepMoved, progress: InstanceProgress) -> str:
+        block_id, why = change.block_id, failure_words(change.error) if change.error is not None else ""
+        match change.state:
+            case "started":
+                return self._start(block_id, change.number)
+            case "retrying":  # the progress may be that try's already
+                return f"✗ {block_id} failed, trying again: {why}"
+            case "failed":
+                return f"✗ {block_id} failed{_begun(progress.steps[block_id])}: {why}"
+            case "finished":
+                step = progress.steps[block_id]
+                spent = step.duration_s(time.time())
+                took = f" {spent:.1f} s" if spent is not None else ""
+                return f"✓ {block_id}{took}{_begun(step)}"
+            case "cancelled":
+                return f"– {block_id} cancelled"
+
+    def _start(self, block_id: str, number: int) -> str:
+        if (block_id, number) in self._begun:
             return ""
-        self._begun.add(this)
-        return f"· {event.block_id}" + (f" (try {event.number})" if event.number > 1 else "")
+        self._begun.add((block_id, number))
+        return f"· {block_id}" + (f" (try {number})" if number > 1 else "")
 
 
 def _begun(step: StepProgress) -> str:

@@ -20,17 +20,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
 from tailrace.cli.setup.config_file import copied_aside, write_config
-from tailrace.cli.setup.platform_questions import PLATFORMS, STREAM_THERE, OddAnswer, is_whole_by_default
+from tailrace.cli.setup.platform_questions import (
+    STREAM_THERE,
+    OddAnswer,
+    PlatformQuestions,
+    is_whole_by_default,
+    questions_of,
+)
 from tailrace.cli.setup.platform_section import with_platform
-from tailrace.cli.setup.user_ids import odd_users
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, home_directory, load
-from tailrace.delivery.port import Flood, MessageReceived, Place, Platform, Send, Sender, Update
+from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
+from tailrace.plugins.installed import platforms
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
@@ -41,7 +47,7 @@ _ANY_CODE = re.compile(r"\d{6}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("platform", choices=tuple(PLATFORMS), help="which one")
+    parser.add_argument("platform", choices=tuple(platforms()), help="which one")
     parser.add_argument(
         "--allow", action="append", default=[], metavar="ID", help="a user to serve; asked for otherwise"
     )
@@ -52,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 added, 1 refused or there already, 2 something is missing, 130 interrupted."""
     try:
-        return _Addition(args).run()
+        if (questions := questions_of(args.platform)) is None:
+            print_error(f"{args.platform} asks nothing; write platforms.{args.platform} into the config by hand")
+            return USAGE
+        return _Addition(args, questions).run()
     except KeyboardInterrupt:
         sys.stderr.write("\nnothing was changed\n")
         return INTERRUPTED
@@ -61,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
 class _Addition:
     """One platform on its way into the config."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, questions: PlatformQuestions) -> None:
         self._name: str = args.platform
         self._args = args
-        self._questions = PLATFORMS[self._name]
+        self._questions = questions
         self._home = home_directory(os.environ)
         self._asking = sys.stdin.isatty()
         self._secrets: dict[str, str] = {}  # typed here, by variable
@@ -74,11 +83,10 @@ class _Addition:
 
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
-        from tailrace.gateway.registry import adapter_of
-
         config = load(os.environ)
-        adapter_of(self._name)  # before a token is typed
-        if getattr(config.platforms, self._name) is not None:
+        found = platforms()[self._name]
+        found.load(found.integration.platform, key=f"platforms.{self._name}")  # before a token is typed
+        if self._name in config.platforms.by_name:
             print_error(f"platforms.{self._name} is in the config already; tailrace doctor says whether it works")
             return FAILED
         try:
@@ -102,10 +110,10 @@ class _Addition:
 
     def _ask(self, config: Config) -> None:
         """Raises `OddAnswer`."""
-        keys = self._questions.section.__struct_fields__
+        defaults = _defaults(self._name)
         for given in self._args.set:
             key, equals, value = given.partition("=")
-            if not equals or key not in keys:
+            if not equals or key not in defaults:
                 raise OddAnswer(f"--set {given}: expected KEY=VALUE with a key of docs/integrations/{self._name}.md")
             is_asked = key in self._questions.keys  # the same as if it were typed, and before a password is
             self._settings[key] = self._questions.tidied.get(key, str)(value) if is_asked else value
@@ -119,7 +127,7 @@ class _Addition:
         names = {key: str(self._settings.get(key, variable)) for key, variable in wanted.items()}
         missing = [named for named in names.values() if config.secret(named) is None]
         for key, named in names.items():
-            if named != wanted[key] or self._name == "matrix":
+            if named != defaults[key]:
                 self._settings[key] = named
             if named in missing:
                 self._secrets[named] = self._secret(named, missing)
@@ -136,9 +144,9 @@ class _Addition:
         return self._questions.secrets
 
     def _check_ids(self, users: list[str]) -> None:
-        odd, example = odd_users(self._name, users)
-        if odd:
-            raise OddAnswer(f"{', '.join(odd)} is no user's id on {self._name}; an id looks like {example}")
+        ids = self._questions.user_ids
+        if odd := ids.odd(users):
+            raise OddAnswer(f"{', '.join(odd)} is no user's id on {self._name}; an id looks like {ids.example}")
 
     def _answer(self, question: str, option: str, key: str) -> str:
         if not self._asking:
@@ -260,6 +268,12 @@ class _Addition:
             sys.stderr.write(f"then {self._questions.then}\n")
 
 
+def _defaults(platform: str) -> dict[str, object]:
+    """The keys of the platform's section, each with its default."""
+    section = platforms()[platform].integration.settings
+    return {field.name: field.default for field in fields(section)} if section is not None else {}
+
+
 class _PairingInbox:
     """Waits for the message that holds the code."""
 
@@ -286,8 +300,12 @@ class _PairingInbox:
     async def position(self) -> str:
         return ""
 
-    async def has_conversation(self, place: Place) -> bool:
-        return self.paired.done() and self.paired.result().place == place
+    @property
+    def holds_parts(self) -> bool:
+        return False
+
+    async def until_released(self, update_id: str) -> None:
+        """Nothing is held."""
 
     async def keep_position(self, position: str) -> bool:
         """What comes after the code is for the gateway; there is no config yet, and no store."""

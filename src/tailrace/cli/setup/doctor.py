@@ -18,53 +18,31 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
-
-import msgspec
 
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.setup.platform_questions import STREAM_THERE, is_whole_by_default
-from tailrace.cli.setup.user_ids import odd_users
+from tailrace.cli.setup.finding import Finding, State
+from tailrace.cli.setup.platform_questions import STREAM_THERE, is_whole_by_default, questions_of
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.error_place import with_place
 from tailrace.config.load import CONFIG_FILE, Config, load
 from tailrace.config.sections import ModelRef, without_credentials
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
+from tailrace.plugins.installed import Installed, installed, platforms, problems
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import is_open_to_others
 
-State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
 RESTORE: Final = "a backup is restored as docs/operations.md says, with every tailrace process stopped"
 OWNER: Final = "it must be the user's that runs tailrace, on a file system that is not read-only"
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
-# The module that is imported, and the extra that installs it.
-EXTRAS: Final = {
-    "telegram": ("telegram", "telegram"),
-    "discord": ("discord", "discord"),
-    "slack": ("slack_sdk", "slack"),
-    "matrix": ("nio", "matrix"),
-}
-# The name of the module and of the extra, and what is missing without it.
-PROTOCOLS: Final = {
-    "acp": "tailrace acp, for editors, is",
-    "mcp": "tailrace mcp, for MCP hosts, and MCP servers as tools are",
-}
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """The result of one check. `advice` says what to do."""
-
-    state: State
-    what: str
-    advice: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +71,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     except ConfigError as exc:
         yield Finding("broken", str(exc), OWNER if "cannot be read" in exc.message else "mend that line of the file")
         return
-    for check in (_files, _models, _extras, _mcp_servers, _secrets, _keys):
+    for check in (_files, _models, _integrations, _mcp_servers, _secrets, _keys):
         for finding in check(config):
             yield finding
     if not offline:
@@ -183,22 +161,37 @@ def _embedded(config: Config, model: str) -> Iterator[Finding]:
         yield Finding("ok", name)
 
 
-def _extras(config: Config) -> Iterator[Finding]:
-    wanted = [
-        (f"platforms.{name}", *EXTRAS[name])
-        for name in EXTRAS
-        if (settings := getattr(config.platforms, name)) is not None and settings.enabled
-    ]
-    for key, module, extra in wanted:
-        if find_spec(module) is None:
-            yield Finding("broken", f"{key}: its library is not installed", install_command(extra))
-        else:
-            yield Finding("ok", f"{key}: its library is installed")
-    for extra, missing in PROTOCOLS.items():
-        if find_spec(extra) is not None:
-            yield Finding("ok", f"tailrace {extra}: what it needs is installed")
-        else:
-            yield Finding("note", f"{missing} not installed", install_command(extra))
+def _integrations(config: Config) -> Iterator[Finding]:
+    """What is installed of the enabled platforms and of the commands of protocols; then each one's own checks."""
+    for problem in problems().values():
+        yield Finding("broken", problem, "repair its package, or uninstall it")
+    for found in installed().values():
+        name, extra, commands = found.integration.name, found.integration.extra, found.integration.commands
+        settings = config.platforms.by_name.get(name)
+        if settings is not None and settings.enabled and found.integration.library:
+            if _lacks_library(found):
+                yield Finding("broken", f"platforms.{name}: its library is not installed", install_command(extra))
+            else:
+                yield Finding("ok", f"platforms.{name}: its library is installed")
+        for command in commands if found.integration.library else ():
+            if _lacks_library(found):
+                yield Finding("note", f"tailrace {command}: what it needs is not installed", install_command(extra))
+            else:
+                yield Finding("ok", f"tailrace {command}: what it needs is installed")
+        yield from _own_checks(found, config)
+
+
+def _lacks_library(found: Installed) -> bool:
+    return bool(found.integration.library) and find_spec(found.integration.library) is None
+
+
+def _own_checks(found: Installed, config: Config) -> Iterator[Finding]:
+    if not found.integration.checks:
+        return
+    try:
+        yield from found.call(found.integration.checks, config)
+    except TailraceError as exc:
+        yield Finding("broken", str(exc))
 
 
 def _mcp_servers(config: Config) -> Iterator[Finding]:
@@ -264,12 +257,10 @@ async def _bus(config: Config) -> Finding:
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
-    for name in config.platforms.__struct_fields__:
-        settings = getattr(config.platforms, name)
-        if settings is None or not settings.enabled:
+    for name, settings in config.platforms.by_name.items():
+        if not settings.enabled:
             continue
-        fields = [field for field in settings.__struct_fields__ if field.endswith("_env") and getattr(settings, field)]
-        variables = {field: getattr(settings, field) for field in fields}
+        variables = settings.secrets()
         unset = [variable for variable in variables.values() if config.secret(variable) is None]
         enough = not settings.needs_every_secret and len(unset) < len(variables)
         for variable in () if enough else unset:
@@ -297,10 +288,14 @@ def _unusable_secret(config: Config, variable: str, key: str) -> Iterator[Findin
 
 
 def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
-    odd, example = odd_users(name, allow)
-    if odd:
-        shown = ", ".join(odd)
-        yield Finding("broken", f"platforms.{name}.allow: {shown} is no user's id", f"an id looks like {example}")
+    try:
+        questions = questions_of(name)
+    except ConfigError as exc:
+        yield Finding("broken", str(exc))
+        return
+    if questions is not None and (odd := questions.user_ids.odd(allow)):
+        what = f"platforms.{name}.allow: {', '.join(odd)} is no user's id"
+        yield Finding("broken", what, f"an id looks like {questions.user_ids.example}")
 
 
 async def _store(config: Config) -> Finding:
@@ -421,8 +416,7 @@ def _refusal(exc: Exception) -> str:
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:
     """By the checks on this machine: an extra that is not installed, a secret that is not set or cannot be one."""
-    module, _ = EXTRAS.get(platform_name, ("", ""))
-    return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
+    return problem.key.endswith("_env") or _lacks_library(platforms()[platform_name])
 
 
 def _doubt(error: PlatformError | TimeoutError) -> str:

@@ -1,4 +1,4 @@
-"""What an answer consists of: a run's events folded into slots, in the order of the chat.
+"""What an answer consists of: a run's changes folded into slots, in the order of the chat.
 
 Pure. A slot is a text bubble, a group of tools, a question for approval or a note. Its key never changes, so that a
 restarted process finds its messages again. Knows the text so far, never what was sent.
@@ -13,27 +13,17 @@ import msgspec
 from tailrace import events
 from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
 from tailrace.delivery.port import Purpose
-from tailrace.events import AnyEvent, Entry
+from tailrace.events import Entry
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import ToolFile
 from tailrace.runs.approval_words import RUN_OVER, WRITTEN_OVER
 from tailrace.runs.signals import NEWER_MESSAGE
+from tailrace.runs.view import RunView, changes
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
 KEPT_BACK_KEY = "kept"
-# What changes nothing in a chat: the last stop too, since the run's end follows it.
-_NotShown: TypeAlias = (
-    events.RunStarted
-    | events.RunForked
-    | events.MessageChunk
-    | events.MessageStop
-    | events.ReasoningChunk
-    | events.AttemptFact
-    | events.HistoryFact
-    | events.SequenceFact
-    | events.Delivered
-)
+_REVISIONS = frozenset({changes.Ended, changes.TextWithdrawn, changes.Answered, changes.Restored})
 
 
 class TextSlot:
@@ -128,6 +118,7 @@ class Outline:
         self.finished: events.RunFinished | None = None
         self.parked = False  # the run was set aside: nothing happens in it until a person ends it
         self.hinted = False
+        self._view = RunView()
         self._presenter = presenter
         self._hints = hints
         self._edits = edits
@@ -163,45 +154,54 @@ class Outline:
         running = self._running_tools()
         return self._presenter.activity(running[-1] if running else None, writing=self.answer is not None)
 
-    def apply(self, entry: Entry) -> None:
-        event = entry.event
-        if type(event) is events.MessageChunk:  # nearly every entry: before the match for speed
-            self._chunk(event.text, entry.attempt)
-        else:
-            self._apply(event, entry)
+    def apply(self, entry: Entry) -> bool:
+        """Whether slots that were complete may have changed."""
+        made = self._view.apply(entry)
+        for change in made:
+            if change.__class__ is changes.TextGrew:  # nearly every entry: ahead of the match for speed alone
+                self._grow(change)
+            else:
+                self.parked = isinstance(change, changes.UserNotice) and change.kind == "parked"
+                self._apply(change)
+        return any(change.__class__ in _REVISIONS for change in made)
 
-    def _apply(self, event: AnyEvent, entry: Entry) -> None:
-        self.parked = isinstance(event, events.GatewayNotice) and event.kind == "parked"
-        match event:
-            case events.MessageStop(final=False):
-                self._close_bubble()
-            case events.Commentary(text=text):
-                self._note(f"c{entry.seq}", text, purpose="answer")
-            case events.ToolCallChunk() | events.ToolCallFinished():
-                self._tool(event, entry.attempt)
-                if isinstance(event, events.ToolCallFinished):
-                    self._show_files()
-            case events.ToolOutputRecorded(output=output, files=files):
-                self._output = _sendable(output)
-                self._files += [FileSlot(f"f{entry.seq}-{number}", file) for number, file in enumerate(files)]
-            case events.LongToolHint() | events.GatewayNotice():
-                self._notice(event, entry.seq)
-            case events.ApprovalAsked() | events.ApprovalAnswered():
-                self._approval(event)
-            case events.AttemptDiscarded(block_id=""):
-                self._withdraw(entry.attempt)
-            case events.RunFinished():
-                self._finish(event)
-            case events.Snapshot():
-                self._restore(event)
-            case _ if isinstance(event, _NotShown):
+    def _apply(self, change: changes.Change) -> None:
+        match change:
+            case changes.TextGrew():
+                self._grow(change)
+            case changes.TextWithdrawn(attempt=attempt, discarded=discarded, block_id=block_id):
+                if discarded and not block_id:
+                    self._withdraw(attempt)
+            case changes.CallRuns(index=index, tool_name=name, preview=preview, args=args, attempt=attempt):
+                self._tool_slot(index, name).tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+            case changes.CallEnded():
+                self._end_call(change)
+            case changes.Asked(question=question):
+                self._ask(question)
+            case changes.Answered(answer=answer):
+                self._answer(answer)
+            case changes.UserNotice() | changes.ToolRunsLong():
+                self._notice(change)
+            case changes.Restored(state=state):
+                self._restore(state)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
+            case changes.ThoughtGrew() | changes.CallWritten() | changes.Noticed():
                 pass
             case _:
-                assert_never(event)
+                assert_never(change)
+
+    def _grow(self, change: changes.TextGrew) -> None:
+        """The last stop changes nothing: the run's end follows it."""
+        if change.commentary:
+            self._note(f"c{change.seq}", change.text, purpose="answer")
+        elif change.text and not change.block_id:
+            self._chunk(change.text, change.attempt)
+        elif change.ends and not change.final:
+            self._close_bubble()
 
     def _chunk(self, text: str, attempt: int) -> None:
-        if text:
-            self._bubble().add(text, attempt)
+        self._bubble().add(text, attempt)
 
     def _bubble(self) -> TextSlot:
         if self.answer is None:
@@ -215,33 +215,40 @@ class Outline:
             self.answer.growing = False
         self.answer = None
 
-    def _tool(self, event: events.ToolCallChunk | events.ToolCallFinished, attempt: int) -> None:
-        slot = self._tools.get(event.index)
+    def _tool_slot(self, index: int, tool_name: str) -> ToolSlot:
+        slot = self._tools.get(index)
         if slot is None:
             last = self.slots[-1] if self.slots else None
-            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}", self._last_tool)
+            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{index}", self._last_tool)
             if slot is not last:
                 self._add(slot)
-            self._tools[event.index] = slot
-        self._last_tool = event.tool_name
-        match event:
-            case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
-                slot.tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
-            case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
-                begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
-                slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
-                slot.texts[index], self._output = self._output, ""
+            self._tools[index] = slot
+        self._last_tool = tool_name
+        return slot
 
-    def _notice(self, notice: events.LongToolHint | events.GatewayNotice, seq: int) -> None:
-        if isinstance(notice, events.LongToolHint):
-            self._hint(notice, seq)
+    def _end_call(self, change: changes.CallEnded) -> None:
+        if (output := change.output) is not None:
+            self._output = _sendable(output.output)
+            self._files += [FileSlot(f"f{change.seq}-{number}", file) for number, file in enumerate(output.files)]
+        elif (index := change.index) is not None:
+            slot, name = self._tool_slot(index, change.tool_name), change.tool_name
+            begun = slot.tools.get(index, events.ToolSoFar(name, index, change.attempt))
+            ended = {"tool_name": name, "ok": change.ok, "duration": change.duration_s or 0.0}
+            slot.tools[index] = msgspec.structs.replace(begun, **ended)
+            slot.texts[index], self._output = self._output, ""
+            self._show_files()
+
+    def _notice(self, notice: changes.UserNotice | changes.ToolRunsLong) -> None:
+        if isinstance(notice, changes.ToolRunsLong):
+            self._hint(notice)
         elif notice.kind == "tool_progress":
             self._progress(notice)
         else:
             kind = "" if notice.kind == FILE_LEFT_OUT else notice.kind  # each names another file
-            self._note(f"n{seq}", self._presenter.notice(notice), kind=kind)
+            text = self._presenter.notice(notice.kind, notice.text, notice.extra)
+            self._note(f"n{notice.seq}", text, kind=kind)
 
-    def _progress(self, notice: events.GatewayNotice) -> None:
+    def _progress(self, notice: changes.UserNotice) -> None:
         for index, slot in self._tools.items():
             tool = slot.tools[index]
             if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):
@@ -253,17 +260,15 @@ class Outline:
             self._add(slot)
         self._files = []
 
-    def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
-        approval_id = event.approval_id
-        match event:
-            case events.ApprovalAsked():
-                new = ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
-                self._add(self._approvals.setdefault(approval_id, new))
-            case events.ApprovalAnswered(decision=decision, by=by, reason=reason):
-                if slot := self._approvals.get(approval_id):
-                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by, reason)
-                    if not self._edits:
-                        self._note(f"d{approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
+    def _ask(self, asked: events.ApprovalAsked) -> None:
+        new = ApprovalSlot(f"a{asked.approval_id}", events.ApprovalSoFar(asked))
+        self._add(self._approvals.setdefault(asked.approval_id, new))
+
+    def _answer(self, answer: events.ApprovalAnswered) -> None:
+        if slot := self._approvals.get(answer.approval_id):
+            slot.approval = events.ApprovalSoFar(slot.approval.asked, answer.decision, answer.by, answer.reason)
+            if not self._edits:
+                self._note(f"d{answer.approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
 
     def _close_questions(self, failure: events.RunFailure | None) -> None:
         """A run that is stopped leaves its question open in the log. In the chat it has an end: no button that does
@@ -271,12 +276,12 @@ class Outline:
         ended_by = WRITTEN_OVER if failure is not None and failure.code == NEWER_MESSAGE else RUN_OVER
         for approval_id, slot in self._approvals.items():
             if slot.approval.decision is None:
-                self._approval(events.ApprovalAnswered(approval_id, "deny", ended_by))
+                self._answer(events.ApprovalAnswered(approval_id, "deny", ended_by))
 
-    def _hint(self, hint: events.LongToolHint, seq: int) -> None:
-        if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
+    def _hint(self, hint: changes.ToolRunsLong) -> None:
+        if self._hints and not self.hinted and (text := self._presenter.hint(hint.tool_name)):
             self.hinted = True
-            self._note(f"h{seq}", text)
+            self._note(f"h{hint.seq}", text)
 
     def _note(self, key: str, text: str | None, *, kind: str = "", purpose: Purpose = "notice") -> None:
         """A notice replaces one of the same kind directly before it, where messages can be edited."""

@@ -20,14 +20,14 @@ from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.passing_notes import PassingNotes
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
+from tailrace.delivery.planning.transient_notices import TransientNotices
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
-from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
+from tailrace.events import Delivered, Entry
 from tailrace.messages import Value
 
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
@@ -82,7 +82,7 @@ class Planner:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
         self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
-        self._notes = PassingNotes(self.outline, self.state, presenter, resumed=resumed)
+        self._notes = TransientNotices(self.outline, self.state, presenter, resumed=resumed)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name
@@ -100,9 +100,8 @@ class Planner:
     def apply(self, entry: Entry) -> None:
         if log.isEnabledFor(DEBUG):
             log.debug("%s <- %d %s", self._name, entry.seq, described(entry.event))
-        self.outline.apply(entry)
-        if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
-            self._settled = 0  # these may change slots that were complete
+        if self.outline.apply(entry):
+            self._settled = 0
 
     def suspend(self) -> None:
         """The process is about to end: incomplete messages get a note, and then the planner is done. Another process

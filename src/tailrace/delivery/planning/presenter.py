@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tailrace.delivery.planning.failure_advice import failure_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -19,13 +18,13 @@ from tailrace.events import (
     ApprovalSoFar,
     Decision,
     GatewayNotice,
-    LongToolHint,
     RunFailure,
     RunFinished,
     ToolSoFar,
 )
-from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
+from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
+from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -149,17 +148,17 @@ class Presenter:
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
-    def notice(self, notice: GatewayNotice) -> str | None:
-        if notice.kind == FILE_LEFT_OUT:  # whatever its name is
-            name = str(notice.extra.get("name", ""))
-            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{notice.text.removeprefix(name)}"
-        return notice.text if notice.kind not in _QUIET_NOTICES else None
+    def notice(self, kind: str, text: str, extra: JsonObject) -> str | None:
+        if kind == FILE_LEFT_OUT:  # whatever its name is
+            name = str(extra.get("name", ""))
+            return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
+        return text if kind not in _QUIET_NOTICES else None
 
-    def hint(self, hint: LongToolHint) -> str | None:
+    def hint(self, tool_name: str) -> str | None:
         """Shown at most once per user."""
         if self.chrome == "verbose":
             return None
-        name = _plain(hint.tool_name) or "the tool"
+        name = _plain(tool_name) or "the tool"
         return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
 
     def approval(self, approval: ApprovalSoFar, *, buttons: bool, reactions: bool = False) -> str:
@@ -228,7 +227,7 @@ class Presenter:
                 return None
 
     def _failure(self, failure: RunFailure) -> str:
-        advice = self._with_mark(failure_advice(failure))
+        advice = self._with_mark(guest_advice(failure))
         return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 

@@ -23,13 +23,12 @@ from tailrace.events import (
     HistoryFact,
     InstanceState,
     LlmDelta,
-    ReasoningChunk,
-    RelayFact,
     RunFact,
     RunFinished,
     RunForked,
     RunStarted,
     SequenceFact,
+    ShownFact,
     SignalReceived,
     Snapshot,
     StateChanged,
@@ -38,10 +37,8 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
     StreamEvent,
-    ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
@@ -54,10 +51,10 @@ _Undecisive: TypeAlias = (
     RunStarted
     | RunForked
     | StepCancelled
-    | ReasoningChunk
-    | ToolArgumentsChunk
+    | AnswerKept
+    | LlmDelta
+    | ShownFact
     | StreamEvent
-    | RelayFact
     | HistoryFact
     | ApprovalFact
     | Delivered
@@ -67,8 +64,7 @@ _Undecisive: TypeAlias = (
 
 class RunStep(msgspec.Struct, frozen=True):
     """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and nobody knows how far it
-    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none; `kept` its answer,
-    where the provider keeps it."""
+    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
 
     block_id: str
     step: Step
@@ -77,7 +73,6 @@ class RunStep(msgspec.Struct, frozen=True):
     interrupted: bool = False
     attempts: int = 0
     open_attempt: int = 0
-    kept: KeptAnswer | None = None
 
 
 class Plan:
@@ -132,7 +127,6 @@ class Plan:
                 leaf.interrupted,
                 leaf.attempts,
                 leaf.open_attempt,
-                leaf.kept.current,
             )
             for path, leaf in self._board.ready.items()
             if leaf.retry_at is None or leaf.retry_at <= now
@@ -185,9 +179,6 @@ class Plan:
             case StepStarted() | StepFinished() | StepFailed() | AttemptStarted() | AttemptDiscarded():
                 if (leaf := self._find(event.block_id)) is not None:
                     self._apply_to(leaf, event, attempt)
-            case AnswerKept() | LlmDelta():
-                if (leaf := self._find(event.block_id)) is not None:
-                    leaf.kept.apply(event, attempt)
             case SignalReceived():
                 self._hear(event)
             case StateChanged(state):
@@ -203,7 +194,6 @@ class Plan:
                 assert_never(event)
 
     def _apply_to(self, leaf: Leaf, event: _StepFact, attempt: int) -> None:
-        leaf.kept.apply(event, attempt)
         match event:
             case StepStarted(_, number, at):
                 leaf.start(number, at)

@@ -62,13 +62,12 @@ from tailrace.app.models import endpoint_of, named
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.integrations.acp.editor import Editor, Offered
+from tailrace.integrations.acp.editor import Editor, Offered, RequestId, handled_id
 from tailrace.integrations.acp.log_to_updates import update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, mcp_is_installed
 from tailrace.integrations.acp.options import MODE, MODEL, config_options, mode_ids, mode_state
 from tailrace.integrations.acp.prompt_content import UnreadablePrompt, message_of
 from tailrace.integrations.acp.session import EditorSession, StoredSession, stored_sessions
-from tailrace.integrations.acp.transport import RequestId, handled_id
 from tailrace.integrations.acp.turn_end import failure_text, prompt_response
 
 log = logging.getLogger("tailrace.integrations.acp")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, NoReturn
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
 from acp.connection import Connection
@@ -16,11 +17,16 @@ from acp.exceptions import RequestError
 
 from tailrace.errors import TailraceError
 from tailrace.events import Decision
-from tailrace.integrations.acp.transport import Channel, sent_id
 from tailrace.messages import JsonObject
-from tailrace.system.json_rpc.lines import rpc_line
+from tailrace.system.json_rpc.lines import RpcMessage, rpc_line
 
 log = logging.getLogger("tailrace.integrations.acp")
+# The ids of requests go by context, since the SDK keeps them to itself. It starts the task of each request from the
+# task that received it, so the handler finds the id of its request in `handled_id`; and it sends a request from the
+# task that asks, which finds its id in `sent_id`. With them either side can take a request back (`$/cancel_request`).
+RequestId: TypeAlias = int | str
+handled_id: Final[ContextVar[RequestId | None]] = ContextVar("handled_id", default=None)
+sent_id: Final[ContextVar[RequestId | None]] = ContextVar("sent_id", default=None)
 FS_TIMEOUT_S: Final = 30.0  # for an editor to read or write one file
 # The answers to a question that an editor shows as buttons, by the id that it sends back.
 OPTIONS: Final[tuple[tuple[Decision, str, str], ...]] = (
@@ -31,6 +37,42 @@ OPTIONS: Final[tuple[tuple[Decision, str, str], ...]] = (
 )
 _OPTIONS: Final = [{"optionId": option, "name": name, "kind": kind} for option, name, kind in OPTIONS]
 _DECISIONS: Final[dict[str, Decision]] = {option: option for option, _, _ in OPTIONS}
+
+
+class Channel(Protocol):
+    """Messages from and to the editor: `StdioChannel` outside tests."""
+
+    async def receive(self) -> RpcMessage | None: ...
+
+    async def send(self, message: RpcMessage) -> None: ...
+
+    async def write(self, lines: bytes) -> None:
+        """Raises `ConnectionError`."""
+
+    def post(self, lines: bytes) -> None:
+        """Writes without waiting for the editor to read."""
+
+    async def close(self) -> None: ...
+
+
+class EditorTransport:
+    """The channel as the ACP SDK's `Transport`."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def receive(self) -> RpcMessage | None:
+        message = await self._channel.receive()
+        handled_id.set(message.get("id") if message is not None and "method" in message else None)
+        return message
+
+    async def send(self, message: RpcMessage) -> None:
+        if "method" in message:
+            sent_id.set(message.get("id"))
+        await self._channel.send(message)
+
+    async def close(self) -> None:
+        await self._channel.close()
 
 
 class EditorRefused(TailraceError):

@@ -17,8 +17,7 @@ from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.integrations.acp.agent import AcpAgent
-from tailrace.integrations.acp.editor import Editor
-from tailrace.integrations.acp.transport import Channel, EditorTransport
+from tailrace.integrations.acp.editor import Channel, Editor, EditorTransport
 from tailrace.system.json_rpc.stdio import Pipes, StdioChannel
 
 OPEN_AFTER_END_S: Final = 30.0  # for the app to open where the input has ended already and its requests wait

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from typing import Any
 
-import discord
-
 from tailrace.gateway.connection_errors import NO_ANSWER
+from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.rest import RestClient, RestResponse
 
 log = logging.getLogger("tailrace.integrations.discord")

@@ -13,13 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-import discord
 import msgspec
 import yarl
-from discord.gateway import DiscordWebSocket, ReconnectWebSocket
-from discord.http import HTTPClient, Route
 
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection
+from tailrace.integrations.discord.library import DiscordWebSocket, HTTPClient, ReconnectWebSocket, Route, discord
 
 log = logging.getLogger("tailrace.integrations.discord")
 

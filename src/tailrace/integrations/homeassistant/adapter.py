@@ -29,6 +29,7 @@ from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
 from tailrace.gateway.connection_errors import first_error
+from tailrace.integrations.homeassistant import HomeAssistantSettings
 from tailrace.integrations.homeassistant.inbound import (
     MESSAGE_EVENT,
     Parsed,
@@ -276,7 +277,7 @@ def _refusal(result: SocketMessage) -> port.AnyReply | None:
 
 def make(config: Config) -> HomeAssistantPlatform:
     """The Home Assistant of this config. Raises `ConfigError`."""
-    settings = config.platforms.homeassistant
+    settings = config.platforms.get("homeassistant", HomeAssistantSettings)
     if settings is None or settings.url is None:
         raise ConfigError("is missing", key="platforms.homeassistant.url")
     token = config.require_secret(settings.token_env, "platforms.homeassistant.token_env")

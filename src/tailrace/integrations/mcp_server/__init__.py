@@ -1,1 +1,14 @@
 """Runs as tools for MCP hosts, on stdin and stdout."""
+
+from __future__ import annotations
+
+from tailrace.plugins import CliCommand, Integration
+
+INTEGRATION = Integration(
+    name="mcp_server",
+    extra="mcp",
+    library="mcp",
+    commands={
+        "mcp": CliCommand("runs as tools for MCP hosts, on stdin and stdout", ".command", starts_programs=True),
+    },
+)

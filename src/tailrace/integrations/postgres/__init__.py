@@ -1,1 +1,21 @@
 """The journal in a PostgreSQL database, for any number of machines."""
+
+from __future__ import annotations
+
+from tailrace.plugins import CliCommand, Integration, StoreKind
+
+INTEGRATION = Integration(
+    name="postgres",
+    title="PostgreSQL",
+    extra="postgres",
+    library="asyncpg",
+    commands={"migrate": CliCommand("copy a journal from SQLite to PostgreSQL", ".migrate")},
+    store=StoreKind(
+        schemes=("postgresql", "postgres"),
+        example="postgresql://…",
+        open=".store:PostgresJournal.open",
+        place=".place:store_place",
+        backup_command=".address:dump_command",
+        password_env="PGPASSWORD",  # noqa: S106 - the variable, as every program of PostgreSQL reads it
+    ),
+)

@@ -20,8 +20,8 @@ import asyncpg
 from asyncpg import exceptions
 from asyncpg.connect_utils import SessionAttribute
 
-from tailrace.config.store_place import SCHEMA
 from tailrace.errors import ConfigError, JournalError, StorageFailed
+from tailrace.integrations.postgres.place import SCHEMA
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 KEY = "store.url"

@@ -40,10 +40,10 @@ T = TypeVar("T")
 WRITE_TIMEOUT_S = 15.0  # a group that takes longer is sent again on a new connection
 PAUSE_FIRST_S = 0.05  # before the second try to connect; doubled at each further one
 PAUSE_MAX_S = 1.0
-WAIT_S = 30.0  # for so long a group waits for the database; then its runs are given back
+WAIT_S = 30.0  # for so long a group waits for the database; then its runs are released
 WAIT_AT_CLOSE_S = 3.0
-MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is given back
-LOOK_AGAIN_S = 0.25  # how often a write that is waited for no longer is looked at until it can be withdrawn
+MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is released
+LOOK_AGAIN_S = 0.25  # how often a write without a caller is checked until it can be withdrawn
 FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tried once in so long
 
 
@@ -52,7 +52,7 @@ class Write(NamedTuple):
     a run in; `changes_values` says that it is about the small state. `counts` is added to counters before the work.
 
     What is about counters comes last in its transaction, and all of its group in one statement, in the order of their
-    names: whoever holds a counter waits for nothing but a later one. So two processes never wait for each other."""
+    names: a transaction that holds a counter waits for nothing but a later one. So no two processes deadlock."""
 
     work: Callable[[Connection], Awaitable[Any]]
     signals: str = ""
@@ -427,7 +427,7 @@ class Commits(GroupCommit[Write]):
                 part.error = part.stale(None, owner)
 
     def _wakeup(self, group: _Group) -> str:
-        """What the other processes are told with the commit."""
+        """The wake-up that the other processes get with the commit."""
         grown = [part.log.run_id for part in group if isinstance(part, PendingAppend) and part.rows]
         calls = [part.work for part in group if isinstance(part, PendingCall) and not part.withdrawn]
         signalled = [write.signals for write in calls if write.signals]

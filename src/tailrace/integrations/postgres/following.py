@@ -1,4 +1,4 @@
-"""The runs that viewers watch here and other processes execute: who tells of their entries, and who reads them.
+"""The runs that viewers watch here and other processes execute: what announces their entries, and what reads them.
 
 A NOTIFY names the runs that grew, and they are read, all in one query. Where there is a bus, it carries the entries
 themselves; a slow poll finds what the bus of another process could not send.
@@ -125,7 +125,9 @@ class Following:
         try:
             grown = await self._read(cursors)
         except JournalError:
-            grown = dict.fromkeys(cursors, GrownLog([], is_simple=False))  # each is tried, and its viewers are told
+            grown = dict.fromkeys(
+                cursors, GrownLog([], is_simple=False)
+            )  # each is tried, and its viewers get the error
         failed: dict[str, JournalError] = {}
         for run_id, tail in self._watched(list(grown)):
             if self._publish_rows(run_id, tail, cursors[run_id], grown[run_id]):

@@ -19,7 +19,7 @@ class Outage:
         self._loop = asyncio.get_running_loop()
         self._why: Exception = ConnectionError("the connection was lost")
         self.since: float | None = None  # by the loop's clock; None while the database is there
-        self._told_at: float | None = None  # when the log said that it is away; None once it has said that it is back
+        self._logged_at: float | None = None  # when the log said that it is away; None once it has said that it is back
 
     def begin(self, why: Exception) -> None:
         """The connection was lost, or could not be made again."""
@@ -35,19 +35,21 @@ class Outage:
         return was_away
 
     def note_unread(self, why: Exception) -> StorageFailed:
-        """A reader has given up, or who waits behind a write that gets no answer. Returns what it raises."""
+        """A reader has given up, or a caller behind a write that gets no answer. Returns the error to raise."""
         self._tell(why)
         return away(self._address, why, announced=True)
 
     def note_read(self) -> None:
         """Something was read. While writing fails the database is not back."""
-        if self._told_at is not None and self.since is None:
-            log.warning("PostgreSQL at %s is back after %.1f s", self._address.shown, self._loop.time() - self._told_at)
-            self._told_at = None
+        if self._logged_at is not None and self.since is None:
+            log.warning(
+                "PostgreSQL at %s is back after %.1f s", self._address.shown, self._loop.time() - self._logged_at
+            )
+            self._logged_at = None
 
     def _tell(self, why: Exception) -> None:
-        if self._told_at is None:
-            self._told_at = self._loop.time()
+        if self._logged_at is None:
+            self._logged_at = self._loop.time()
             log.warning("%s; trying again", away(self._address, why))
 
     def lasts(self, seconds: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from tailrace.errors import CorruptLog
 from tailrace.events import Entry, from_json
@@ -86,7 +86,7 @@ async def _run(connection: Connection, row: RunRow) -> Run:
     return run_of_row(row, None if seqs is None else await _step_outputs(connection, row.id, row.num, seqs))
 
 
-async def list_runs(connection: Connection, wanted: RunFilter) -> list[Run]:
+async def list_runs(connection: Connection, **wanted: Unpack[RunFilter]) -> list[Run]:
     values: list[Any] = []
     conditions: list[str] = []
     for name, condition in _CONDITIONS.items():
@@ -179,7 +179,7 @@ async def _stored_page(connection: Connection, run_id: str, after: int, limit: i
     return _StoredPage(run_id, num, output_seqs, snapshot, [Row._make(row[6:]) for row in found if row[6] is not None])
 
 
-async def read_page(connection: Connection, run_id: str, after: int, limit: int) -> Batch:
+async def read_page(connection: Connection, run_id: str, after: int, limit: int = PAGE_ENTRIES) -> Batch:
     """Entries after the cursor, at most `limit`; none only where there are none."""
     page = await _stored_page(connection, run_id, after, limit, MOST_BYTES)
     if page.snapshot is not None:
@@ -199,7 +199,7 @@ async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage
     return LogPage(lines)
 
 
-async def read_all(connection: Connection, run_id: str, after: int, limit: int | None) -> Batch:
+async def read_all(connection: Connection, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
     entries: list[Entry] = []
     while limit is None or len(entries) < limit:
         page = await read_page(connection, run_id, after, min(PAGE_ENTRIES, (limit or PAGE_ENTRIES) - len(entries)))
@@ -344,7 +344,7 @@ async def values_in(connection: Connection, namespace: str) -> dict[str, bytes]:
     return {key: value for key, value in rows}  # noqa: C416 - a record is no pair for `dict`
 
 
-async def counters(connection: Connection, prefix: str, first: str) -> dict[str, float]:
+async def counters(connection: Connection, prefix: str, first: str = "") -> dict[str, float]:
     rows = await connection.fetch(
         "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", max(prefix, first), end_of(prefix)
     )

@@ -81,7 +81,7 @@ class Readers:
 
     @asynccontextmanager
     async def _place(self, give_up_at: float) -> AsyncGenerator[None, None]:
-        """One of the connections. While the database is away, each is held by a try that may take long: whoever waits
+        """One of the connections. While the database is away, each is held by a try that may take long: a query
         behind them waits no longer than for the database itself."""
         try:
             async with asyncio.timeout_at(give_up_at if self._outage.since is not None else None):

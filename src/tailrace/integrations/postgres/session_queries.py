@@ -10,7 +10,7 @@ from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.queries import is_text, run_of
 from tailrace.journal.sessions.session_runs import SessionTotals
 from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SESSIONS_AT_ONCE, TextSearch
-from tailrace.ports import Run, SessionPage, SessionRuns
+from tailrace.ports import RUNS_LIMIT, Run, SessionPage, SessionRuns
 
 _LAST = "~"  # after every id
 SESSIONS = (
@@ -28,7 +28,9 @@ _TEXTS = (
 )
 
 
-async def list_sessions(connection: Connection, kind: str, search: str, before: str | None, limit: int) -> SessionPage:
+async def list_sessions(
+    connection: Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+) -> SessionPage:
     if not is_text(search + (before or "")):
         return SessionPage([], None)
     named = [tuple(row) for row in await connection.fetch(SESSIONS, kind, before or _LAST)]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tailrace.errors import JournalError, RunNotFound, StorageFailed
+from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure
 from tailrace.integrations.postgres import queries, session_queries, statements
 from tailrace.integrations.postgres.address import Address, Connection, connect, parse_address, translated
@@ -27,28 +27,35 @@ from tailrace.integrations.postgres.statements import Claimant
 from tailrace.integrations.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
+from tailrace.journal.live_tail import Tail
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
-from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.ports import (
-    RUNS_LIMIT,
-    Batch,
     Lease,
     LogPage,
     NewRun,
     Run,
-    RunFilter,
-    SessionPage,
-    SessionRuns,
     Signal,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
 CHECK_S = 1.0  # how long a check of the database waits before it says why it cannot be written
+
+
+def _read(
+    query: Callable[Concatenate[Connection, P], Awaitable[T]],
+) -> Callable[Concatenate[PostgresJournal, P], Coroutine[Any, Any, T]]:
+    """The method that runs this query on a connection of its own."""
+
+    async def method(self: PostgresJournal, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._readers.query(lambda connection: query(connection, *args, **kwargs))
+
+    return method
 
 
 class PostgresJournal(StoredJournal):
@@ -78,7 +85,6 @@ class PostgresJournal(StoredJournal):
         super().__init__(self._commits)
         self._listener = Listener(address, self._on_wakeup, self._on_gap)
         self._tasks: list[asyncio.Task[None]] = []
-        self._late_releases = LateReleases()
         self._back = asyncio.Event()
 
     @classmethod
@@ -144,22 +150,18 @@ class PostgresJournal(StoredJournal):
         await self._commits.call(partial(statements.renew, lease=lease, lease_s=lease_s, now=self._test_now))
 
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
-        try:
-            await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
-        except StorageFailed:
-            self._late_releases.add(lease)
-            raise
+        await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
 
     def _on_back(self) -> None:
         self._back.set()
 
     async def _release_late(self) -> None:
-        """Gives back what could not be given back, as soon as the database is there again: others go on with it at
-        once. Until it is cancelled."""
+        """Releases what could not be released as soon as the database is back: others go on with it at once. Runs until
+        it is cancelled."""
         while True:
             await self._back.wait()
             self._back.clear()
-            await self._late_releases.give_back(partial(self._release_run, fsync=False))
+            await self._retry_releases()
 
     async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
@@ -202,60 +204,33 @@ class PostgresJournal(StoredJournal):
 
     # ── reads ──
 
-    async def get(self, run_id: str) -> Run:
-        return await self._readers.query(partial(queries.run_of, run_id=run_id))
-
-    async def run_with_key(self, idempotency_key: str) -> Run | None:
-        return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
-
-    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
-        return await self._readers.query(partial(queries.list_runs, wanted=wanted))
-
-    async def sessions(
-        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
-    ) -> SessionPage:
-        page = partial(session_queries.list_sessions, kind=kind, search=search, before=before, limit=limit)
-        return await self._readers.query(page)
-
-    async def session(self, session: str, kind: str) -> SessionRuns | None:
-        return await self._readers.query(partial(session_queries.session_of, session=session, kind=kind))
-
-    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
-        return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
-
-    async def orphans(self) -> list[Run]:
-        return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
-
-    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
-
-    async def page(self, run_id: str, after: int) -> Batch:
-        return await self._readers.query(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
+    get = _read(queries.run_of)
+    run_with_key = _read(queries.run_with_key)
+    runs = _read(queries.list_runs)
+    sessions = _read(session_queries.list_sessions)
+    session = _read(session_queries.session_of)
+    _run_after = _read(session_queries.run_after)
+    read = _read(queries.read_all)
+    page = _read(queries.read_page)
+    facts_of_runs = _read(queries.facts_of_runs)
+    times = _read(queries.times_of)
+    _fold_log = _read(queries.folded)
+    _compaction = _read(queries.compacted)
+    _newest_seq = _read(queries.last_seq_of)
+    _signals_after = _read(queries.signals_after)
+    get_value = _read(queries.value_of)
+    list_values = _read(queries.values_in)
+    counters = _read(queries.counters)
 
     async def facts(self, run_id: str) -> list[Entry]:
         (facts,) = await self.facts_of_runs([run_id])
         return facts
 
-    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        return await self._readers.query(partial(queries.facts_of_runs, run_ids=run_ids))
-
-    async def times(self, run_id: str) -> list[tuple[int, float]]:
-        return await self._readers.query(partial(queries.times_of, run_id=run_id))
-
-    async def _fold_log(self, run_id: str) -> Fold:
-        return await self._readers.query(partial(queries.folded, run_id=run_id))
-
-    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
-        return await self._readers.query(partial(queries.compacted, run_id=run_id))
+    async def orphans(self) -> list[Run]:
+        return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
 
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:
         return self._readers.submit(partial(queries.read_lines, run_id=run_id, after=after))
-
-    async def _newest_seq(self, run_id: str) -> int:
-        return await self._readers.query(partial(queries.last_seq_of, run_id=run_id))
-
-    async def _signals_after(self, run_id: str, after: int) -> list[Signal]:
-        return await self._readers.query(partial(queries.signals_after, run_id=run_id, after=after))
 
     # ── other processes ──
 
@@ -286,11 +261,11 @@ class PostgresJournal(StoredJournal):
             return
         self._following.look_at(None if ANY in wakeup.grown else wakeup.grown)
         if wakeup.signalled:
-            self._told_of_signals += 1  # there may be one for a run that is being begun
+            self._signals_announced += 1  # there may be one for a run that is being begun
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
-            self._tell_of_signal(run_id)
+            self._announce_signal(run_id)
         if wakeup.begun:
-            self._sessions.marked(None if ANY in wakeup.begun else wakeup.begun)
+            self._sessions.on_notify(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:
             self._value_changed.wake_soon()
 
@@ -299,12 +274,6 @@ class PostgresJournal(StoredJournal):
 
     # ── small state ──
 
-    async def get_value(self, namespace: str, key: str) -> bytes | None:
-        return await self._readers.query(partial(queries.value_of, namespace=namespace, key=key))
-
-    async def list_values(self, namespace: str) -> dict[str, bytes]:
-        return await self._readers.query(partial(queries.values_in, namespace=namespace))
-
     async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
         return await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
@@ -312,9 +281,6 @@ class PostgresJournal(StoredJournal):
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         named = {statements.stored_text(name, "the name"): float(amount) for name, amount in amounts.items()}
         return await self._commits.add_to_counters(named, patience_s=PATIENCE_S.get())
-
-    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
-        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         remove = partial(statements.remove_counters, prefix=prefix, before=before)
@@ -341,9 +307,9 @@ class PostgresJournal(StoredJournal):
             task.cancel()
         await asyncio.wait(tasks)
         self._commits.hurry()
-        with contextlib.suppress(TimeoutError):  # what their callers have left is given back by a commit
+        with contextlib.suppress(TimeoutError):  # what cancelled callers left is released by a commit
             async with asyncio.timeout(WAIT_AT_CLOSE_S):
-                await self._kept_writes.end()
+                await self._shielded_writes.end()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
                 await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
@@ -352,4 +318,4 @@ class PostgresJournal(StoredJournal):
         if self.bus is not None:
             await self.bus.close()
         self._readers.close()
-        await self._kept_writes.end()  # now that none of them can wait for a read
+        await self._shielded_writes.end()  # now that none of them can wait for a read

@@ -45,7 +45,7 @@ from tailrace.values.validation_words import decoding_problem
 log = logging.getLogger("tailrace.journal")
 
 KEPT_BATCHES = 256  # about so many of a run stay in its stream; a viewer that is further behind reads storage
-KEPT_GROWN = 4096  # at least so many commits are named; who is further behind looks at every run that it watches
+KEPT_GROWN = 4096  # at least so many commits are named; a process further behind reads every run that it watches
 READ_STREAMS = 512  # streams named in one read
 KEPT_S = 3600  # how long the stream of a run that does not grow is kept
 KEPT_AFTER_END_S = 60  # the same once the run has ended
@@ -173,7 +173,7 @@ class RedisBus:
     # ── sending ──
 
     async def _send(self, client: Redis) -> None:
-        self._watch_changed = True  # the reader may have been told on the connection that was lost
+        self._watch_changed = True  # the reader may have got it on the connection that was lost
         while True:
             if not self._outbox and not self._watch_changed:
                 self._outgoing.clear()
@@ -187,7 +187,7 @@ class RedisBus:
             sent = [self._outbox.popleft() for _ in range(min(PIPELINE, len(self._outbox)))]
             for committed in sent:
                 self._add(pipeline, committed)
-            if sent:  # after the entries: who is woken finds them
+            if sent:  # after the entries: a process that is woken finds them
                 named = grown_fields(committed.run_id for committed in sent)
                 pipeline.xadd(GROWN, cast("dict[object, object]", named), maxlen=KEPT_GROWN, approximate=True)  # type: ignore[arg-type]
                 pipeline.expire(GROWN, KEPT_S)

@@ -18,12 +18,12 @@ import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
-from tailrace.integrations.whatsapp import inbound
+from tailrace.integrations.whatsapp import WhatsAppSettings, inbound
 from tailrace.integrations.whatsapp.context import RecentTexts
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 from tailrace.integrations.whatsapp.meta_errors import (
     NO_SUCH_THING,
     TOKEN_CODES,
@@ -138,7 +138,7 @@ class WhatsAppPlatform(BasePlatform):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
             self._told.sent(action.key)
-            self._recent.add(place.chat, reply.message_id, "you", action.text)
+            self._recent.add(place.chat, reply.message_id, action.text, is_ours=True)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -258,9 +258,12 @@ class WhatsAppPlatform(BasePlatform):
             for key, lost in inbound.lost(statuses):
                 if not self._told.is_awaited(key):  # else whoever waits for it says so
                     await inbox.put(lost)
-            heard = inbound.received(notification, self._number, now_s, self._recent, started_s=self._started_at)
-            for update in heard:
-                await inbox.put(update)
+            started_s = self._started_at
+            messages = [*inbound.received(notification, self._number, now_s, self._recent, started_s=started_s)]
+            for message in messages:
+                await inbox.put(message)
+            for message in messages:  # a held part that a crash loses comes again: Meta has no answer yet
+                await inbox.until_released(message.update_id)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
         if inbound.is_ahead_of_us(notification, self._number, now_s):
@@ -362,7 +365,7 @@ async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
 
 def make(config: Config) -> WhatsAppPlatform:
     """The number of this config. Raises `ConfigError`."""
-    settings = config.platforms.whatsapp
+    settings = config.platforms.get("whatsapp", WhatsAppSettings)
     if settings is None or settings.phone_number_id is None:
         raise ConfigError("is missing", key="platforms.whatsapp.phone_number_id")
     return WhatsAppPlatform(

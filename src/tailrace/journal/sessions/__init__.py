@@ -1,1 +1,1 @@
-"""Sessions in the journal: their totals, the search in what was said, and who waits for their next run."""
+"""Sessions in the journal: their totals, the search in questions and answers, and waiting for their next run."""

@@ -13,8 +13,8 @@ import msgspec
 
 from tailrace.messages import JsonObject
 
-MAX_RUNS: Final = 20_000  # that one search looks at; the next page goes on
-MAX_S: Final = 1.0  # and for so long
+MAX_RUNS: Final = 20_000  # per search; the next page goes on
+MAX_S: Final = 1.0  # the same in seconds
 SESSIONS_AT_ONCE: Final = 50
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")  # ASCII that JSON does not escape
 _WILD: Final = re.compile(r"([\\%_])")

@@ -1,4 +1,4 @@
-"""Who waits for the next run of a session in this process. Owns waking, nothing else: those woken read storage."""
+"""The tasks of this process that wait for the next run of a session. Owns waking, nothing else: they read storage."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ class WatchedSession(Waiters):
     def __init__(self, mark: str) -> None:
         super().__init__()
         self.mark = mark
-        self.newest = ""  # the newest run that a look at storage has found
+        self.newest = ""  # the newest run that was read from storage
 
 
 def mark_of(session: str) -> str:
-    """By this other processes are told of a session: short, and of plain characters whatever the name is."""
+    """The name of a session in wake-ups between processes: short and of plain characters."""
     return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class SessionWatch:
-    """Costs nothing while nobody waits."""
+    """Costs nothing while no task waits."""
 
     def __init__(self) -> None:
-        self._watched: WeakValueDictionary[str, WatchedSession] = WeakValueDictionary()  # kept alive by who waits
+        self._watched: WeakValueDictionary[str, WatchedSession] = (
+            WeakValueDictionary()
+        )  # kept alive by the waiting tasks
 
     @property
     def names(self) -> list[str]:
@@ -41,19 +43,19 @@ class SessionWatch:
             watched = self._watched[session] = WatchedSession(mark_of(session))
         return watched
 
-    def begun(self, session: str) -> None:
+    def on_created(self, session: str) -> None:
         """A run of this session was created in this process."""
         if (watched := self._watched.get(session)) is not None:
             watched.wake()
 
-    def marked(self, marks: Collection[str] | None) -> None:
+    def on_notify(self, marks: Collection[str] | None) -> None:
         """Another process has created runs of the sessions with these marks; None stands for all."""
         for watched in list(self._watched.values()):
             if marks is None or watched.mark in marks:
                 watched.wake()
 
-    def looked(self, newest: Mapping[str, str]) -> None:
-        """The newest run of each of these sessions, as storage has it now."""
+    def on_poll(self, newest: Mapping[str, str]) -> None:
+        """Storage was read: the newest run of each of these sessions."""
         for session, run_id in newest.items():
             watched = self._watched.get(session)
             if watched is not None and watched.newest != run_id:

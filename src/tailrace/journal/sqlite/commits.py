@@ -376,7 +376,7 @@ class _Writer(threading.Thread):
         while (group := self.groups.get()) is not None:
             self.commit(group)
         with contextlib.suppress(sqlite3.Error):
-            if self._file.connection.total_changes:  # who has only looked writes nothing
+            if self._file.connection.total_changes:  # a process that has only read writes nothing
                 self._file.index_left(1)
         self._file.connection.close()
 

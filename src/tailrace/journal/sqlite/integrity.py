@@ -11,7 +11,7 @@ from pathlib import Path
 from tailrace.errors import CorruptLog, JournalError, StorageFailed
 
 HEADER = b"SQLite format 3\x00"
-_REFUSED = ("SQLITE_CANTOPEN", "SQLITE_READONLY")  # what SQLite says of a file or directory of another user's
+_REFUSED = ("SQLITE_CANTOPEN", "SQLITE_READONLY")  # SQLite's errors for a file or directory of another user
 # `.recover` may lose the places of rows, which would then never be read: without any, the next start makes them anew.
 FORGET_PLACES = "DELETE FROM places; DELETE FROM indexed"
 NO_SPACE = "there is no space left to write the journal; what waits goes on when there is"
@@ -61,7 +61,7 @@ def unwritable(path: Path) -> Path | None:
 
 
 def check_file(path: Path) -> None:
-    """Raises `CorruptLog` for a file that cannot be a database, or is shorter than it says it is."""
+    """Raises `CorruptLog` for a file that cannot be a database, or is shorter than its header says."""
     try:
         with path.open("rb") as file:
             header = file.read(100)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tailrace.errors import CorruptLog, StorageFailed
 from tailrace.events import Entry, from_json
@@ -80,7 +80,7 @@ def _run(connection: sqlite3.Connection, found: tuple[Any, ...]) -> Run:
     return run_of_row(row, None if seqs is None else _step_outputs(connection, row.id, row.num, seqs))
 
 
-def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
+def list_runs(connection: sqlite3.Connection, **wanted: Unpack[RunFilter]) -> list[Run]:
     conditions = [_CONDITIONS[name] for name in _CONDITIONS if wanted.get(name) is not None]
     values = [wanted.get(name) for name in _CONDITIONS if wanted.get(name) is not None]
     if (states := wanted.get("states")) is not None:
@@ -142,7 +142,7 @@ _ROW_WITH = rows_of_run(_ROW, placed="p.first_seq <= ?2", newer="b.first_seq <= 
 _TIMES = rows_of_run("first_seq, at", placed="b.at IS NOT NULL", newer="b.at IS NOT NULL")
 
 
-def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Batch:
+def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int = PAGE_ENTRIES) -> Batch:
     """Entries after the cursor, at most `limit`; none only where there are none."""
     num = number_of(connection, run_id)
     if snapshot := _snapshot_after(connection, run_id, num, after):
@@ -177,7 +177,7 @@ def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after
     return entry
 
 
-def read_all(connection: sqlite3.Connection, run_id: str, after: int, limit: int | None) -> Batch:
+def read_all(connection: sqlite3.Connection, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
     entries: list[Entry] = []
     while limit is None or len(entries) < limit:
         page = read_page(connection, run_id, after, PAGE_ENTRIES if limit is None else limit - len(entries))
@@ -190,7 +190,7 @@ def read_all(connection: sqlite3.Connection, run_id: str, after: int, limit: int
 
 def all_entries(connection: sqlite3.Connection, run_id: str) -> Iterator[Entry]:
     after = 0
-    while page := read_page(connection, run_id, after, PAGE_ENTRIES):
+    while page := read_page(connection, run_id, after):
         yield from page
         after = page[-1].seq
 
@@ -203,6 +203,10 @@ def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     num = number_of(connection, run_id)
     rows = connection.execute(_ROWS, (num,)).fetchall()
     return completed(connection, run_id, num, facts_in(run_id, map(Row._make, rows)))
+
+
+def facts_of_runs(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[list[Entry]]:
+    return [facts_of(connection, run_id) for run_id in run_ids]
 
 
 def times_of(connection: sqlite3.Connection, run_id: str) -> list[tuple[int, float]]:
@@ -288,7 +292,7 @@ def values_in(connection: sqlite3.Connection, namespace: str) -> dict[str, bytes
     return dict(connection.execute("SELECT key, value FROM key_values WHERE namespace = ?", (namespace,)).fetchall())
 
 
-def counters(connection: sqlite3.Connection, prefix: str, first: str) -> dict[str, float]:
+def counters(connection: sqlite3.Connection, prefix: str, first: str = "") -> dict[str, float]:
     found = connection.execute(
         "SELECT name, value FROM counters WHERE name >= ? AND name < ?", (max(prefix, first), end_of(prefix))
     )

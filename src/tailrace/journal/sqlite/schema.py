@@ -32,7 +32,7 @@ WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a rea
 # their tokens cost a tenth more, and there are eight times as many checkpoints.
 WAL_BYTES = 8 << 20
 WAL_BYTES_LONG = 2 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
-HELD_BYTES = 1 << 20  # what a checkpoint leaves where nobody but writers is busy is less
+HELD_BYTES = 1 << 20  # a checkpoint leaves more than this only where a reader holds it up
 RETRY_S = 0.01  # between tries to change a file that another process changes
 RESTART_TIMEOUT_S = 0.02  # how long a checkpoint waits for readers; writers wait meanwhile
 RESTART_TIMEOUT_LONG_S = 0.2  # where the log is long

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tailrace.journal.sessions.session_runs import SessionTotals
 from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, TextSearch
 from tailrace.journal.sqlite.queries import run_of
-from tailrace.ports import Run, SessionPage, SessionRuns
+from tailrace.ports import RUNS_LIMIT, Run, SessionPage, SessionRuns
 
 _LAST = "~"  # after every id
 SESSIONS = (
@@ -30,7 +30,7 @@ _TEXTS = (
 
 
 def list_sessions(
-    connection: sqlite3.Connection, kind: str, search: str, before: str | None, limit: int
+    connection: sqlite3.Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
 ) -> SessionPage:
     named = connection.execute(SESSIONS, (kind, before or _LAST)).fetchall()
     found: list[SessionRuns] = []

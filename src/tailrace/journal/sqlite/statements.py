@@ -215,7 +215,7 @@ def _held(connection: sqlite3.Connection, lease: Lease) -> Head:
     if head.state in ENDED:
         raise RunSealed(f"run {lease.run_id} has ended")
     if head.state != "running":
-        raise StaleEpoch(f"run {lease.run_id} was given back")
+        raise StaleEpoch(f"run {lease.run_id} was released")
     return head
 
 

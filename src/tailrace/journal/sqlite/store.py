@@ -12,15 +12,13 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import Entry, RunFailure
-from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.journal.sqlite import queries, session_queries, statements
 from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
@@ -30,28 +28,35 @@ from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
-from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import (
-    RUNS_LIMIT,
-    Batch,
     Lease,
     LogPage,
     NewRun,
     Run,
-    RunFilter,
-    SessionPage,
-    SessionRuns,
     Signal,
 )
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("tailrace.journal")
-POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
-LONG_ENTRIES = 256  # of a run that is written whole: a longer one is left to the writer's thread
+POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are polled
+LONG_ENTRIES = 256  # a run that is recorded whole and is longer is written by the writer's thread
 MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
+
+
+def _read(
+    query: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate[SqliteJournal, P], Coroutine[Any, Any, T]]:
+    """The method that runs this query on a connection of its own."""
+
+    async def method(self: SqliteJournal, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._readers.query(lambda connection: query(connection, *args, **kwargs))
+
+    return method
 
 
 class SqliteJournal(StoredJournal):
@@ -75,7 +80,6 @@ class SqliteJournal(StoredJournal):
         self._readers = self._open_readers()
         self._commits = self._open_commits(on_lag)
         super().__init__(self._commits)
-        self._late_releases = LateReleases()
         self._checkpointing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._seen_signal = 0
@@ -138,11 +142,7 @@ class SqliteJournal(StoredJournal):
         await self._commits.call(partial(statements.renew, lease=lease, lease_until=self._clock() + lease_s))
 
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
-        try:
-            await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
-        except StorageFailed:
-            self._late_releases.add(lease)
-            raise
+        await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
 
     async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
@@ -167,29 +167,27 @@ class SqliteJournal(StoredJournal):
 
     # ── reads ──
 
-    async def get(self, run_id: str) -> Run:
-        return await self._readers.query(partial(queries.run_of, run_id=run_id))
-
-    async def run_with_key(self, idempotency_key: str) -> Run | None:
-        return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
-
-    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
-        return await self._readers.query(partial(queries.list_runs, wanted=wanted))
-
-    async def sessions(
-        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
-    ) -> SessionPage:
-        page = partial(session_queries.list_sessions, kind=kind, search=search, before=before, limit=limit)
-        return await self._readers.query(page)
-
-    async def session(self, session: str, kind: str) -> SessionRuns | None:
-        return await self._readers.query(partial(session_queries.session_of, session=session, kind=kind))
-
-    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
-        return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
+    get = _read(queries.run_of)
+    run_with_key = _read(queries.run_with_key)
+    runs = _read(queries.list_runs)
+    sessions = _read(session_queries.list_sessions)
+    session = _read(session_queries.session_of)
+    _run_after = _read(session_queries.run_after)
+    read = _read(queries.read_all)
+    page = _read(queries.read_page)
+    facts_of_runs = _read(queries.facts_of_runs)
+    times = _read(queries.times_of)
+    _fold_log = _read(queries.folded)
+    _compaction = _read(queries.compacted)
+    _newest_seq = _read(queries.last_seq_of)
+    _signals_after = _read(queries.signals_after)
+    get_value = _read(queries.value_of)
+    list_values = _read(queries.values_in)
+    counters = _read(queries.counters)
+    facts = _read(queries.facts_of)
 
     async def orphans(self) -> list[Run]:
-        await self._late_releases.give_back(partial(self._release_run, fsync=False))
+        await self._retry_releases()
         now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
         pipes = {pipe for *_, pipe in unfinished}
         dead = {pipe for pipe in pipes if not self._pipe.is_alive(pipe)}  # a process may have a thousand runs
@@ -201,35 +199,8 @@ class SqliteJournal(StoredJournal):
         self._pipe.remove_dead(keep=pipes)
         return [await self.get(run_id) for run_id in abandoned]
 
-    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
-
-    async def page(self, run_id: str, after: int) -> Batch:
-        return await self._readers.query(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
-
-    async def facts(self, run_id: str) -> list[Entry]:
-        return await self._readers.query(partial(queries.facts_of, run_id=run_id))
-
-    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        return await self._readers.query(lambda connection: [queries.facts_of(connection, each) for each in run_ids])
-
-    async def times(self, run_id: str) -> list[tuple[int, float]]:
-        return await self._readers.query(partial(queries.times_of, run_id=run_id))
-
-    async def _fold_log(self, run_id: str) -> Fold:
-        return await self._readers.query(partial(queries.folded, run_id=run_id))
-
-    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
-        return await self._readers.query(partial(queries.compacted, run_id=run_id))
-
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:
         return self._readers.submit(partial(queries.read_lines, run_id=run_id, after=after))
-
-    async def _newest_seq(self, run_id: str) -> int:
-        return await self._readers.query(partial(queries.last_seq_of, run_id=run_id))
-
-    async def _signals_after(self, run_id: str, after: int) -> list[Signal]:
-        return await self._readers.query(partial(queries.signals_after, run_id=run_id, after=after))
 
     # ── other processes ──
 
@@ -237,8 +208,8 @@ class SqliteJournal(StoredJournal):
         self._woken.set()
 
     async def _listen(self) -> None:
-        """Wakes viewers and waits for signals when another process has written, until it is cancelled. A failure is
-        logged, and after a pause the pipe is made again: without wake-ups a viewer would wait for ever."""
+        """Wakes viewers and runs when another process has written, until it is cancelled. A failure is logged, and
+        after a pause the pipe is made again: without wake-ups a viewer would wait for ever."""
         loop, pause_s = asyncio.get_running_loop(), RETRY_FIRST_S
         while True:
             began = loop.time()
@@ -257,7 +228,7 @@ class SqliteJournal(StoredJournal):
             self._woken.set()  # for what was written meanwhile
 
     async def _serve_wakeups(self) -> None:
-        """Raises what fails, after every viewer was served that could be."""
+        """Raises the first failure, after every other viewer was served."""
         loop, fd = asyncio.get_running_loop(), self._pipe.fd
         if fd is not None:
             loop.add_reader(fd, self._on_wakeup)
@@ -286,17 +257,17 @@ class SqliteJournal(StoredJournal):
         self._woken.set()
 
     async def _look_for_signals(self) -> None:
-        self._told_of_signals += 1  # there may be one for a run that is being begun
+        self._signals_announced += 1  # there may be one for a run that is being begun
         if not self._logs:
             return
         with contextlib.suppress(JournalError):  # reads and writes under the lease will raise it
             new = await self._readers.query(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
-                self._tell_of_signal(run_id)
+                self._announce_signal(run_id)
 
     async def _look_for_runs(self) -> None:
-        """Of the sessions that are waited for: one read for all of them, once in so long."""
+        """Finds new runs of the watched sessions: one read for all of them, once in `VALUES_INTERVAL_S`."""
         if not (names := self._sessions.names):
             return
         loop = asyncio.get_running_loop()
@@ -305,17 +276,11 @@ class SqliteJournal(StoredJournal):
             return
         self._look_at_sessions_at = loop.time() + VALUES_INTERVAL_S
         try:
-            self._sessions.looked(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
-        except JournalError:  # no later write may come that would have it looked at again
+            self._sessions.on_poll(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
+        except JournalError:  # perhaps no later write comes that would wake this again
             loop.call_later(RETRY_FIRST_S, self._woken.set)
 
     # ── small state ──
-
-    async def get_value(self, namespace: str, key: str) -> bytes | None:
-        return await self._readers.query(partial(queries.value_of, namespace=namespace, key=key))
-
-    async def list_values(self, namespace: str) -> dict[str, bytes]:
-        return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
     async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
@@ -323,9 +288,6 @@ class SqliteJournal(StoredJournal):
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         return await self._commits.call(partial(statements.add_to_counters, amounts=dict(amounts)))
-
-    async def counters(self, prefix: str, first: str = "") -> dict[str, float]:
-        return await self._readers.query(partial(queries.counters, prefix=prefix, first=first))
 
     async def remove_counters(self, prefix: str, before: str) -> None:
         await self._commits.call(partial(statements.remove_counters, prefix=prefix, before=before))
@@ -354,7 +316,7 @@ class SqliteJournal(StoredJournal):
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
-        await self._kept_writes.end()  # before: what their callers have left is given back by a commit
+        await self._shielded_writes.end()  # before: what cancelled callers left is released by a commit
         await self._commits.close()
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])

@@ -33,39 +33,16 @@ class TickTimes:
             self.pairs.append((first_seq, at))
 
     def with_end(self, seq: int, at: float) -> list[tuple[int, float]]:
-        """The pairs of the whole run, whose last entry is this one. These stay as they are: whoever looks at the run
-        is shown its end later."""
+        """The pairs of the whole run, whose last entry is this one. The pairs of this object stay as they are: viewers
+        see the end later."""
         whole = TickTimes()
         whole.pairs, whole._last_at = [*self.pairs], self._last_at
         whole.add(seq, at)
         return whole.pairs
 
 
-def timed_stretches(entries: Iterable[Entry], times: Times) -> Iterable[tuple[float | None, list[Entry]]]:
-    """Groups of consecutive entries of the same time, and that time; None where it is not known. A whole run is cut at
-    its times: that a list has no gaps is seen from its ends."""
-    if isinstance(entries, list) and entries and len(entries) == entries[-1].seq - entries[0].seq + 1:
-        if len(times) == 1 and times[0][0] <= entries[0].seq:  # a short run
-            return ((times[0][1], entries),)
-        return _cut_at(times, entries)
-    return _grouped(entries, times)
-
-
-def _cut_at(times: Times, entries: list[Entry]) -> Iterator[tuple[float | None, list[Entry]]]:
-    first_seq, begin = entries[0].seq, 0
-    at: float | None = None
-    for seq, time in times:
-        end = seq - first_seq
-        if end >= len(entries):
-            break
-        if end > begin and time != at:
-            yield at, entries[begin:end]
-            begin = end
-        at = time
-    yield at, entries[begin:]
-
-
-def _grouped(entries: Iterable[Entry], times: Times) -> Iterator[tuple[float | None, list[Entry]]]:
+def timed_stretches(entries: Iterable[Entry], times: Times) -> Iterator[tuple[float | None, list[Entry]]]:
+    """Groups of consecutive entries of the same time, and that time; None for entries before the first pair."""
     stretch: list[Entry] = []
     at: float | None = None
     place, count = 0, len(times)

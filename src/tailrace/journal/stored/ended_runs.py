@@ -40,8 +40,9 @@ Recorded: TypeAlias = Callable[[JournalError | None], None]
 class EndedRuns:
     """The queue. `record` stores one run; calls in the same tick are one group commit."""
 
-    def __init__(self, record: Callable[[EndedRun], Awaitable[None]]) -> None:
+    def __init__(self, record: Callable[[EndedRun], Awaitable[None]], every_s: float = INTERVAL_S) -> None:
         self._record = record
+        self._every_s = every_s
         self._waiting: list[tuple[EndedRun, Recorded]] = []
         self._not_before = 0.0  # the loop's clock: when the next group may go
         self._timer: asyncio.Handle | None = None
@@ -65,7 +66,7 @@ class EndedRuns:
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_is_due = None, False
-        self._not_before = loop.time() + INTERVAL_S
+        self._not_before = loop.time() + self._every_s
         group, self._waiting = self._waiting, []
         task = loop.create_task(self._record_all(group))
         self._recording.add(task)

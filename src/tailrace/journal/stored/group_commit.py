@@ -25,7 +25,7 @@ from tailrace.journal.stored.rows import EVENTS, BoundRow, bound_rows, without_o
 from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease
 
-MIN_INTERVAL_S = 0.002  # between two groups of entries that nobody waits for; the first after a pause goes at once
+MIN_INTERVAL_S = 0.002  # between two groups that no caller waits for; the first after a pause goes at once
 OnLag: TypeAlias = Callable[[float], None]
 
 
@@ -52,11 +52,11 @@ class StoredLog(OpenLog):
         self.tail = tail
         self.fsync = fsync
         self.written_seq = fold.seq
-        self.failure: JournalError | None = None  # why whoever waits for its entries waits no longer
+        self.failure: JournalError | None = None  # raised in callers that wait for its entries
         self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either
         self.progress = Waiters()
         self.signalled = Waiters()
-        self.unsignalled = False  # storage has no signal for it: nobody need look
+        self.unsignalled = False  # storage has no signal for it: no read is needed
 
     def refuse(self, error: JournalError) -> None:
         self.refusal = error
@@ -103,7 +103,7 @@ class PendingAppend(msgspec.Struct, eq=False):
             self.log.gap = self.log.gap or error
             self.log.refuse(error)
             if isinstance(self.error, StorageFailed):
-                self.log.tail.fail(self.error)  # the run waits: its viewers are told why
+                self.log.tail.fail(self.error)  # the run waits, and its viewers get the reason
         elif self.batch:
             log = self.log
             log.written_seq = self.batch[-1].seq
@@ -131,7 +131,7 @@ class PendingCall(Generic[Work]):
     fsync: bool
     result: Any = None
     error: TailraceError | None = None
-    withdrawn: bool = False  # the caller was told that it was not written: it must not be
+    withdrawn: bool = False  # its caller got an error: it must not be written
     log: StoredLog | None = None  # whose entries it needs: it is not done where one of them was refused
 
     def withdraw(self, error: TailraceError) -> None:
@@ -162,7 +162,7 @@ class GroupCommit(ABC, Generic[Work]):
         self._in_flight = False
         self._due: asyncio.Handle | None = None  # hands the waiting group over
         self._delayed = False  # when the interval has passed, and not in this tick of the loop
-        self._next_at = 0.0  # when a group that nobody waits for may be handed over, on the loop's clock
+        self._next_at = 0.0  # on the loop's clock: when a group that no caller waits for may be handed over
         self._idle = Waiters()
         self._closed = False
 
@@ -249,7 +249,7 @@ class GroupCommit(ABC, Generic[Work]):
             self._loop.call_soon(self._settle, group)
 
     def _is_refused(self, part: PendingAppend | PendingCall[Work]) -> bool:
-        """Whether nothing of this part may be written, because an entry of its log was not; its caller is told."""
+        """Whether nothing of this part may be written, because an entry of its log was not. Settles it."""
         if isinstance(part, PendingAppend):
             if part.error is None:
                 return False
@@ -276,7 +276,7 @@ class GroupCommit(ABC, Generic[Work]):
 
 
 def fail_interrupted(group: Sequence[PendingAppend | PendingCall[Any]]) -> None:
-    """The loop's thread was interrupted while the group was written. Who reads the log later sees what is stored."""
+    """The loop's thread was interrupted while the group was written. A later reader of the log sees what is stored."""
     error = JournalError("interrupted while it was written: whether it is stored is not known here")
     for part in group:
         part.error = part.error or error

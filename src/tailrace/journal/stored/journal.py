@@ -15,27 +15,28 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
-from tailrace.journal.stored.kept_writes import KeptWrites
+from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
+from tailrace.journal.stored.shielded_writes import ShieldedWrites
 from tailrace.journal.waiters import ValueWaiters
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal, WriteEvents
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
-VALUES_INTERVAL_S = 0.05  # between two looks at the small state that is waited for, while another process writes much
+VALUES_INTERVAL_S = 0.05  # between two reads of awaited values and sessions, while another process writes much
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
 
 
-class _GivenBack(StaleEpoch):
+class _Released(StaleEpoch):
     """The owner itself has ended its claim."""
 
 
@@ -133,42 +134,43 @@ class StoredJournal(Database):
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
-        self._kept_writes = KeptWrites()
-        self._told_of_signals = 0  # how often: of a signal to any run, or that there may be one
+        self._shielded_writes = ShieldedWrites()
+        self._late_releases = LateReleases()
+        self._signals_announced = 0  # wake-ups for a signal to any run, or for a possible one
         self._closed = False
 
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
-        return await self._kept_writes.run(self._create(new))
+        return await self._shielded_writes.run(self._create(new))
 
     async def _create(self, new: NewRun) -> Run:
         run, _ = await self._insert_run(new, None, 0.0)
-        self._sessions.begun(new.session)
+        self._sessions.on_created(new.session)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        """Cancelled, it gives the run back as soon as that is claimed, as `claim` does: nobody would execute it before
-        the lease has expired."""
+        """Cancelled, it releases the run as soon as that is claimed, as `claim` does: otherwise the run would wait
+        until its lease has expired."""
         starting = self._start(new, owner, lease_s)
-        return await self._kept_writes.run(starting, if_left=lambda begun: self._give_back(begun[1]))
+        return await self._shielded_writes.run(starting, if_left=lambda begun: self._release_unless_none(begun[1]))
 
     async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
-        told = self._told_of_signals
+        announced = self._signals_announced
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
             return run, None
-        self._sessions.begun(new.session)
+        self._sessions.on_created(new.session)
         lease = Lease(run.id, run.claims, owner)
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         tail = self._tails.setdefault(run.id, Tail())
         tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
         self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
-        self._logs[run.id].unsignalled = told == self._told_of_signals
+        self._logs[run.id].unsignalled = announced == self._signals_announced
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        return await self._kept_writes.run(self._claim(run_id, owner, lease_s), if_left=self._give_back)
+        return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self._release_unless_none)
 
     async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
@@ -191,9 +193,7 @@ class StoredJournal(Database):
         if self._logs.get(log.run_id) is log:
             del self._logs[log.run_id]
         if not log.tail.ended:
-            self._look_at(
-                log.run_id
-            )  # wake-ups were left aside while the run was held: another process may have written
+            self._look_at(log.run_id)  # wake-ups were ignored while the run was held
         self._refuse_later(log.run_id, log.epoch, why)
 
     def _refuse_later(self, run_id: str, epoch: int, why: JournalError) -> None:
@@ -222,34 +222,45 @@ class StoredJournal(Database):
 
     async def release(self, lease: Lease) -> None:
         log = self._logs.get(lease.run_id)
-        given_back = _GivenBack(f"run {lease.run_id} was given back")
+        released = _Released(f"run {lease.run_id} was released")
         if log is not None and log.epoch == lease.epoch:
-            log.refusal = given_back
+            log.refusal = released
             with self._dropped_on_failure(log):
-                await self._release_run(lease, fsync=log.fsync)
-            self._drop(log, given_back)
-        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _GivenBack):
+                await self._release_stored(lease, fsync=log.fsync)
+            self._drop(log, released)
+        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _Released):
             # Storage refused an entry, which voids the lease here; in storage it may still be held. Where another
             # owner has claimed the run, storage learns that this one has not died.
-            await self._release_run(lease, fsync=False)
-            self._refuse_later(lease.run_id, lease.epoch, given_back)
+            await self._release_stored(lease, fsync=False)
+            self._refuse_later(lease.run_id, lease.epoch, released)
 
-    async def _give_back(self, lease: Lease | None) -> None:
+    async def _release_stored(self, lease: Lease, *, fsync: bool) -> None:
+        try:
+            await self._release_run(lease, fsync=fsync)
+        except StorageFailed:
+            self._late_releases.add(lease)
+            raise
+
+    async def _retry_releases(self) -> None:
+        """Releases what could not be released while storage was away."""
+        await self._late_releases.retry(partial(self._release_stored, fsync=False))
+
+    async def _release_unless_none(self, lease: Lease | None) -> None:
         if lease is not None:
             await self.release(lease)
 
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
-        log.refusal = _GivenBack(f"run {lease.run_id} was parked")
+        log.refusal = _Released(f"run {lease.run_id} was parked")
         with self._dropped_on_failure(log):
             await self._park_run(lease, failure, kills, fsync=log.fsync)
         self._drop(log, log.refusal)
 
     @contextlib.contextmanager
     def _dropped_on_failure(self, log: StoredLog) -> Iterator[None]:
-        """A log that is given back is no longer this process's where storage could not be told so, either: another
-        process will claim the run, and its viewers here must hear of what that one writes."""
+        """A log that is released is no longer this process's, even where the release failed in storage: another process
+        will claim the run, and its viewers here must follow what that one writes."""
         try:
             yield
         except BaseException:
@@ -267,7 +278,7 @@ class StoredJournal(Database):
     def writer(self, lease: Lease) -> WriteEvents:
         log = self._logs.get(lease.run_id)
         if log is None or log.epoch != lease.epoch:
-            return lambda attempt, events: self.append(lease, events, attempt=attempt)  # which says why not
+            return lambda attempt, events: self.append(lease, events, attempt=attempt)  # which raises the reason
         return partial(self._append_to, log)  # a log that is no longer held refuses what it is given
 
     def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
@@ -309,23 +320,22 @@ class StoredJournal(Database):
             error = JournalError("the journal is closed") if task.cancelled() else task.exception()
             then(error if error is None or isinstance(error, JournalError) else JournalError(repr(error)))
 
-        self._kept_writes.begin(self.seal(lease, finished)).add_done_callback(tell)
+        self._shielded_writes.begin(self.seal(lease, finished)).add_done_callback(tell)
 
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
-        """Cancelled while the commit is in flight, it still tells the run: storage may have the signal."""
-        return await self._kept_writes.run(self._send_signal(run_id, signal))
+        """Cancelled while the commit is in flight, it still wakes the run: storage may have the signal."""
+        return await self._shielded_writes.run(self._send_signal(run_id, signal))
 
     async def _send_signal(self, run_id: str, signal: Signal) -> Signal:
         sent = await self._insert_signal(run_id, signal)
-        self._tell_of_signal(run_id)
+        self._announce_signal(run_id)
         return sent
 
-    def _tell_of_signal(self, run_id: str) -> None:
-        """Storage has a signal for this run, or may have one. Where it is not held yet, whoever begins it is told by
-        the count."""
-        self._told_of_signals += 1
+    def _announce_signal(self, run_id: str) -> None:
+        """Storage has a signal for this run, or may have one. A `start` in flight notices it by the count."""
+        self._signals_announced += 1
         if (log := self._logs.get(run_id)) is not None:
             log.unsignalled = False
             log.signalled.wake()
@@ -394,13 +404,13 @@ class StoredJournal(Database):
     # ── other processes ──
 
     def _followed(self, run_ids: Iterable[str]) -> list[tuple[str, Tail]]:
-        """Those of the runs that viewers watch here and another process executes."""
+        """The runs among these that viewers watch here and another process executes."""
         tails = ((run_id, self._tails.get(run_id)) for run_id in run_ids if run_id not in self._logs)
         return [(run_id, tail) for run_id, tail in tails if tail is not None and not tail.ended]
 
     async def _follow(self, run_id: str, tail: Tail) -> JournalError | None:
-        """Publishes what another process has written. The viewers of this run learn of a failure, which is returned;
-        the other runs are still followed."""
+        """Publishes what another process has written. A failure is raised in the viewers of this run and returned; the
+        other runs are still followed."""
         try:
             while batch := await self.page(run_id, after := tail.last_seq):
                 if run_id in self._logs or tail.last_seq != after:
@@ -452,10 +462,10 @@ class StoredJournal(Database):
             await changed.wait()
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        return await self._kept_writes.run(self._swap_and_tell(namespace, key, old, new))
+        return await self._shielded_writes.run(self._swap_and_wake(namespace, key, old, new))
 
-    async def _swap_and_tell(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        """Tells of each try: where another process came first, the value is another one too."""
+    async def _swap_and_wake(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        """Wakes the waiting tasks after each try: where another process came first, the value has changed too."""
         changed = await self._swap_value(namespace, key, old, new)
         self._value_changed.changed(namespace, key)
         return changed
@@ -467,4 +477,4 @@ class StoredJournal(Database):
         for tail in list(self._tails.values()):
             tail.close()
         self._closed = True
-        self._sessions.marked(None)
+        self._sessions.on_notify(None)

@@ -1,4 +1,4 @@
-"""Runs that could not be given back because storage was away. Given back late, they are no death of this process."""
+"""Releases that failed because storage was away, for another try. A late release still shows that its owner lives."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 from tailrace.errors import JournalError
 from tailrace.ports import Lease
 
-MOST: Final = 4096  # the leases of more run out
+MAX_LEASES: Final = 4096  # of more than these the oldest expire instead
 
 
 class LateReleases:
-    """The leases, in the order in which they were to be given back."""
+    """The leases, in the order of their failed releases."""
 
     def __init__(self) -> None:
         self._leases: list[Lease] = []
 
     def add(self, lease: Lease) -> None:
-        self._leases = [*self._leases[-MOST + 1 :], lease]
+        self._leases = [*self._leases[-MAX_LEASES + 1 :], lease]
 
-    async def give_back(self, release: Callable[[Lease], Awaitable[None]]) -> None:
-        """`release` adds those again that storage refuses once more."""
+    async def retry(self, release: Callable[[Lease], Awaitable[None]]) -> None:
+        """`release` adds a lease again where storage fails once more."""
         leases, self._leases = self._leases, []
         for lease in leases:
             with contextlib.suppress(JournalError):

@@ -22,8 +22,8 @@ NO_CLAIMS: Final[frozenset[int]] = frozenset()  # one for all: an empty frozense
 
 
 class MemoryRun:
-    """One run and its whole log. Nobody looks at most runs before they end: the tail is made for the first who does,
-    and the run's `last_seq` is counted when it is asked for."""
+    """One run and its whole log. Most runs are not observed before they end: the tail is made for the first viewer, and
+    the run's `last_seq` is counted when it is read."""
 
     __slots__ = (
         *("_run", "_tail", "claimed_seq", "compacted", "ended_at", "lease_until", "log", "is_observed", "shown"),
@@ -65,8 +65,7 @@ class MemoryRun:
         return msgspec.structs.replace(self._run, last_seq=self.shown[-1].seq, **changes)
 
     def append_shown(self, events: Sequence[AnyEvent], attempt: int, at: float) -> int:
-        """The short way of a run that nobody looks at: its entries can be seen at once. Nobody could tell that from the
-        end of the tick."""
+        """Shows the entries at once, where the run is not observed: no viewer can see the difference."""
         first_seq = self.log.seq + 1
         seq = self.log.append(events, attempt, self.shown)
         if seq >= first_seq:

@@ -83,7 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url())
         return urlunsplit(parts._replace(path=parts.path + route))
 
-    def kept_url(self, answer_id: str, route: str = "", **query: str) -> str:
+    def answer_url(self, answer_id: str, route: str = "", **query: str) -> str:
         """Where an answer is kept; `route` is what is done with it."""
         parts = urlsplit(self.url())
         path = f"{parts.path}/{quote(answer_id, safe='')}{route}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tailrace.events import AttemptDiscarded, AttemptStarted, RunFailure, UsageRecorded
+from tailrace.events import AttemptStarted, RunFailure
 from tailrace.messages import Dialect, Usage
 from tailrace.providers.prices import cost_usd
 from tailrace.runs.timeline.board import Board
@@ -22,6 +22,7 @@ from tailrace.runs.timeline.items import (
     TakeoverItem,
     TextItem,
 )
+from tailrace.runs.view.changes import Spent, TextWithdrawn
 
 STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
 _CHARS_PER_TOKEN = 4
@@ -114,22 +115,27 @@ class Attempts:
             goes_on = speaker.shown > 0
             restarts = not goes_on
             if (before.asked.provider, before.asked.model) != (event.provider, event.model):
-                board.add(_failover(board, before.asked, event))
-        place = board.add(
-            AttemptItem(
-                seq=board.seq,
-                end_seq=board.seq,
-                start=board.now,
-                number=number,
-                call=call,
-                try_number=try_number,
-                provider=event.provider,
-                model=event.model,
-                block_id=event.block_id,
-                goes_on=goes_on,
-                restarts=restarts,
-                ignored=event.ignored,
-            )
+                board.add_now(
+                    FailoverItem,
+                    from_provider=before.asked.provider,
+                    from_model=before.asked.model,
+                    to_provider=event.provider,
+                    to_model=event.model,
+                    reason=event.previous_failure,
+                    block_id=event.block_id,
+                )
+        place = board.add_now(
+            AttemptItem,
+            ends=False,
+            number=number,
+            call=call,
+            try_number=try_number,
+            provider=event.provider,
+            model=event.model,
+            block_id=event.block_id,
+            goes_on=goes_on,
+            restarts=restarts,
+            ignored=event.ignored,
         )
         attempt = speaker.newest = speaker.attempts[number] = _Attempt(
             place, event, board.now, call=call, try_number=try_number
@@ -149,17 +155,12 @@ class Attempts:
         self.taken_over(speaker.last, event.block_id)
 
     def taken_over(self, since: float | None, block_id: str) -> None:
-        board = self._board
-        board.add(
-            TakeoverItem(
-                seq=board.seq, end_seq=board.seq, start=since, end=board.now, claims=self._claims, block_id=block_id
-            )
-        )
+        self._board.add_now(TakeoverItem, start=since, claims=self._claims, block_id=block_id)
 
-    def discard(self, event: AttemptDiscarded, number: int) -> None:
-        self.close_span(event.block_id)
-        speaker = self._speaker(event.block_id)
-        attempt = speaker.attempts.get(number)
+    def discard(self, change: TextWithdrawn) -> None:
+        self.close_span(change.block_id)
+        speaker = self._speaker(change.block_id)
+        attempt = speaker.attempts.get(change.attempt)
         if attempt is None:
             return
         speaker.shown -= min(speaker.shown, attempt.chars)
@@ -168,7 +169,7 @@ class Attempts:
             self._board.end(attempt.place)
         attempt.discarded = True
         spoke = bool(attempt.spans) or self.compacted  # a compacted log does not say: its pieces are gone
-        self._board.change(attempt.place, outcome="discarded" if spoke else "failed", reason=event.reason)
+        self._board.change(attempt.place, outcome="discarded" if spoke else "failed", reason=change.reason)
         for place in attempt.spans:
             self._board.change(place, withdrawn=True)
 
@@ -190,22 +191,18 @@ class Attempts:
             if isinstance(item, AttemptItem) and item.outcome == "failed" and not item.reason and error is not None:
                 self._board.change(attempt.place if attempt is not None else 0, reason=error.message)
 
-    def spend(self, event: UsageRecorded, number: int) -> None:
-        waiting = self._unpaid.get((number, event.provider, event.model))
+    def spend(self, change: Spent) -> None:
+        waiting = self._unpaid.get((change.attempt, change.provider, change.model))
         attempt = waiting.pop() if waiting else None
-        dialect = (attempt.dialect if attempt is not None else None) or self._dialects.get(event.provider, "chat")
-        cost = cost_usd(event.model, event.usage, dialect)
-        self.usage += event.usage
+        dialect = (attempt.dialect if attempt is not None else None) or self._dialects.get(change.provider, "chat")
+        cost = cost_usd(change.model, change.usage, dialect)
+        self.usage += change.usage
         self._cost = self._cost + cost if self._cost is not None and cost is not None else None
         if attempt is not None:
-            attempt.usage = event.usage
-            self._board.change(attempt.place, usage=event.usage, cost_usd=cost)
+            attempt.usage = change.usage
+            self._board.change(attempt.place, usage=change.usage, cost_usd=cost)
 
     # ── text and thoughts ────────────────────────────────────────────────────────────────────────────────────
-
-    def said(self, block_id: str = "") -> bool:
-        """Whether the answer under way has shown a text that stands."""
-        return self._speaker(block_id).shown > 0
 
     def add(self, text: str, number: int, *, block_id: str = "", thinking: bool = False) -> None:
         board, speaker = self._board, self._speaker(block_id)
@@ -249,21 +246,10 @@ class Attempts:
                 self.first_token = now
 
     def _open_span(self, speaker: _Speaker, number: int, block_id: str, *, thinking: bool) -> _Span:
-        board = self._board
         kind = ReasoningItem if thinking else TextItem
         attempt = speaker.attempts.get(number)
-        call, try_number = (attempt.call, attempt.try_number) if attempt is not None else (1, 1)
-        place = board.add(
-            kind(
-                seq=board.seq,
-                end_seq=board.seq,
-                start=board.now,
-                attempt=number,
-                call=call,
-                try_number=try_number,
-                block_id=block_id,
-            )
-        )
+        at = {"call": attempt.call, "try_number": attempt.try_number} if attempt is not None else {}
+        place = self._board.add_now(kind, ends=False, attempt=number, block_id=block_id, **at)
         if attempt is not None:
             attempt.spans.append(place)
         return _Span(place, thinking=thinking)
@@ -278,11 +264,7 @@ class Attempts:
         self._close(span)
         speaker.span = None
         provider = speaker.newest.asked.provider if speaker.newest is not None else ""
-        board.add(
-            StallItem(
-                seq=board.seq, end_seq=board.seq, start=span.last, end=board.now, silent_s=silent_s, provider=provider
-            )
-        )
+        board.add_now(StallItem, start=span.last, silent_s=silent_s, provider=provider)
 
     def close_span(self, block_id: str = "") -> None:
         speaker = self._speaker(block_id)
@@ -326,18 +308,3 @@ def _place_of_next(before: _Attempt | None, *, same_call: bool) -> tuple[int, in
     if before is None:
         return 1, 1
     return (before.call, before.try_number + 1) if same_call else (before.call + 1, 1)
-
-
-def _failover(board: Board, before: AttemptStarted, event: AttemptStarted) -> FailoverItem:
-    return FailoverItem(
-        seq=board.seq,
-        end_seq=board.seq,
-        start=board.now,
-        end=board.now,
-        from_provider=before.provider,
-        from_model=before.model,
-        to_provider=event.provider,
-        to_model=event.model,
-        reason=event.previous_failure,
-        block_id=event.block_id,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,12 @@ class Board:
     def add(self, item: AnyItem) -> int:
         self.items.append(item)
         return len(self.items) - 1
+
+    def add_now(self, kind: type[AnyItem], *, ends: bool = True, **fields: Any) -> int:
+        """An item that begins with the entry that is being read, and ends with it where `ends`."""
+        return self.add(
+            kind(seq=self.seq, end_seq=self.seq, **{"start": self.now, "end": self.now if ends else None, **fields})
+        )
 
     def change(self, place: int, **fields: object) -> None:
         self.items[place] = msgspec.structs.replace(self.items[place], **fields)

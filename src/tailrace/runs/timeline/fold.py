@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from tailrace import events
-from tailrace.events import AnyEvent, Entry
-from tailrace.events.speaker_marks import spoken_text
-from tailrace.messages import Dialect, File, Image, Message, Reasoning
+from tailrace.events import Entry
+from tailrace.events.speakers import spoken_text
+from tailrace.messages import Dialect, File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.timeline.attempts import Attempts
@@ -32,6 +32,7 @@ from tailrace.runs.timeline.items import (
 from tailrace.runs.timeline.question import media_words, question_of, speaker_of
 from tailrace.runs.timeline.steps import Steps
 from tailrace.runs.timeline.tool_calls import ToolCalls
+from tailrace.runs.view import RunView, changes
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
 _OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends
@@ -64,6 +65,7 @@ class _TimelineFold:
         self, run: Run, times: Sequence[tuple[int, float]], *, reasoning: bool, dialects: Mapping[str, Dialect]
     ) -> None:
         self._run = run
+        self._view = RunView()
         self._board = Board(run.created_at, times)
         self._attempts = Attempts(self._board, claims=run.claims, reasoning=reasoning, dialects=dialects)
         self._tools = ToolCalls(self._board)
@@ -76,205 +78,109 @@ class _TimelineFold:
         self._finished: events.RunFinished | None = None
 
     def apply(self, entry: Entry) -> None:
-        event = entry.event
-        if isinstance(event, events.Snapshot):  # it stands before the facts that it has been made of
-            self._restore(event)
+        if isinstance(entry.event, events.Snapshot):  # it stands before the facts that it has been made of
+            self._restore(entry.event)
             return
         self._board.read(entry.seq)
-        if type(event) is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
-            self._attempts.add(event.text, entry.attempt)
-        else:
-            self._apply(event, entry.attempt)
+        made = self._view.apply(entry)
+        if (finished := self._view.finished) is not None:
+            self._advance_to(finished.at)
+        for change in made:
+            self._apply(change)
 
-    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
-        match event:
-            case events.MessageChunk(text):
-                self._attempts.add(text, attempt)
-            case events.ReasoningChunk(text):
-                self._attempts.add(text, attempt, thinking=True)
-            case events.LlmDelta(block_id, delta):
-                self._attempts.add(delta, attempt, block_id=block_id)
-            case events.Commentary(text):
-                self._attempts.add_whole(text, attempt, commentary=True)
-            case events.MessageStop():
+    def _apply(self, change: changes.Change) -> None:  # noqa: C901 - one case per change
+        match change:
+            case changes.TextGrew():
+                self._grow(change)
+            case changes.ThoughtGrew(text=text, attempt=attempt):
+                if text:
+                    self._attempts.add(text, attempt, thinking=True)
+            case changes.TextWithdrawn():
+                self._tools.break_off(change.calls)
+                if change.discarded:
+                    self._attempts.discard(change)
+            case changes.CallWritten():
+                if change.call is None:
+                    self._attempts.token()
+                self._tools.write(change)
+            case changes.CallRuns():
                 self._attempts.close_span()
-            case events.ToolArgumentsChunk():
-                self._attempts.token()
-                self._tools.write(event, attempt)
-            case events.ToolCallChunk():
-                self._attempts.close_span()
-                self._tools.start(event, attempt)
-            case events.ToolOutputRecorded():
-                self._tools.output(event)
-            case events.ToolCallFinished():
-                self._tools.finish(event)
-            case events.LongToolHint(tool_name, duration):
-                self._notice("long_tool", f"{tool_name} is still running after {duration:.0f} s")
-            case events.GatewayNotice():
-                self._gateway_notice(event)
-            case events.ApprovalAsked():
-                self._tools.ask(event)
-            case events.ApprovalAnswered():
-                self._tools.answer(event)
-            case events.AttemptStarted():
-                self._tools.break_off()
-                self._attempts.start(event, attempt)
-            case events.AttemptDiscarded():
-                if not event.block_id:
-                    self._tools.break_off()
-                self._attempts.discard(event, attempt)
-            case events.UsageRecorded():
-                self._attempts.spend(event, attempt)
-            case events.MessageRecorded(message, stop):
-                self._message(message, stop, attempt)
-            case events.HistoryCompressed(messages):
-                self._compressed(len(messages))
-            case events.RunForked(run_id, after):
-                seq = self._board.seq
-                self._fork = ForkItem(
-                    seq=seq, end_seq=seq, start=self._board.now, end=self._board.now, run_id=run_id, after=after
-                )
-                self._board.add(self._fork)
-            case (
-                events.StateChanged()
-                | events.StepStarted()
-                | events.StepFailed()
-                | events.StepFinished()
-                | events.StepCancelled()
-                | events.SignalReceived()
-            ):
-                self._sequence(event)
-            case events.Delivered(key, state, message_id):
-                self._add_delivery(key, state, message_id)
-            case events.Snapshot():
-                self._restore(event)
-            case events.RunFinished():
-                self._finish(event)
-            case events.RunStarted() | events.AnswerKept() | events.ProviderEvents() | events.ProviderAnswer():
-                pass  # the run itself has what the first says; the chunks beside the others say the same
+                self._tools.start(change)
+            case changes.CallEnded():
+                self._tools.end(change)
+            case changes.Asked(question=question):
+                self._tools.ask(question)
+            case changes.Answered(answer=answer):
+                self._tools.answer(answer)
+            case changes.Noticed():
+                self._notice(change)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
             case _:
-                assert_never(event)
+                assert_never(change)
 
-    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────
+    def _grow(self, change: changes.TextGrew) -> None:
+        text, attempt = change.text, change.attempt
+        if text and change.ends:
+            self._attempts.add_whole(text, attempt, commentary=change.commentary)
+        elif text:
+            self._attempts.add(text, attempt, block_id=change.block_id)
+        else:
+            self._attempts.close_span()
 
-    def _message(self, message: Message, stop: str, attempt: int) -> None:
+    def _notice(self, change: changes.Noticed) -> None:  # noqa: C901 - one case per notice
+        board = self._board
+        match change:
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
+                self._user_notice(kind, text, extra)
+            case changes.ToolRunsLong(tool_name=name, duration_s=duration):
+                self._user_notice("long_tool", f"{name} is still running after {duration:.0f} s", {})
+            case changes.AttemptBegan(asked=asked, attempt=attempt):
+                self._attempts.start(asked, attempt)
+            case changes.Spent():
+                self._attempts.spend(change)
+            case changes.MessageJoined(message=message, stop=stop):
+                self._message(message, stop)
+            case changes.HistoryReplaced(messages=messages):
+                start = self._compressing if self._compressing is not None else board.now
+                board.add_now(CompressionItem, start=start, messages=len(messages))
+                self._compressing = None
+            case changes.ForkBegan(run_id=run_id, after=after):
+                seq = board.seq
+                self._fork = ForkItem(seq=seq, end_seq=seq, start=board.now, end=board.now, run_id=run_id, after=after)
+                board.add(self._fork)
+            case changes.InstanceMoved(state=state):
+                board.add_now(StateItem, state=state)
+                if state == "paused":
+                    self._steps.pause()
+            case changes.StepMoved():
+                self._steps.move(change)
+            case changes.SignalTaken(name=name, payload=payload, by=by):
+                board.add_now(SignalItem, name=name, payload=payload, by=by)
+            case changes.Delivery(key=key, state=delivered, message_id=message_id):
+                board.add_now(DeliveryItem, key=key, state=delivered, message_id=message_id)
+            case _:
+                pass  # the run itself has its beginning; the texts say the same as the provider's own events
+
+    def _message(self, message: Message, stop: str) -> None:
         if message.role == "user":
-            board = self._board
-            at = 0.0 if not board.items else board.now  # the question stands when the run begins
+            at = 0.0 if not self._board.items else self._board.now  # the question stands when the run begins
             self._question = spoken_text(message.text, speaker_of(self._run))
             files = tuple(media_words(part) for part in message.parts if isinstance(part, Image | File))
-            item = QuestionItem(seq=board.seq, end_seq=board.seq, start=at, end=at, text=self._question, files=files)
-            board.add(item)
-        if message.role != "assistant":
-            return
-        if self._compacted or not self._attempts.said():
-            self._add_recorded(message, attempt)
-        self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
-        self._tools.record(message.tool_calls, attempt)
+            self._board.add_now(QuestionItem, start=at, end=at, text=self._question, files=files)
+        elif message.role == "assistant":
+            self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
 
-    def _add_recorded(self, message: Message, attempt: int) -> None:
-        """An answer that was not streamed, or whose pieces are gone."""
-        thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thoughts and self._compacted:
-            self._attempts.add_whole(thoughts, attempt, thinking=True)
-        if message.text:
-            self._attempts.add_whole(message.text, attempt)
-
-    def _compressed(self, messages: int) -> None:
-        board = self._board
-        start = self._compressing if self._compressing is not None else board.now
-        board.add(CompressionItem(seq=board.seq, end_seq=board.seq, start=start, end=board.now, messages=messages))
-        self._compressing = None
-
-    # ── notices ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _gateway_notice(self, event: events.GatewayNotice) -> None:
-        board, silent_s = self._board, event.extra.get("silent_s")
-        if event.kind == "stalled" and isinstance(silent_s, int | float):
+    def _user_notice(self, kind: str, text: str, extra: JsonObject) -> None:
+        board, silent_s = self._board, extra.get("silent_s")
+        if kind == "stalled" and isinstance(silent_s, int | float):
             start = max(0.0, round(board.now - silent_s, 3)) if board.now is not None else None
-            board.add(
-                StallItem(
-                    seq=board.seq,
-                    end_seq=board.seq,
-                    start=start,
-                    end=board.now,
-                    silent_s=float(silent_s),
-                    gave_up=True,
-                    provider=str(event.extra.get("provider", "")),
-                    text=event.text,
-                )
-            )
+            provider = str(extra.get("provider", ""))
+            board.add_now(StallItem, start=start, silent_s=float(silent_s), gave_up=True, provider=provider, text=text)
             return
-        if event.kind == "compressing":
+        if kind == "compressing":
             self._compressing = board.now
-        board.add(
-            NoticeItem(
-                seq=board.seq,
-                end_seq=board.seq,
-                start=board.now,
-                end=board.now,
-                about=event.kind,
-                text=event.text,
-                extra=event.extra,
-            )
-        )
-
-    def _notice(self, about: str, text: str) -> None:
-        self._gateway_notice(events.GatewayNotice(about, text))
-
-    def _add_delivery(self, key: str, state: events.DeliveredState, message_id: str) -> None:
-        board = self._board
-        board.add(
-            DeliveryItem(
-                seq=board.seq,
-                end_seq=board.seq,
-                start=board.now,
-                end=board.now,
-                key=key,
-                state=state,
-                message_id=message_id,
-            )
-        )
-
-    # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _sequence(
-        self,
-        event: events.StateChanged
-        | events.StepStarted
-        | events.StepFailed
-        | events.StepFinished
-        | events.StepCancelled
-        | events.SignalReceived,
-    ) -> None:
-        board, steps = self._board, self._steps
-        match event:
-            case events.StateChanged(state):
-                board.add(StateItem(seq=board.seq, end_seq=board.seq, start=board.now, end=board.now, state=state))
-                if state == "paused":
-                    steps.pause()
-            case events.StepStarted():
-                steps.start(event)
-            case events.StepFailed():
-                steps.fail(event)
-            case events.StepFinished():
-                steps.finish(event)
-            case events.StepCancelled():
-                steps.cancel(event)
-            case events.SignalReceived(_, name, payload, by):
-                board.add(
-                    SignalItem(
-                        seq=board.seq,
-                        end_seq=board.seq,
-                        start=board.now,
-                        end=board.now,
-                        name=name,
-                        payload=payload,
-                        by=by,
-                    )
-                )
-            case _:
-                assert_never(event)
+        board.add_now(NoticeItem, about=kind, text=text, extra=extra)
 
     # ── the whole run ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,24 +189,21 @@ class _TimelineFold:
         self._compacted = self._attempts.compacted = True
         self._tools.restore(state.tools)
 
-    def _finish(self, event: events.RunFinished) -> None:
-        board = self._board
-        self._finished = event
-        ended = board.since_start(event.at)  # exact: the commit may have the time of what preceded it
-        if ended is not None:
-            board.now = max(board.now or 0.0, ended)
-        self._attempts.end_all(_OPEN_ENDINGS[event.status], event.error)
-        self._tools.end_all(completed=event.status == "completed")
+    def _advance_to(self, at: float) -> None:
+        """The end of a run has an exact time: the commit may have the time of what preceded it."""
+        if (ended := self._board.since_start(at)) is not None:
+            self._board.now = max(self._board.now or 0.0, ended)
+
+    def _finish(self, finished: events.RunFinished) -> None:
+        self._finished = finished
+        self._attempts.end_all(_OPEN_ENDINGS[finished.status], finished.error)
+        self._tools.end_all(completed=finished.status == "completed")
         self._steps.end_all()
-        board.add(
-            FinishItem(
-                seq=board.seq, end_seq=board.seq, start=board.now, end=board.now, status=event.status, error=event.error
-            )
-        )
+        self._board.add_now(FinishItem, status=finished.status, error=finished.error)
 
     def timeline(self) -> Timeline:
         self._attempts.finish()
-        self._tools.unfinished_arguments()
+        self._tools.unfinished_arguments(self._view.written.calls)
         run, finished, board = self._run, self._finished or self._run.finished, self._board
         ended = board.since_start(finished.at) if finished is not None else None
         return Timeline(

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from tailrace.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    NotExecuted,
-    ToolArgumentsChunk,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    ToolSoFar,
-)
+from tailrace.events import ApprovalAnswered, ApprovalAsked, NotExecuted, ToolOutputRecorded, ToolSoFar
 from tailrace.messages import FileChange, JsonObject, ToolCall
 from tailrace.runs.timeline.board import Board
 from tailrace.runs.timeline.items import ApprovalItem, ToolCallItem, ToolState
+from tailrace.runs.view.changes import CallEnded, CallRuns, CallWritten, WrittenCall
 
 _EXIT: Final = re.compile(r"\[(?:exit code (\d+)|ended by signal (\d+))\]\s*\Z")
 _PATCHED: Final = re.compile(r"\A.*, from line \d+:\n")  # the first line of what `patch` says before its diff
@@ -26,14 +19,12 @@ _OPEN: Final = frozenset({"writing", "waiting", "running"})
 
 
 class ToolCalls:
-    """Calls by index and by id. The index of a call counts the calls of the recorded messages."""
+    """Calls by index."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._by_index: dict[int, int] = {}  # places of items
-        self._by_id: dict[str, int] = {}
-        self._recorded = 0
-        self._written: dict[int, list[str]] = {}  # arguments of the calls that the model writes, by index
+        self._next_index = 0
         self._approvals: dict[str, int] = {}
         self._known: dict[int, ToolSoFar] = {}  # from the snapshot of a compacted log
 
@@ -46,75 +37,67 @@ class ToolCalls:
             raise TypeError(item)
         return item
 
-    def _add(self, name: str, index: int, attempt: int, state: ToolState) -> int:
-        board = self._board
+    def _add(self, name: str, index: int, attempt: int, state: ToolState, **fields: float | None) -> int:
         known = self._known.get(index)
-        place = self._by_index[index] = board.add(
-            ToolCallItem(
-                seq=board.seq,
-                end_seq=board.seq,
-                tool_name=name,
-                index=index,
-                attempt=attempt,
-                state=state,
-                preview=(known.preview or "") if known is not None else "",
-                arguments=known.args if known is not None else None,
-                duration_s=known.duration if known is not None and known.ok is not None else None,
-            )
+        self._next_index = max(self._next_index, index + 1)
+        place = self._by_index[index] = self._board.add_now(
+            ToolCallItem,
+            ends=False,
+            tool_name=name,
+            index=index,
+            attempt=attempt,
+            state=state,
+            preview=(known.preview or "") if known is not None else "",
+            arguments=known.args if known is not None else None,
+            duration_s=known.duration if known is not None and known.ok is not None else None,
+            **fields,
         )
         return place
 
     # ── the model asks ───────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, event: ToolArgumentsChunk, attempt: int) -> None:
-        if event.index not in self._written:
-            self._written[event.index] = []
-            place = self._add(event.tool_name, event.index, attempt, "writing")
-            self._board.change(place, writing_start=self._board.now, start=self._board.now)
-        self._written[event.index].append(event.text)
-        self._board.change(self._by_index[event.index], writing_end=self._board.now, end_seq=self._board.seq)
+    def write(self, change: CallWritten) -> None:
+        board, place = self._board, self._by_index.get(change.index)
+        if change.begins or place is None:
+            times = {"writing_start": board.now, "writing_end": board.now}
+            place = self._add(change.tool_name, change.index, change.attempt, "writing", **times)
+        if change.call is None:
+            board.change(place, writing_end=board.now, end_seq=board.seq)
+        else:
+            self._record(place, change.call)
 
-    def record(self, calls: tuple[ToolCall, ...], attempt: int) -> None:
-        """The calls of a recorded answer. One that was being written and is not among them broke off."""
+    def _record(self, place: int, call: ToolCall) -> None:
+        item, parsed = self._item(place), call.parsed()
+        shown = item.arguments if item.arguments is not None else parsed
+        rest = "" if parsed is not None else call.arguments
+        self._board.change(place, state="waiting", call_id=call.id, arguments=shown, arguments_text=rest)
+
+    def break_off(self, calls: Iterable[WrittenCall]) -> None:
+        """These calls will never be whole: the attempt has ended."""
         for call in calls:
-            index, self._recorded = self._recorded, self._recorded + 1
-            place = self._by_index.get(index)
-            if place is None or index not in self._written:
-                place, now = self._add(call.name, index, attempt, "waiting"), self._board.now
-                self._board.change(place, start=now, writing_start=now, writing_end=now)
-            self._written.pop(index, None)
-            self._by_id[call.id] = place
-            item, parsed = self._item(place), call.parsed()
-            shown = item.arguments if item.arguments is not None else parsed
-            rest = "" if parsed is not None else call.arguments
-            self._board.change(place, state="waiting", call_id=call.id, arguments=shown, arguments_text=rest)
-        self.break_off()
-
-    def break_off(self) -> None:
-        """What is still being written will never be whole: the attempt has ended."""
-        for index, pieces in self._written.items():
-            place = self._by_index.pop(index)
-            self._board.end(place, state="broken_off", arguments_text="".join(pieces))
-        self._written = {}
+            self._board.end(self._by_index.pop(call.index), state="broken_off", arguments_text=call.text)
 
     # ── the tool runs ────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, event: ToolCallChunk, attempt: int) -> None:
-        place = self._by_index.get(event.index)
+    def start(self, change: CallRuns) -> None:
+        place = self._by_index.get(change.index)
         if place is None:
-            place = self._add(event.tool_name, event.index, attempt, "running")
-            self._recorded = max(self._recorded, event.index + 1)
-        args = event.args if event.args is not None else self._item(place).arguments
-        self._board.change(
-            place, state="running", start=self._board.now, preview=event.preview or "", arguments=args, attempt=attempt
-        )
+            place = self._add(change.tool_name, change.index, change.attempt, "running")
+        args = change.args if change.args is not None else self._item(place).arguments
+        known = {"preview": change.preview or "", "arguments": args, "attempt": change.attempt}
+        self._board.change(place, state="running", start=self._board.now, **known)
 
-    def output(self, event: ToolOutputRecorded) -> None:
-        place = self._by_id.get(event.call_id)
-        if place is None:
-            place = self._add(event.tool_name, self._recorded, 1, "running")
-            self._recorded += 1
-            self._board.change(place, call_id=event.call_id, start=self._board.now)
+    def end(self, change: CallEnded) -> None:
+        place = self._by_index.get(change.index) if change.index is not None else None
+        if (output := change.output) is not None:
+            if place is None:
+                place = self._add(change.tool_name, self._next_index, 1, "running")
+                self._board.change(place, call_id=output.call_id)
+            self._output(place, output)
+        elif place is not None:
+            self._finish(place, change)
+
+    def _output(self, place: int, event: ToolOutputRecorded) -> None:
         item = self._item(place)
         change = event.change or _change(event, item.arguments)
         self._board.end(
@@ -131,35 +114,28 @@ class ToolCalls:
             removed=change.removed,
         )
 
-    def finish(self, event: ToolCallFinished) -> None:
-        place = self._by_index.get(event.index)
-        if place is None:
-            return
+    def _finish(self, place: int, change: CallEnded) -> None:
         item = self._item(place)
-        state = item.state if item.state not in _OPEN else _state(item.not_executed, ok=event.ok)
-        ran = event.duration or item.start is None or self._board.now is None
-        duration = event.duration if ran else round((self._board.now or 0.0) - (item.start or 0.0), 3)
+        state = item.state if item.state not in _OPEN else _state(item.not_executed, ok=change.ok)
+        ran = change.duration_s or item.start is None or self._board.now is None
+        duration = change.duration_s if ran else round((self._board.now or 0.0) - (item.start or 0.0), 3)
         duration = 0.0 if state == "not_executed" else duration
-        self._board.end(place, ok=event.ok, state=state, duration_s=duration)
+        self._board.end(place, ok=change.ok, state=state, duration_s=duration)
 
     # ── the user is asked ────────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, event: ApprovalAsked) -> None:
-        board = self._board
-        self._approvals[event.approval_id] = board.add(
-            ApprovalItem(
-                seq=board.seq,
-                end_seq=board.seq,
-                start=board.now,
-                approval_id=event.approval_id,
-                tool_name=event.tool_name,
-                command=event.command,
-                directory=event.directory,
-                reason=event.reason,
-                requester=event.requester,
-                requester_name=event.requester_name,
-                call_id=event.call_id,
-            )
+        self._approvals[event.approval_id] = self._board.add_now(
+            ApprovalItem,
+            ends=False,
+            approval_id=event.approval_id,
+            tool_name=event.tool_name,
+            command=event.command,
+            directory=event.directory,
+            reason=event.reason,
+            requester=event.requester,
+            requester_name=event.requester_name,
+            call_id=event.call_id,
         )
 
     def answer(self, event: ApprovalAnswered) -> None:
@@ -174,7 +150,6 @@ class ToolCalls:
 
     def end_all(self, *, completed: bool) -> None:
         """A call that was never begun in a run that completed is the client's to run."""
-        self.break_off()
         for place in self._by_index.values():
             item = self._item(place)
             if item.state in _OPEN:
@@ -185,10 +160,10 @@ class ToolCalls:
             if isinstance(approval, ApprovalItem) and approval.decision is None:
                 self._board.end(place)
 
-    def unfinished_arguments(self) -> None:
+    def unfinished_arguments(self, calls: Iterable[WrittenCall]) -> None:
         """Of a run under way: what the model has written of its calls so far."""
-        for index, pieces in self._written.items():
-            self._board.change(self._by_index[index], arguments_text="".join(pieces))
+        for call in calls:
+            self._board.change(self._by_index[call.index], arguments_text=call.text)
 
 
 def _state(not_executed: NotExecuted | None, *, ok: bool) -> ToolState:

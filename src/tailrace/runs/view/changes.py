@@ -134,7 +134,7 @@ class Noticed(_Changed, frozen=True):
     """Base of all that happens beside texts, calls and questions."""
 
 
-class Told(Noticed, frozen=True):
+class UserNotice(Noticed, frozen=True):
     """A notice for the user. `kind` is for programs."""
 
     kind: str
@@ -151,7 +151,7 @@ class RunBegan(Noticed, frozen=True):
     started: RunStarted
 
 
-class RunForked(Noticed, frozen=True):
+class ForkBegan(Noticed, frozen=True):
     """All before this came from the run `run_id`, as it was after its entry `after`."""
 
     run_id: str

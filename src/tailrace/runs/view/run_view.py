@@ -31,7 +31,8 @@ _Standalone: TypeAlias = (
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
-    | events.RelayFact
+    | events.ProviderEvents
+    | events.ProviderAnswer
     | events.StateChanged
     | events.StepStarted
     | events.StepFailed
@@ -121,8 +122,10 @@ class RunView:
                 return [changes.Restored(seq, attempt, event)]
             case events.LlmDelta(block_id, delta):
                 return [changes.TextGrew(seq, attempt, delta, block_id=block_id)]
-            case _:
+            case _ if isinstance(event, _Standalone):
                 return _notices(event, seq, attempt)
+            case _:
+                assert_never(event)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,13 +215,13 @@ class RunView:
 def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
     match event:
         case events.GatewayNotice(kind, text, extra):
-            return [changes.Told(seq, attempt, kind, text, extra)]
+            return [changes.UserNotice(seq, attempt, kind, text, extra)]
         case events.LongToolHint(name, duration):
             return [changes.ToolRunsLong(seq, attempt, name, duration)]
         case events.RunStarted():
             return [changes.RunBegan(seq, attempt, event)]
         case events.RunForked(run_id, after):
-            return [changes.RunForked(seq, attempt, run_id, after)]
+            return [changes.ForkBegan(seq, attempt, run_id, after)]
         case events.HistoryCompressed(messages):
             return [changes.HistoryReplaced(seq, attempt, messages)]
         case events.UsageRecorded(usage, provider, model):

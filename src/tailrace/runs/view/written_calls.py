@@ -24,6 +24,10 @@ class WrittenCalls:
         self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls]
         self._next_piece = b""  # how the next piece of the newest call begins in storage; empty: not known
 
+    @property
+    def calls(self) -> tuple[WrittenCall, ...]:
+        return tuple(self._calls)
+
     def add(self, tool_name: str, index: int, text: str, *, recorded: int) -> bool | None:
         """Whether this piece begins a call; None where the log does not have the calls before it. `recorded`: how many
         calls of the run are whole."""

@@ -90,7 +90,7 @@ def shape_of(path: str) -> Shape:
     if path.startswith(_MESSAGES):
         return "anthropic"
     if path.startswith("/ui/"):
-        return "text"  # the AI SDK shows the body to the user as it is
+        return "text"  # clients there show the body to the user as it is
     return "openai" if path.startswith(("/v1/", *_BELOW_V1)) else "plain"
 
 

@@ -19,8 +19,9 @@ from typing import Literal
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.config.sections import Platforms, Scope
+from tailrace.config.sections import Scope
 from tailrace.errors import ConfigError
+from tailrace.plugins.installed import is_platform
 from tailrace.server.http.api_errors import ApiError
 from tailrace.system.extras import install_command
 
@@ -69,9 +70,8 @@ class Identity(msgspec.Struct, frozen=True):
         return self.name == owner or "admin" in self.scopes
 
 
-# Names under which what comes without a key is counted and owned.
-_SURFACES = ("terminal", "cli", "editor", "python", "mcp", *Platforms.__struct_fields__)
-RESERVED = frozenset({"default", "local", "unknown", *_SURFACES})
+# Names under which what comes without a key is counted and owned, beside those of the platforms.
+RESERVED = frozenset({"default", "local", "unknown", "terminal", "cli", "editor", "python", "mcp"})
 LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
 
@@ -99,7 +99,7 @@ class Authoriser:
         """Raises `ConfigError` for a key whose variable is not set, and for a budget that nothing would hold it to."""
         keys: dict[str, tuple[str, Collection[Scope]]] = {}
         for index, key in enumerate(config.server.keys):
-            if key.name in keys or key.name in RESERVED:
+            if key.name in keys or key.name in RESERVED or is_platform(key.name):
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
             if key.usd_per_day is not None and find_spec("genai_prices") is None:
                 message = f"prices need an extra: {install_command('prices')}"

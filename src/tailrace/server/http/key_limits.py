@@ -15,29 +15,22 @@ from tailrace.errors import JournalError
 from tailrace.journal.storage_wait import warning_level
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.request_body import LEFT
+from tailrace.server.http.route import Route
 
 if TYPE_CHECKING:
     from tailrace.app import App
 
 log = logging.getLogger("tailrace.server")
 ADMITTED: Final = web.RequestKey("admitted", Allowance)
-# The routes that ask a model for something. To watch, to stop and to answer is always allowed.
-COUNTED: Final = frozenset(
-    {
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/messages",
-        "/v1/responses",
-        "/runs",
-        "/runs/{id}/fork",
-        "/runs/{id}/retry",
-        "/instances",
-        "/instances/{id}/retry",
-        "/ui/chat",
-        "/ag-ui",
-    }
+# The routes that ask a model for something and do not stream its answer.
+_WHOLE: Final = frozenset(
+    {"/v1/embeddings", "/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry"}
 )
+
+
+def is_counted(route: Route) -> bool:
+    """Whether the route asks a model for something. To watch, to stop and to answer is always allowed."""
+    return route.method == "POST" and (route.streams or route.path in _WHOLE)
 
 
 def key_limits(app: App) -> KeyLimits:

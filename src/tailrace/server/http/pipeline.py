@@ -33,7 +33,7 @@ from tailrace.server.http.api_errors import (
 )
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import COUNTED, admit, key_limits, uncount_refused
+from tailrace.server.http.key_limits import admit, is_counted, key_limits, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -236,7 +236,7 @@ class RequestPipeline:
                 method = request.method
                 if method == "POST" and identity is not None:
                     CHARGED_TO.set(identity.name)
-                    if identity.name in self._limits.names and route is not None and route.path in COUNTED:
+                    if identity.name in self._limits.names and route is not None and is_counted(route):
                         await admit(self._limits, identity.name, request)
                 answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
                 response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
@@ -353,7 +353,7 @@ class RequestPipeline:
         """Where no process goes on after this one, a run that waits for a person or whose provider fails waits for the
         next: so do its viewers. Another worker may have had it, so the journal is asked. A run that a worker still
         executes is shown on."""
-        while self.app.agents.leaves_questions and not self._stopping:
+        while self.app.agents.hands_over_questions and not self._stopping:
             try:
                 left = {run.id for run in await self.app.journal.orphans()} if self._viewed else set()
             except JournalError as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tailrace.config.sections import Platforms
+from tailrace.plugins.installed import is_platform
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
@@ -16,7 +16,7 @@ def check_session(name: str, caller: Identity, param: str) -> None:
     """Raises `ApiError` 400 for a control character, which not every store takes in a name; 403 for the conversation of
     a platform's chat: what is said there comes from that chat, or from an admin."""
     check_name(name, param)
-    if name.partition(":")[0] in Platforms.__struct_fields__ and ":" in name and not caller.may("admin"):
+    if ":" in name and is_platform(name.partition(":")[0]) and not caller.may("admin"):
         message = f"{param}: this is the name of a platform's chat; use another, or a key with the scope 'admin'"
         raise ApiError(403, message, code="session_of_a_chat", param=param)
 

@@ -77,5 +77,5 @@ async def stream_log(
         await stream.send_pieces(page.framed(frame))
         del page
         await stream.caught_up()
-        await viewer.take_live(take)
+        await viewer.follow(take)
     return await stream.end()

@@ -106,7 +106,7 @@ class SessionFeed:
                 await stream.caught_up()
                 if is_parked and (await self._journal.get(run_id)).state == "parked":
                     return
-                await viewer.take_live(take)
+                await viewer.follow(take)
             run = await self._journal.get(run_id)
         except RunNotFound:
             return

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from tailrace.agent.client_thread import requester
 from tailrace.app.costs import Costs
-from tailrace.config.sections import Platforms
 from tailrace.messages import Usage
+from tailrace.plugins.installed import is_platform
 from tailrace.ports import RunState as State
 from tailrace.ports import SessionRuns
 from tailrace.runs.run_summary import answering_model, ended_at, title_of
@@ -86,6 +86,6 @@ def session_summary(session: SessionRuns, costs: Costs, *, waiting: bool) -> Ses
 def place_of(session: str, asked_by: str) -> str:
     """Where a run of this session was asked for by this requester; empty where that is not known."""
     platform, colon, _ = session.partition(":")
-    if colon and platform in Platforms.__struct_fields__:
+    if colon and is_platform(platform):
         return platform
     return _PLACES.get(asked_by, "web") if asked_by else ""

@@ -129,7 +129,7 @@ class _AgentAnswer:
 
     async def _submit(self, disconnected: asyncio.Event) -> Run:
         run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
-        self._app.agents.keep_here(run.id)
+        self._app.agents.pin(run.id)
         if disconnected.is_set():
             await self._app.agents.stop(run.id)
         return run

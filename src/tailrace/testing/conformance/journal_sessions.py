@@ -1,4 +1,4 @@
-"""What every journal must know of sessions; a part of `JournalConformance`."""
+"""What every `RunStore` must know of sessions; a part of `JournalConformance`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ import pytest
 from tailrace.errors import CursorAhead, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.ports import Journal, NewRun, Run, Signal
-from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 from tailrace.testing.conformance.wall_clock import WallClock
 
 OpenShared = Callable[[Callable[[], float]], Awaitable[Journal]]

@@ -1,1 +1,0 @@
-"""What single programs can do: rules for names and arguments, and what they need to read them."""

@@ -1,0 +1,286 @@
+"""What every `RunStore` must do; a part of `JournalConformance`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tailrace.errors import (
+    OutputMismatch,
+    RunNotFound,
+    RunOwned,
+    RunParked,
+    RunSealed,
+    StaleEpoch,
+)
+from tailrace.events import (
+    AttemptDiscarded,
+    Entry,
+    GatewayNotice,
+    MessageChunk,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+)
+from tailrace.journal.fold import fold
+from tailrace.messages import Usage
+from tailrace.ports import (
+    CRASH_LOOP,
+    Journal,
+    NewRun,
+    Signal,
+)
+from tailrace.testing.conformance.sample_runs import (
+    NEW,
+    everything,
+    finished_run,
+    refused,
+    started,
+    texts_of,
+    written,
+)
+from tailrace.testing.conformance.wall_clock import WallClock
+
+
+class RunStoreConformance:
+    """Creating, claiming, releasing, writing, listing, compacting and deleting runs."""
+
+    async def test_a_run_begins_with_run_started(self, journal: Journal, wall_clock: WallClock) -> None:
+        run = await journal.create(NEW)
+        assert (run.state, run.last_seq, run.first_seq, run.claims, run.owner) == ("pending", 1, 1, 0, "")
+        assert run == await journal.get(run.id)
+        assert await journal.read(run.id) == (Entry(1, RunStarted("agent", "m", "s", wall_clock.now)),)
+
+    async def test_an_idempotency_key_names_one_run(self, journal: Journal) -> None:
+        new = NewRun("call", idempotency_key="k")
+        run = await journal.create(new)
+        assert await journal.create(new) == run
+        assert await journal.start(new, "me") == (run, None)
+        assert await journal.runs() == [run]
+
+    async def test_an_unknown_run_is_said(self, journal: Journal) -> None:
+        await refused(
+            RunNotFound,
+            journal.get("run_0"),
+            journal.read("run_0"),
+            journal.claim("run_0", "me"),
+            journal.facts("run_0"),
+            journal.snapshot("run_0"),
+            journal.signal("run_0", Signal("stop")),
+            journal.compact("run_0"),
+            journal.delete("run_0"),
+            anext(journal.tail("run_0")),
+        )
+
+    async def test_the_second_claimant_is_told_who_owns_the_run(self, journal: Journal) -> None:
+        run, _ = await started(journal, owner="first")
+        with pytest.raises(RunOwned) as refusal:
+            await journal.claim(run.id, "second")
+        assert refusal.value.owner == "first"
+        assert (await journal.get(run.id)).owner == "first"
+
+    async def test_a_run_whose_lease_expired_may_be_claimed_by_others(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
+        run, old = await started(journal)
+        await written(journal, old, [MessageChunk("a")])
+        await journal.renew(old, lease_s=40.0)
+        wall_clock.now += 39.0
+        await refused(RunOwned, journal.claim(run.id, "other"))
+        assert await journal.orphans() == []
+        wall_clock.now += 2.0
+        assert [orphan.id for orphan in await journal.orphans()] == [run.id]
+        new = await journal.claim(run.id, "other")
+        assert new.epoch > old.epoch
+        assert (await journal.get(run.id)).kills == 1
+        with pytest.raises(StaleEpoch):
+            journal.append(old, [MessageChunk("late")])
+        finished = RunFinished("completed", "a")
+        await refused(StaleEpoch, journal.renew(old), journal.commit(old), journal.seal(old, finished))
+        assert await written(journal, new, [MessageChunk("b")]) == 3
+        assert texts_of(await journal.read(run.id)) == ["a", "b"]
+
+    async def test_a_released_run_is_free_at_once(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        journal.append(lease, [MessageChunk("a")])
+        await journal.release(lease)
+        assert (await journal.get(run.id)).state == "pending"
+        with pytest.raises(StaleEpoch):
+            journal.append(lease, [MessageChunk("b")])
+        await journal.claim(run.id, "other")
+        run = await journal.get(run.id)
+        assert (run.kills, run.owner, run.last_seq) == (0, "other", 2)
+        await journal.release(lease)  # the old lease: nothing happens
+        assert (await journal.get(run.id)).owner == "other"
+
+    async def test_I102_a_parked_run_waits_for_a_person(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+        run = await journal.get(run.id)
+        assert (run.state, run.parked) == ("parked", RunFailure("crash_loop", "it kept crashing"))
+        assert (await journal.read(run.id))[-1].event == GatewayNotice("parked", "it kept crashing")
+        assert await journal.orphans() == []
+        await refused(RunParked, journal.claim(run.id, "other"))
+        assert (await journal.unpark(run.id)).state == "pending"
+        await journal.claim(run.id, "other")
+
+    async def test_runs_are_listed_newest_first_and_by_page(self, journal: Journal, wall_clock: WallClock) -> None:
+        runs = []
+        for number in range(5):
+            wall_clock.now += 1.0
+            runs.append(await journal.create(NewRun("agent" if number % 2 else "call", session=f"s{number % 2}")))
+        runs.reverse()
+        assert await journal.runs() == runs
+        assert await journal.runs(limit=2) == runs[:2]
+        assert await journal.runs(limit=2, before=runs[1].id) == runs[2:4]
+        assert await journal.runs(session="s1") == [run for run in runs if run.new.session == "s1"]
+        assert await journal.runs(kind="call") == [run for run in runs if run.new.kind == "call"]
+        assert await journal.runs(states={"running"}) == []
+        assert await journal.runs(states={"pending", "running"}) == runs
+        assert await journal.orphans() == runs[::-1]
+
+    async def test_I102_a_run_is_not_parked_by_an_old_count(self, journal: Journal, wall_clock: WallClock) -> None:
+        """An owner that seemed dead comes back between the count and the park."""
+        run, first = await journal.start(NewRun("agent"), "0")
+        assert first is not None
+        wall_clock.now += 31.0
+        await journal.claim(run.id, "1")
+        wall_clock.now += 31.0
+        last = await journal.claim(run.id, "2")
+        counted = (await journal.get(run.id)).kills
+        await journal.release(first)
+        await journal.park(last, RunFailure(CRASH_LOOP, "it kept crashing"), kills=counted)
+        run = await journal.get(run.id)
+        assert (counted, run.state, run.parked, run.kills) == (2, "pending", None, 1)
+        await journal.claim(run.id, "3")
+
+    async def test_I102_an_owner_that_comes_back_has_not_died(self, journal: Journal, wall_clock: WallClock) -> None:
+        """A busy machine renews its leases too late: whoever is refused and gives back has lived all the time."""
+        run, first = await journal.start(NewRun("agent"), "0")
+        assert first is not None
+        leases = [first]
+        for number in (1, 2, 3):
+            wall_clock.now += 31.0
+            leases.append(await journal.claim(run.id, str(number)))
+        assert (await journal.get(run.id)).kills == 3
+        await journal.release(first)
+        await journal.release(first)  # the same one again
+        assert (await journal.get(run.id)).kills == 2
+        await journal.park(leases[3], RunFailure(CRASH_LOOP, "it kept crashing"))
+        await journal.release(leases[3])  # it has parked the run itself
+        assert (await journal.get(run.id)).state == "parked"
+        await journal.release(leases[1])
+        run = await journal.get(run.id)
+        assert (run.state, run.parked, run.kills) == ("pending", None, 1)
+        await journal.release(leases[2])
+        assert (await journal.get(run.id)).kills == 0
+        await journal.claim(run.id, "4")
+
+    async def test_a_writer_appends_until_its_lease_is_lost(self, journal: Journal) -> None:
+        run, lease = await journal.start(NewRun("agent"), "me")
+        assert lease is not None
+        write = journal.writer(lease)
+        write(1, [MessageChunk("a")])
+        journal.append(lease, [MessageChunk("b")])
+        write(2, [MessageChunk("c"), MessageChunk("d")])
+        await journal.commit(lease)
+        entries = (await journal.read(run.id))[1:]
+        assert [entry.event for entry in entries] == [MessageChunk(text) for text in "abcd"]
+        assert [entry.attempt for entry in entries] == [1, 1, 2, 2]
+        await journal.release(lease)
+        other = await journal.claim(run.id, "other")
+        for late in (write, journal.writer(lease)):
+            with pytest.raises(StaleEpoch):
+                late(2, [MessageChunk("late")])
+        await journal.seal(other, RunFinished("completed", "abcd"))
+        with pytest.raises(RunSealed):
+            journal.writer(other)(2, [MessageChunk("late")])
+
+    async def test_H99_entries_are_numbered_without_gaps(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        assert journal.append(lease, []) == 1
+        assert journal.append(lease, [MessageChunk("a"), MessageChunk("b")]) == 3
+        assert journal.append(lease, [MessageChunk("c")], attempt=2) == 4
+        await journal.commit(lease)
+        entries = await journal.read(run.id)
+        assert [(entry.seq, entry.attempt) for entry in entries] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+        assert (await journal.get(run.id)).last_seq == 4
+        assert await journal.read(run.id, after=2, limit=1) == entries[2:3]
+        assert await journal.read(run.id, after=4) == ()
+
+    async def test_a_sealed_run_takes_nothing_more(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        finished = RunFinished("completed", "", Usage(3, 4), at=5.0)
+        assert await journal.seal(lease, finished) == Entry(2, finished)
+        run = await journal.get(run.id)
+        assert (run.state, run.finished, run.last_seq, run.owner) == ("completed", finished, 2, "")
+        await refused(RunSealed, journal.commit(lease), journal.renew(lease), journal.seal(lease, finished))
+        with pytest.raises(RunSealed):
+            journal.append(lease, [MessageChunk("late")])
+        await refused(RunSealed, journal.claim(run.id, "other"))
+        await journal.release(lease)
+        assert await journal.get(run.id) == run
+        assert await journal.orphans() == []
+
+    async def test_a_run_that_is_sealed_soon_ends_without_a_caller_that_waits(self, journal: Journal) -> None:
+        (run, lease), told = await started(journal), asyncio.get_running_loop().create_future()
+        journal.seal_soon(lease, RunFinished("completed"), told.set_result)
+        assert (await told, (await journal.get(run.id)).state) == (None, "completed")
+
+    async def test_sealing_refuses_an_output_that_the_log_does_not_show(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        journal.append(lease, [MessageChunk("wrong"), AttemptDiscarded()])
+        journal.append(lease, [MessageChunk("right")], attempt=2)
+        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "wrongright")))
+        assert (await journal.get(run.id)).state == "running"
+        await journal.seal(lease, RunFinished("completed", "right"))
+        entries = await journal.read(run.id)
+        assert isinstance(entries[-1].event, RunFinished)
+        assert fold(entries).output == entries[-1].event.output
+
+    async def test_sealing_after_another_claim_checks_the_whole_log(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
+        run, lease = await started(journal)
+        await written(journal, lease, [MessageChunk("Hel")])
+        wall_clock.now += 31.0
+        lease = await journal.claim(run.id, "other")
+        journal.append(lease, [MessageChunk("lo")], attempt=2)
+        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "lo")))
+        await journal.seal(lease, RunFinished("completed", "Hello"))
+
+    async def test_durability_in_memory_is_recorded_at_the_end(self, journal: Journal) -> None:
+        new = NewRun("call", durability="memory", idempotency_key="m")
+        run, lease = await started(journal, new)
+        viewer = journal.tail(run.id)
+        await written(journal, lease, [MessageChunk("a")])
+        assert [entry.seq for entry in await anext(viewer)] == [1, 2]
+        assert await journal.create(new) == await journal.get(run.id)
+        await journal.seal(lease, RunFinished("completed", "a"))
+        assert (await journal.get(run.id)).new.durability == "memory"
+        assert [entry.seq for entry in await journal.read(run.id)] == [1, 2, 3]
+        assert [entry.seq for entry in await everything(viewer)] == [3]
+
+    async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
+        old = await finished_run(journal)
+        wall_clock.now += 10.0
+        new = await finished_run(journal)
+        cutoff = wall_clock.now - 5.0
+        wall_clock.now += 1.0
+        open_run, _ = await started(journal)
+        assert await journal.runs(ended_before=cutoff, compacted=False) == [old]
+        old = await journal.compact(old.id)
+        assert await journal.runs(ended_before=cutoff, compacted=False) == []
+        assert await journal.runs(compacted=True) == [old]
+        assert await journal.runs(compacted=False) == [await journal.get(open_run.id), new]
+
+    async def test_only_what_has_ended_is_compacted_or_deleted(self, journal: Journal) -> None:
+        run, lease = await started(journal, NewRun("call", idempotency_key="d"))
+        await refused(RunOwned, journal.compact(run.id), journal.delete(run.id))
+        await journal.seal(lease, RunFinished("completed"))
+        await journal.delete(run.id)
+        await refused(RunNotFound, journal.get(run.id))
+        assert await journal.runs() == []
+        again = await journal.create(NewRun("call", idempotency_key="d"))
+        assert again.id != run.id
