@@ -34,9 +34,7 @@ class UnsupportedParameter(InvalidRequest):
     """The model is there, and its API does not support this parameter, at least not with that value."""
 
     def __init__(self, param: str, model: str, dialect: Dialect) -> None:
-        super().__init__(
-            f"{model} does not support it: the {dialect} API has no such parameter, or not with this value", param
-        )
+        super().__init__(f"{model} does not support it: the {dialect} API has no such parameter or value", param)
 
 
 class ThreadsUnsupported(InvalidRequest):

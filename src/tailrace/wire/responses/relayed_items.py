@@ -1,6 +1,6 @@
 """The items that a client has received in relayed events, so that an answer can go on where its provider broke off.
 
-Owns the state of one relayed answer's items. The events themselves are sent as they came; the encoder decides what follows them.
+Owns the items of one relayed answer. The events are sent as they came; the encoder decides what follows them.
 """
 
 from __future__ import annotations
