@@ -259,8 +259,12 @@ class Attempt:
         return self._done
 
     def _take_read(self, deltas: list[AnyDelta]) -> None:
-        """Takes the deltas of one read. It is called as the bytes arrive, outside of the task that waits for the end of
-        the answer, and once for a token: nothing here is done that has been done before."""
+        """Takes the deltas of one read. The transport calls it as the bytes arrive, outside the task that waits for the
+        end of the answer, and once for a token: nothing is done here that was done before."""
+        # A text delta of a durable run on its way to an SSE viewer, by the names of what is called:
+        # Attempt._take_read -> _sink (the listener's `deltas`, behind the middleware's) -> DeltaLog.deltas -> to_events
+        # -> _add -> _write (`Journal.writer`) -> the group commit -> Tail.publish -> LiveViewers.offer -> the viewer's
+        # `offer` -> the `take` of its `follow` -> EventStream.send.
         again, watch = self.reattachment, self._watch
         if again is not None and not again.id:
             again.note_id()

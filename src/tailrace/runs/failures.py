@@ -8,7 +8,7 @@ from typing import Final
 from tailrace.errors import ConfigError, ForkRefused, JournalError, ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
 from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 
 # By the name under which a surface asks and stops; any other name is a user's or a key's, and is shown as it is.
 _SURFACES: Final = {

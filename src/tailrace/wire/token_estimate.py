@@ -38,7 +38,7 @@ def input_tokens(request: ModelRequest) -> int:
     """The same, and the tools that are offered."""
     tokens = request_tokens(request)
     if request.tools:
-        tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools) // CHARS_PER_TOKEN
+        tokens += len(msgspec.json.encode(request.tools)) // CHARS_PER_TOKEN
     return tokens
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -24,7 +25,6 @@ from tailrace.events import (
 )
 from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
-from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]

@@ -72,8 +72,8 @@ class HttpProvider:
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
-        # Nothing is cut, kept by the provider or looked for in what it streams.
-        self._passes_plain_streams = self._redactor.idle and self._wire.has_stop_strings
+        # Nothing is kept, cut or looked for in what it streams.
+        self._passes_plain_streams = self._redactor.idle and not endpoint.reattach and self._wire.has_stop_strings
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"

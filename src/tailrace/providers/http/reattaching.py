@@ -1,7 +1,7 @@
 """A Responses endpoint that is asked to keep its answers (`reattach: true`), and an answer that it keeps.
 
-Owns how the provider is asked to keep an answer, how the answer is read on after its last event, and how the provider
-is told to stop making it. When to reattach is the attempt's part.
+Owns the requests: for an answer that the provider keeps, for the events after the last one that came, and for the end
+of its making. When to reattach is the attempt's part.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
 
 
 class ResumableStream(StreamedAnswer):
-    """An answer that the provider keeps. It is read on from another connection, after the last event that came.
+    """An answer that the provider keeps. Another connection goes on after the last event that came.
     `answer_id`: where the id is known before the first event."""
 
     __slots__ = ("_known_id", "_polled", "_whole")

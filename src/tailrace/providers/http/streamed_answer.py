@@ -35,7 +35,7 @@ class StreamedAnswer(AnswerStream):
         self._failed = failed
         self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
-        self._take: Callable[[list[AnyDelta]], None] = _nobody  # of the `pump` under way
+        self._take: Callable[[list[AnyDelta]], None] = _discard  # of the `pump` under way
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
@@ -68,7 +68,7 @@ class StreamedAnswer(AnswerStream):
                 if not decoder.complete:
                     self._take_the_end(take)
         finally:
-            self._take = _nobody  # whoever takes may hold this answer
+            self._take = _discard  # `take` may hold this answer
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -162,8 +162,8 @@ class WholeAnswer(AnswerStream):
         return self._completion
 
 
-def _nobody(_deltas: list[AnyDelta]) -> None:
-    """Takes what comes when nobody reads."""
+def _discard(_deltas: list[AnyDelta]) -> None:
+    """Takes what comes outside of a `pump`."""
 
 
 def _too_long() -> PeerError:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from tailrace.wire.error_texts import TABLE, ErrorText, Meaning, says
+from tailrace.values.error_texts import TABLE, ErrorText, Meaning, says
 
 
 @pytest.mark.parametrize(("meaning", "row"), [(meaning, row) for meaning, rows in TABLE.items() for row in rows])
