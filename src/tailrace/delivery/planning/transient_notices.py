@@ -49,8 +49,8 @@ class TransientNotices:
         self._withdraw()
 
     def due(self, now: float, *, idle: bool) -> float:
-        """Adds the notice that is due, and returns when to ask again. `idle`: the run goes on, the chat waits for it, and
-        no shown text is growing."""
+        """Adds the notice that is due, and returns when to ask again. `idle`: the run goes on, the chat waits for it,
+        and no shown text is growing."""
         if self._began_at is None:
             self._began_at = self._news_at = now
             self._next_at = now + LONG_RUN_S
