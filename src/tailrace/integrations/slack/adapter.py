@@ -192,8 +192,8 @@ class SlackPlatform(BasePlatform):
         return port.Accepted(self._limits.pause_s(loop.time()))
 
     async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
-        """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
-        in every channel, else as a message in this one. Where it may have been shown it is not sent again."""
+        """Answers a slash command so that no other person sees it: at the address that came with the command, which is
+        good in every channel, else as an ephemeral message. An answer that may have been shown is not sent again."""
         body = message_body(action)
         told = await self._answer_command(place, body)
         if isinstance(told, port.Sent):

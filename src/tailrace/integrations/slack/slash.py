@@ -1,4 +1,4 @@
-"""Slash commands, which Slack shows to nobody but the person who typed them: the private answer, and the question.
+"""Slash commands, which Slack shows only to the person who typed them: the private answer, and the question.
 
 A question behind a slash command is shown in its channel, and has a thread and a conversation of its own. Where nothing
 can be written, the person is told in private: below the command, or in a direct message for an answer in a thread.
