@@ -333,10 +333,10 @@ class MessageReceived(_Update, tag="message"):
     `/stop`. `quoted`: what the message brought along of others, such as the message that it replies to; `reply_to` is
     the id of one that `Platform.quoted` can read. `addressed`: in a group, the message mentions the bot or replies to
     it. `to_others`: it is addressed to another person or bot. `at_limit`: the text is as long as the client allows for
-    one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was written by others; the person's comment is a message of its own, right before or
-    after it. `late_s`: it was written so many seconds before a process was there to receive it, by the platform's
-    clock, 0 where that is not known; None for all others. `from_downtime`: it was written minutes before the process
-    started.
+    one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was
+    written by others; the person's comment is a message of its own, right before or after it. `late_s`: it was written
+    so many seconds before a process was there to receive it, by the platform's clock, 0 where that is not known; None
+    for all others. `from_downtime`: it was written minutes before the process started.
     """
 
     text: str = ""
