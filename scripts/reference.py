@@ -19,10 +19,12 @@ from pathlib import Path
 import msgspec
 
 from tailrace.app import open_app
-from tailrace.cli.main import COMMANDS, parser_of
+from tailrace.app.slash_commands import SLASH_COMMANDS, SlashCommand
+from tailrace.cli.main import all_commands, parser_of
 from tailrace.config.load import load
 from tailrace.config.sections import CallOverrides, CallPolicy, PlatformSettings, Section, Sections
 from tailrace.events import AnyEvent
+from tailrace.plugins.installed import platforms
 from tailrace.server.app import build
 from tailrace.server.http.route import Route
 from tailrace.server.metrics.registry import Histogram, Metrics
@@ -44,8 +46,11 @@ def configuration() -> str:
         "Every key of `config.yaml` with its default, what else it takes, and its meaning. The file itself:",
         "[configuration](../configuration.md).",
         *_section(Sections, ""),
-        *_section(PlatformSettings, "platforms.NAME"),
     ]
+    for name, found in platforms().items():
+        if (settings := found.integration.settings) is not None and issubclass(settings, PlatformSettings):
+            lines += _section(settings, f"platforms.{name}")
+    lines += _section(PlatformSettings, "platforms.NAME")
     return "\n".join(lines)
 
 
@@ -56,7 +61,11 @@ def _section(section: type[Section], path: str) -> Iterator[str]:
     below: list[tuple[str, type[Section]]] = []
     rows: list[str] = []
     for field in msgspec.structs.fields(section):
-        if (found := _section_in(hints[field.name])) is not None:
+        if field.name == section.further_field:
+            if _section_in(hints[field.name]) is None:
+                names = ", ".join(f"`{name}`" for name in section.further_keys())
+                rows.append(f"- {names} (true or false): {_as_yaml(comments[field.name])}")
+        elif (found := _section_in(hints[field.name])) is not None:
             below.append((f"{path}.{field.name}".lstrip(".") + found[0], found[1]))
         elif field.name not in _explained_elsewhere(section):
             rows.append(_key_row(field, hints[field.name], comments.get(field.name, "")))
@@ -178,9 +187,16 @@ def commands() -> str:
         "with each. Exit codes: 0 done, 1 failed, 2 wrong use, 3 incomplete (an action was not executed, or the answer",
         "was cut), 130 interrupted.",
     ]
-    for name, command in sorted(COMMANDS.items()):
+    for name, command in sorted(all_commands().items()):
         lines += ["", f"## tailrace {name}", "", f"{_sentence(command.help)}", *_options(parser_of(name))]
+    lines += ["", "## Slash commands", "", "In the terminal and in chats, or in one of them.", ""]
+    lines += [_slash_row(command) for command in SLASH_COMMANDS if command.is_listed]
     return "\n".join(lines)
+
+
+def _slash_row(command: SlashCommand) -> str:
+    only = f" ({command.surfaces[0]})" if len(command.surfaces) == 1 else ""
+    return f"- `/{command.name} {command.usage}".rstrip() + f"`{only}: {command.help}"
 
 
 def _options(parser: argparse.ArgumentParser, *, indent: str = "") -> Iterator[str]:

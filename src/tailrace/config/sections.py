@@ -270,7 +270,7 @@ class Streaming(Section):
     api_server: bool | None = None
     edit_interval: Seconds | None = None  # None: the platform's own
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
-    platforms: Mapping[str, bool | None] = NOTHING  # by name; ignored where no message can be edited
+    platforms: Mapping[str, bool | None] = NOTHING  # one platform; ignored where no message can be edited
 
     @classmethod
     def further_keys(cls) -> Mapping[str, Any]:

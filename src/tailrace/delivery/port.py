@@ -24,7 +24,7 @@ class Place(Value):
     """A conversation's address. Stored with each delivery, so that another process can continue it.
 
     Ids are the platform's own, as text. `thread` is a thread or topic within the chat, empty for the chat itself; the
-    adapter sets it to where the answer belongs (Slack: the question's own `ts` where the question is in no thread).
+    adapter sets it to where the answer belongs (a thread below the question, say, where the question is in none).
     """
 
     platform: str
@@ -435,7 +435,7 @@ class Platform(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the config: "telegram"."""
+        """The name in the config."""
 
     @property
     def hook_path(self) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.agent.service import Busy, TurnSpec, Unfetched
+from tailrace.agent.service import Busy, PendingAttachments, TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.slash_commands import ChatCommand, command_meant
@@ -47,10 +47,10 @@ ENDS_S = 5.0  # for a run that is stopped and has said nothing
 
 
 class _Joined(NamedTuple):
-    """A forwarded message that is one question with its comment. `follows`: the run before the comment's own."""
+    """A forwarded message that is one question with its comment. `previous_run`: the run before the comment's own."""
 
     update_id: str
-    follows: str  # empty: there is none
+    previous_run: str  # empty: there is none
 
 
 class Conversations:
@@ -280,11 +280,11 @@ class Conversations:
                 await self._app.agents.finished(run.id)
         if await self._runs.has_begun(run):  # meanwhile
             return message
-        follows = run.new.input.get("follows")  # it may have replaced another run itself
-        if follows is None:
-            follows = before[0].id if before else ""
+        previous_run = run.new.input.get("previous_run")  # it may have replaced another run itself
+        if previous_run is None:
+            previous_run = before[0].id if before else ""
         joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = _Joined(message.update_id, str(follows))
+        self._joined[joined.update_id] = _Joined(message.update_id, str(previous_run))
         return joined
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
@@ -326,10 +326,10 @@ class Conversations:
             reachable=True,
             yolo=not later and await self._sessions.is_yolo(place),  # it ends with this process
             busy=busy,
-            promised=busy != self._settings.busy,
-            unfetched=self._unfetched(given),
+            must_answer=busy != self._settings.busy,
+            pending_attachments=self._pending_attachments(given),
             shown=shown_text(written) if given.attachments or given.text != written.text else "",
-            follows=joined.follows if joined is not None else None,
+            previous_run=joined.previous_run if joined is not None else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
@@ -361,5 +361,5 @@ class Conversations:
         self._deliveries.say(received.place, told, f"{received.update_id}.busy")
         return "queue"
 
-    def _unfetched(self, message: MessageReceived) -> Unfetched | None:
-        return Unfetched(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None
+    def _pending_attachments(self, message: MessageReceived) -> PendingAttachments | None:
+        return PendingAttachments(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None

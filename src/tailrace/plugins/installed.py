@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "tailrace.integrations"
 _OWN_SCHEMES: Final = frozenset({"sqlite", "memory", "auto"})  # no integration is looked up for these
-_OURS: Final = (
-    *("telegram", "discord", "slack", "matrix", "whatsapp", "homeassistant"),
-    *("acp", "mcp_server", "ag_ui", "ai_sdk", "postgres", "redis"),
-)
 
 
 class Installed(NamedTuple):
@@ -103,9 +99,9 @@ def _reason(exc: Exception) -> str:
 
 @cache
 def _search() -> Search:
-    from importlib.metadata import EntryPoint  # 30 ms of CPU: most commands ask for no integration
+    from importlib.metadata import entry_points  # 30 ms of CPU: most commands ask for no integration
 
-    return search(EntryPoint(name, f"tailrace.integrations.{name}:INTEGRATION", GROUP) for name in _OURS)
+    return search(entry_points(group=GROUP))
 
 
 def installed() -> Mapping[str, Installed]:

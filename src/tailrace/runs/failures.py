@@ -120,7 +120,7 @@ def unexpected_failure(error: Exception) -> RunFailure:
 
 
 def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:
-    """`stopped by telegram:7`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
+    """`stopped by alice`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
     `viewer` is the surface that shows it: another surface of the same name is named as such."""
     if failure is None or not failure.by:
         return failure.message if failure is not None else INTERRUPTED.message

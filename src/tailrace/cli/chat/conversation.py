@@ -231,11 +231,11 @@ class Conversation:
         if last is None:
             raise TailraceError("there is no question to ask again")
         spec = msgspec.convert(last.new.input, TurnSpec)
-        follows = before[0].id if before[0] is not None else ""
+        previous_run = before[0].id if before[0] is not None else ""
         again = turn_of(self.options, Question(spec.message, spec.shown))
         return msgspec.structs.replace(
             again,
-            follows=follows,
+            previous_run=previous_run,
             history=spec.history,
             replaces_history=spec.replaces_history,
             tools=spec.tools,

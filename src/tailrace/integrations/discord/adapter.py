@@ -19,8 +19,6 @@ from tailrace.app.slash_commands import CHAT_MENU, CommandArgument, command_in
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.planning.presenter import quotation
-from tailrace.delivery.text.markup import discord_literal
-from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
@@ -30,6 +28,7 @@ from tailrace.integrations.discord.account import describe_account
 from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.integrations.discord.library import discord
+from tailrace.integrations.discord.markup import discord_literal, discord_text
 from tailrace.integrations.discord.private_word import PrivateWord
 from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
 from tailrace.integrations.discord.thread_reader import read_thread

@@ -19,13 +19,13 @@ import nio
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.integrations.matrix import MatrixSettings
 from tailrace.integrations.matrix.inbound import Rooms, remember_event
 from tailrace.integrations.matrix.invitations import Invitations
+from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.matrix.media import opened
 from tailrace.integrations.matrix.notices import NO_MENTIONS, RoomNotices
 from tailrace.integrations.matrix.quotations import quoted_event

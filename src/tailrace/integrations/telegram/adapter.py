@@ -25,12 +25,12 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 from tailrace.app.slash_commands import CHAT_MENU
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.integrations.telegram import TelegramSettings
 from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
 from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
+from tailrace.integrations.telegram.markup import MAX_ENTITIES, telegram_text
 from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
 from tailrace.integrations.telegram.updates import NONSENSE, UpdateConnections, readable
 

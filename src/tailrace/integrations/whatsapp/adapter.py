@@ -18,12 +18,12 @@ import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.integrations.whatsapp import WhatsAppSettings, inbound
 from tailrace.integrations.whatsapp.context import RecentTexts
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 from tailrace.integrations.whatsapp.meta_errors import (
     NO_SUCH_THING,
     TOKEN_CODES,

@@ -192,7 +192,7 @@ class McpConnection:
             self._errors.close()
 
     async def _hold_by_any_opening(self) -> None:
-        if self._settings.uses_sse:  # a newer protocol has no such transport, and Home Assistant's server dies of it
+        if self._settings.uses_sse:  # a newer protocol has no such transport, and some servers die of it
             await self._hold_with("legacy")
             return
         try:

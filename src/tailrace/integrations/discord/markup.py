@@ -8,9 +8,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 
-from tailrace.delivery.text.markup import BOXES, discord_literal, discord_markdown
-from tailrace.delivery.text.parser import FENCE, fence_after, is_link
+from tailrace.delivery.text import markdown as md
+from tailrace.delivery.text.markup import BOXES, columns
+from tailrace.delivery.text.parser import FENCE, fence_after, is_link, parser
 
+# What Discord reads as a mark: anywhere, and at the start of a line. An address is left as it is.
+_MARK = re.compile(
+    r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])|(?P<anywhere>[\\*_~|`\[])", re.MULTILINE
+)
+_DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 _TICKS = re.compile(r"(`+)")
 # What Discord takes for marks: a spoiler, stars between digits, and whatever there is in math. Math has no other
 # beginning of its kind in it: a line of nothing but beginnings is read once.
@@ -30,6 +36,39 @@ _IMAGE = re.compile(
 )
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+\-.#]+")
 _ZERO_WIDTH_SPACE = "\u200b"
+
+
+def discord_literal(text: str) -> str:
+    """The text with each of Discord's marks escaped: it is shown as it stands."""
+
+    def escaped(found: re.Match[str]) -> str:
+        if found["address"]:
+            return found[0]
+        return f"\\{found['anywhere']}" if found["anywhere"] else f"{found['blanks']}\\{found['mark']}"
+
+    return _MARK.sub(escaped, text)
+
+
+def discord_markdown(text: str) -> str:
+    """Discord reads Markdown itself, but for tables, and for headings below the third."""
+    if "|" not in text and "####" not in text:
+        return text
+    lines, shown, at = md.lines_of(text), [], 0
+    for token in parser().parse(text):
+        start, end = token.map or (0, 0)
+        if token.type == "table_open" and (token.level == 0 or lines[start].lstrip().startswith("|")):
+            shown += [*lines[at:start], *_fenced_table(lines[start:end])]
+            at = end
+        elif token.type == "heading_open" and (deep := _DEEP_HEADING.match(lines[start])):
+            shown += [*lines[at:start], f"**{deep[1].replace('**', '')}**"]
+            at = end
+    return "\n".join(shown + lines[at:])
+
+
+def _fenced_table(lines: list[str]) -> list[str]:
+    indent = lines[0][: -len(lines[0].lstrip())]
+    [table] = [block for block in md.blocks("\n".join(line.strip() for line in lines)) if isinstance(block, md.Table)]
+    return [indent + line for line in ("```", *columns(table).split("\n"), "```")]
 
 
 def discord_text(text: str) -> str:

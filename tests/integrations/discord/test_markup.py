@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.delivery.text.markup_discord import discord_text
+from tailrace.integrations.discord.markup import discord_text
 
 ALIKE = "# Title\n**bold** _it_ `a || b` ``c ` || d``\n- one\n> said\n```py\na || b\n```\nhttps://e.org/?a||b"
 
