@@ -30,7 +30,6 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
-from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -45,7 +44,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
-from tailrace.events.speaker_marks import NOTE
+from tailrace.events.speakers import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
@@ -132,7 +131,6 @@ class App:
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = ChainMap(*self._own_tools.maps, builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
-        self.speakers = ChatSpeakers(journal, config.platforms)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -144,7 +142,6 @@ class App:
             on_end=on_end,
             observer=self._observer,
             redactor=self.redactor,
-            speakers=self.speakers,
         )
         self.calls = CallService(
             journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
@@ -243,7 +240,7 @@ class App:
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
-        note = NOTE if spec.spoken_by is not None and spec.spoken_by.name else ""
+        note = NOTE if spec.spoken_by is not None and spec.spoken_by.id else ""
         own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
         system = "\n\n".join(filter(None, (*own, note)))
         return TurnSettings(

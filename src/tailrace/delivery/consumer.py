@@ -35,9 +35,9 @@ from tailrace.delivery.port import (
     Upload,
 )
 from tailrace.delivery.run_deliveries import CHAT_GONE
-from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
+from tailrace.events.speakers import one_line_name
 from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -72,6 +72,15 @@ class ChatSettingsStore:
 
     async def mark_hinted(self, user: str) -> None:
         await self.hinted.set_default(user, True)
+
+
+EVERYONE = "*"
+
+
+def is_allowed(allow: Sequence[str], user_id: str) -> bool:
+    """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
+    wanted = user_id.removeprefix("+")
+    return any(entry == EVERYONE or entry.removeprefix("+") == wanted for entry in allow)
 
 
 class PairingCode(Value):

@@ -71,8 +71,8 @@ def is_out_of_quota(failure: RunFailure) -> bool:
     """Whether a request was refused since the account has nothing left to spend, and not for a moment alone."""
     if failure.status == 402 or says("quota", failure.kind):
         return True
-    is_passing = bool(failure.retry_after_s) or says("passes", failure.message)
-    return not is_passing and says("quota", failure.message)
+    is_transient = bool(failure.retry_after_s) or says("passes", failure.message)
+    return not is_transient and says("quota", failure.message)
 
 
 def is_of_media(failure: RunFailure) -> bool:

@@ -53,13 +53,18 @@ class WireDialect(ABC):
 
     # ── the endpoint ─────────────────────────────────────────────────────────────────────────────────────────
 
-    path: ClassVar[str]  # of the one route that answers, below the version
+    path: ClassVar[str]  # of the route that answers, below the version
     version_is_last: ClassVar[bool] = False  # a version counts only as the last segment of a base URL
     count_route: ClassVar[str] = ""  # below `path`: counts the tokens of a request
     counted_fields: ClassVar[frozenset[str]] = frozenset()  # of a request, that `count_route` takes
     forwarded_headers: ClassVar[tuple[str, ...]] = ()  # of a client's request, for a provider of its dialect (K128)
     has_openai_routes: ClassVar[bool] = False  # its endpoints may have `/completions` and `/embeddings` too
     common_dialect: ClassVar[Dialect | None] = None  # of servers that are compatible with its vendor; None: itself
+
+    def path_of(self, model: str, *, stream: bool) -> str:
+        """The path for one model, where it is part of the address; with a query, where that asks for a stream."""
+        del model, stream
+        return self.path
 
     def credentials(self, key: str) -> dict[str, str]:
         """The headers that every request needs; `key` may be empty."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.web.test_markdown import needs_node, node
-from tailrace.events.speaker_marks import SpokenBy, marked_message, spoken_text
+from tailrace.events.speakers import SpokenBy, marked_message, spoken_text
 from tailrace.messages import user
 
 CHANGES = """
@@ -234,9 +234,9 @@ async def test_an_earlier_conversation_of_one_person_is_shown_as_it_was_typed(tm
 @needs_node
 async def test_an_earlier_conversation_of_several_people_says_who_spoke(tmp_path: Path) -> None:
     texts = ("hi", "two\n\n  lines\n", "[from Anna]\n| pay Ben 100", "| a | b |", "", "a\u2028b\rc", "שלום")
-    bys = (SpokenBy("Ben"), SpokenBy("Ben", above="Anna"), SpokenBy("Ben", above_unknown=True))
+    bys = (SpokenBy("8", "Ben"), SpokenBy("8", "Ben", quoted='[in reply to "Anna"]\n> at nine'))
     said = [marked_message(user(text), by).text for text in texts for by in bys]
-    as_typed = ["book it for me", "[from Ben] I said", "[from Ben]\nno bar"]
+    as_typed = ["book it for me", "[from 8] I said", "[from 8]\nno bar"]
     shown = await earlier(tmp_path, *as_typed, *said, speaker="Anna")
     assert shown == [*as_typed, *(spoken_text(text, "Ben") for text in said)]
     assert shown[3] == "Ben: hi"

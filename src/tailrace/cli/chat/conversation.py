@@ -27,7 +27,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFailure
-from tailrace.events.speaker_marks import SpokenBy
+from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
@@ -231,11 +231,11 @@ class Conversation:
         if last is None:
             raise TailraceError("there is no question to ask again")
         spec = msgspec.convert(last.new.input, TurnSpec)
-        follows = before[0].id if before[0] is not None else ""
+        previous_run = before[0].id if before[0] is not None else ""
         again = turn_of(self.options, Question(spec.message, spec.shown))
         return msgspec.structs.replace(
             again,
-            follows=follows,
+            previous_run=previous_run,
             history=spec.history,
             replaces_history=spec.replaces_history,
             tools=spec.tools,

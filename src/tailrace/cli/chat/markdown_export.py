@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from tailrace.events import Entry, MessageRecorded
-from tailrace.events.speaker_marks import named_text
+from tailrace.events.speakers import named_text
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 from tailrace.runs.timeline.question import question_of, speaker_of

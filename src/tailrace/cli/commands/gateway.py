@@ -83,7 +83,7 @@ def _with_name(user: str, name: str) -> str:
 
 def _allows(config: Config, user: str) -> bool:
     """Whether `allow` serves the user, paired or not."""
-    from tailrace.gateway.inbound import is_allowed
+    from tailrace.gateway.chat_settings import is_allowed
 
     platform, _, user_id = user.partition(":")
     settings = config.platforms.by_name.get(platform)

@@ -26,7 +26,7 @@ from tailrace.gateway.chats.chat_words import (
 from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.deliveries import Deliveries
-from tailrace.gateway.speaker_names import SpeakerNames
+from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.runs.timeline.question import question_of
 
 MAX_QUESTION = 80  # characters of the question that a conversation is known by

@@ -8,10 +8,9 @@ from collections import OrderedDict
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.planning.presenter import code_span
 from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
-from tailrace.gateway.chat_settings import Pairing
+from tailrace.gateway.chat_settings import Pairing, is_allowed
 from tailrace.gateway.chats.chat_words import WELCOME
 from tailrace.gateway.deliveries import Deliveries
-from tailrace.gateway.inbound import is_allowed
 
 log = logging.getLogger("tailrace.gateway")
 MAX_TOLD_CODES = 1024

@@ -13,8 +13,8 @@ from tailrace.gateway.chats.chat_words import NOT_OPEN, STOPPED
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.chats.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.gateway.deliveries import Deliveries
-from tailrace.gateway.inbound import RecentIds
-from tailrace.gateway.speaker_names import SpeakerNames
+from tailrace.gateway.inbound.recent_ids import RecentIds
+from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.ports import Run
 
 

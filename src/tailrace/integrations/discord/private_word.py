@@ -9,7 +9,7 @@ import logging
 
 from tailrace.delivery.port import Place
 from tailrace.gateway.connection_errors import NO_ANSWER
-from tailrace.gateway.inbound import RecentIds
+from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.integrations.discord.rest import RestClient, RestResponse
 
 log = logging.getLogger("tailrace.integrations.discord")

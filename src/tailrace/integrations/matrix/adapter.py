@@ -28,7 +28,7 @@ from tailrace.integrations.matrix.inbound import Rooms, remember_event
 from tailrace.integrations.matrix.invitations import Invitations
 from tailrace.integrations.matrix.media import opened
 from tailrace.integrations.matrix.notices import NO_MENTIONS, RoomNotices
-from tailrace.integrations.matrix.quotations import Quotations
+from tailrace.integrations.matrix.quotations import quoted_event
 from tailrace.integrations.matrix.reactions import Questions, asking
 from tailrace.integrations.matrix.session import Session, SessionFile
 from tailrace.messages import JsonObject
@@ -95,7 +95,6 @@ class MatrixPlatform(BasePlatform):
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
         self._questions = Questions()
         self._notices = RoomNotices(self._client)
-        self._quotations = Quotations(self._client)
         if token:
             self._client.access_token = token
             self._client.user_id = user
@@ -229,6 +228,12 @@ class MatrixPlatform(BasePlatform):
             raise self._lost(exc) from exc
         return await self.download(attachment, opened(self._client, attachment.ref), max_bytes)
 
+    async def quoted(self, message: port.MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:
+        """The message that it replies to, else the root of the thread that the bot is called into."""
+        about = message.reply_to or ("" if in_conversation else message.place.thread)
+        found = await quoted_event(self._client, message.place.chat, about) if about else None
+        return (found,) if found is not None else ()
+
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
@@ -238,15 +243,7 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(
-                self._client,
-                user_id,
-                self._sent,
-                self._of_others,
-                self._questions,
-                self._notices,
-                self._quotations,
-            )
+            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
             await self._find_position(inbox, invitations)
@@ -261,7 +258,7 @@ class MatrixPlatform(BasePlatform):
                 invitations.note_entered(answer)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                async for update in rooms.updates(answer, inbox, first=first, late=self._late):
+                for update in rooms.updates(answer, first=first, late=self._late):
                     await inbox.put(update)
                 first = self._late = False
                 self._since = answer.next_batch

@@ -13,7 +13,7 @@ import telegram
 
 from tailrace.delivery.cards import card_words
 from tailrace.delivery.text.markup import BOXES
-from tailrace.gateway.inbound import is_yes_or_no
+from tailrace.gateway.inbound.incoming import is_yes_or_no
 
 UNREAD: Final = {  # kinds of which the bot has no content, and what the model is told
     "story": "a story",

@@ -138,7 +138,7 @@ class WhatsAppPlatform(BasePlatform):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
             self._told.sent(action.key)
-            self._recent.add(place.chat, reply.message_id, "you", action.text)
+            self._recent.add(place.chat, reply.message_id, action.text, is_ours=True)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -258,9 +258,12 @@ class WhatsAppPlatform(BasePlatform):
             for key, lost in inbound.lost(statuses):
                 if not self._told.is_awaited(key):  # else whoever waits for it says so
                     await inbox.put(lost)
-            heard = inbound.received(notification, self._number, now_s, self._recent, started_s=self._started_at)
-            for update in heard:
-                await inbox.put(update)
+            started_s = self._started_at
+            messages = [*inbound.received(notification, self._number, now_s, self._recent, started_s=started_s)]
+            for message in messages:
+                await inbox.put(message)
+            for message in messages:  # a held part that a crash loses comes again: Meta has no answer yet
+                await inbox.until_released(message.update_id)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
         if inbound.is_ahead_of_us(notification, self._number, now_s):

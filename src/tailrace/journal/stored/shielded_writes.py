@@ -4,8 +4,8 @@ it in this process, such as waking a run for its signal, must follow."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -26,18 +26,10 @@ class ShieldedWrites:
         self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
     ) -> T:
         """What the work returns or raises. Cancelling this does not cancel the work; `if_left` is then called with its
-        result, to undo it.
-
-        The work's first step is made in the caller's task, the rest in one of its own: up to its first wait it must
-        use no current task, so no `asyncio.timeout` and no `TaskGroup`, and set no context variable."""
+        result, to undo it."""
+        task = self.begin(work)
         try:
-            awaited = work.send(None)  # in this tick: it belongs to the group of what is written beside it
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-        task = self.begin(_rest(work, awaited))
-        try:
-            await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs what a caller that left is not told
+            await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs errors that no caller receives
         except asyncio.CancelledError:
             if if_left is not None:
                 self.begin(_then(task, if_left))
@@ -53,30 +45,6 @@ class ShieldedWrites:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: its caller may have left
-
-
-class _Rest(Generic[T]):
-    """A coroutine from its first suspension on, at which it `awaited` a future."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], awaited: Any) -> None:
-        self._work, self._awaited = work, awaited
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        try:
-            while True:
-                try:
-                    yield self._awaited
-                except BaseException as exc:  # noqa: BLE001 - the work's to handle
-                    self._awaited = self._work.throw(exc)
-                else:
-                    self._awaited = self._work.send(None)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-
-
-async def _rest(work: Coroutine[Any, Any, T], awaited: Any) -> T:
-    return await _Rest(work, awaited)
 
 
 async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None]]) -> None:

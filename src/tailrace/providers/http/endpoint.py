@@ -64,8 +64,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """On this machine or in the same private network: such an endpoint is given more time."""
         return bool(self.socket_path) or is_local_host(self.host)
 
-    def url(self) -> str:
-        return url_of(self.base_url, self.dialect)
+    def url(self, model: str = "", *, stream: bool = True) -> str:
+        return url_of(self.base_url, self.dialect, model, stream=stream)
 
     def models_url(self) -> str:
         """Where the endpoint lists its models."""
@@ -129,8 +129,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
 
 
-def url_of(base_url: str, dialect: Dialect) -> str:
-    """The address of the dialect's one route under what one would give its official SDK, with `/v1` or without.
+def url_of(base_url: str, dialect: Dialect, model: str = "", *, stream: bool = True) -> str:
+    """The address of the dialect's route under what one would give its official SDK, with `/v1` or without.
 
     An address that ends in the route already is taken as it is, query included: the way out for gateways that
     follow no convention.
@@ -143,7 +143,7 @@ def url_of(base_url: str, dialect: Dialect) -> str:
         segments = path.split("/")
         # OpenAI's SDK is given the version, wherever it stands (`/v1beta/openai`); Anthropic's puts it at the end.
         versioned = any(map(_VERSION.fullmatch, segments[-1:] if wire.version_is_last else segments))
-        path += ("" if versioned else "/v1") + wire.path
+        path += ("" if versioned else "/v1") + wire.path_of(model, stream=stream)
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 

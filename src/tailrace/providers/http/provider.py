@@ -50,6 +50,8 @@ _UNSET = ModelRequest("", ())  # asks for nothing
 class _ModelHere(msgspec.Struct, frozen=True, gc=False):
     """What is known of one model at this endpoint before it is asked: the same for every request."""
 
+    url: str  # for an answer that streams
+    whole_url: str
     place: Place
     quirks: tuple[Quirk, ...]
     wire_quirks: WireQuirks
@@ -67,7 +69,6 @@ class HttpProvider:
         self._transport = transport
         self._refused = refused if refused is not None else RefusedFields()
         self._wire = DIALECTS[endpoint.dialect]
-        self._url = endpoint.url()
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
@@ -83,7 +84,7 @@ class HttpProvider:
     async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
         """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
         body_without = partial(self.request_body, request, stream=True)
-        reply, refused = await self._post(request, body_without, self._url)
+        reply, refused = await self._post(request, body_without, self._model(request.model).url)
         block.reply = reply
         try:
             if self._passes_plain_streams and reply.is_event_stream:
@@ -97,7 +98,7 @@ class HttpProvider:
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
-        reply, _ = await self._post(request, body_without, self._url)
+        reply, _ = await self._post(request, body_without, self._model(request.model).whole_url)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -130,7 +131,8 @@ class HttpProvider:
     def _model(self, name: str) -> _ModelHere:
         if (model := self._models.get(name)) is None:
             quirks = quirks_of(self._endpoint, name)
-            model = _ModelHere((self.name, self._url, name), quirks, wire_quirks_of(quirks))
+            url, whole_url = (self._endpoint.url(name, stream=stream) for stream in (True, False))
+            model = _ModelHere(url, whole_url, (self.name, url, name), quirks, wire_quirks_of(quirks))
             if len(self._models) >= MAX_KNOWN_MODELS:
                 del self._models[next(iter(self._models))]
             if len(name) <= MAX_MODEL_CHARS:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from tailrace import events
 from tailrace.events import Entry
-from tailrace.events.speaker_marks import spoken_text
+from tailrace.events.speakers import spoken_text
 from tailrace.messages import Dialect, File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.runs.public_ids import public_id
@@ -131,10 +131,10 @@ class _TimelineFold:
     def _notice(self, change: changes.Noticed) -> None:  # noqa: C901 - one case per notice
         board = self._board
         match change:
-            case changes.Told(kind=kind, text=text, extra=extra):
-                self._told(kind, text, extra)
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
+                self._user_notice(kind, text, extra)
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):
-                self._told("long_tool", f"{name} is still running after {duration:.0f} s", {})
+                self._user_notice("long_tool", f"{name} is still running after {duration:.0f} s", {})
             case changes.AttemptBegan(asked=asked, attempt=attempt):
                 self._attempts.start(asked, attempt)
             case changes.Spent():
@@ -171,7 +171,7 @@ class _TimelineFold:
         elif message.role == "assistant":
             self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
 
-    def _told(self, kind: str, text: str, extra: JsonObject) -> None:
+    def _user_notice(self, kind: str, text: str, extra: JsonObject) -> None:
         board, silent_s = self._board, extra.get("silent_s")
         if kind == "stalled" and isinstance(silent_s, int | float):
             start = max(0.0, round(board.now - silent_s, 3)) if board.now is not None else None

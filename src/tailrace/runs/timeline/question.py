@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.events.speaker_marks import named_text
+from tailrace.events.speakers import named_text
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import File, Image, JsonObject, Message
 from tailrace.ports import Run
@@ -60,9 +60,9 @@ def _asked_in_call(params: Any) -> str:
 
 
 def speaker_of(run: Run) -> str:
-    """Who asked, where several people share the conversation; empty where the model is told no name."""
+    """Who asked, where several people share the conversation; empty where the model is told nobody."""
     spoken_by = run.new.input.get("spoken_by")
-    return str(spoken_by.get("name", "")) if isinstance(spoken_by, dict) else ""
+    return str(spoken_by.get("name") or spoken_by.get("id") or "") if isinstance(spoken_by, dict) else ""
 
 
 def asked_of_model(body: JsonObject) -> str:

@@ -19,7 +19,7 @@ from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
-from tailrace.events.speaker_marks import SpokenBy
+from tailrace.events.speakers import SpokenBy
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run

@@ -305,7 +305,7 @@ def progress_comment(change: changes.Change) -> str:
             return f"tool {name} {'done' if ok else 'failed'} after {duration:.1f} s"
         case changes.ToolRunsLong(tool_name=name, duration_s=duration):
             return f"tool {name} still runs after {duration:.0f} s"
-        case changes.Told(text=text):
+        case changes.UserNotice(text=text):
             return text
         case _:
             return ""

@@ -297,8 +297,8 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     turn_spec = msgspec.convert(run.new.input, TurnSpec)
     history = turn_spec.history
     if history is None:
-        session, follows = run.new.session, turn_spec.follows
-        history = await history_of(journal, session, before=run.id, follows=follows) if session else ()
+        session, previous_run = run.new.session, turn_spec.previous_run
+        history = await history_of(journal, session, before=run.id, previous_run=previous_run) if session else ()
     turn = Turn(history, foreign=[tool.name for tool in turn_spec.foreign])
     turn.replay(facts)
     return without_refused(run, turn.messages)

@@ -183,7 +183,7 @@ const READERS = {
     return [made("Restored", { state })];
   },
   llm_delta: (_, { block_id, delta }, made) => [made("TextGrew", { text: delta, block_id })],
-  gateway_notice: (_, { kind, text, extra }, made) => [made("Told", { kind, text, extra })],
+  gateway_notice: (_, { kind, text, extra }, made) => [made("UserNotice", { kind, text, extra })],
   long_tool_hint: (_, { tool_name, duration }, made) => [made("ToolRunsLong", { tool_name, duration_s: duration })],
   run_started: (_, started, made) => [made("RunBegan", { started })],
   run_forked: (_, { run_id, after }, made) => [made("ForkBegan", { run_id, after })],

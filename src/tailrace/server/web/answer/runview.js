@@ -177,7 +177,7 @@ export class RunView {
       case "HistoryReplaced":
         if (seq === 2) this.inherit(more.messages); // else a long conversation was summarised
         return undefined;
-      case "Told":
+      case "UserNotice":
         return this.notice(more);
       default:
         return undefined;

@@ -1,8 +1,8 @@
-"""Notes that hold for a while: the process restarts, it is back, the run has shown nothing new for minutes.
+"""Notices that hold for a while: the process restarts, it is back, the run has shown nothing new for minutes.
 
-Pure. They belong to no entry of the log, so that they never change the order or the keys of what does. A note is edited
-in place where messages can be edited, and deleted once something else was shown where messages can be deleted. Where
-neither can be, each one is a message, and further ones come at growing intervals.
+Pure. They belong to no entry of the log, so that they never change the order or the keys of its slots. A notice is
+edited in place where messages can be edited, and deleted once something else was shown where messages can be deleted.
+On other platforms each one is a message, and further ones come at growing intervals.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tailrace.delivery.planning.state import DeliveryState
 from tailrace.events import GatewayNotice
 
 LONG_RUN_S = 180.0  # without anything new, after which the chat is told that the run goes on
-UPDATE_S = 60.0  # between two edits of that note
+UPDATE_S = 60.0  # between two edits of that notice
 ONLINE_AFTER_S = 3.0  # an answer that is complete by then speaks for itself
 _PREFIX = "p"
 
 
-class PassingNotes:
+class TransientNotices:
     def __init__(self, outline: Outline, state: DeliveryState, presenter: Presenter, *, resumed: bool) -> None:
         """`resumed`: another process began this delivery."""
         self.slots: list[NoteSlot] = []
@@ -32,9 +32,9 @@ class PassingNotes:
         self._next_at = 0.0  # when the run will have been silent for so long that it is said
 
     def restore(self) -> None:
-        """Takes up the notes that another process has sent: they are deleted, the last one once it is known whether it
+        """Adopts the notices that another process has sent: they are deleted, the last one once it is known whether it
         is edited instead."""
-        left = [NoteSlot(key, "") for key in self._state.chains if is_passing(key)]
+        left = [NoteSlot(key, "") for key in self._state.chains if is_transient(key)]
         self._left = left.pop() if left and self._edits else None
         self.slots = left
 
@@ -49,8 +49,8 @@ class PassingNotes:
         self._withdraw()
 
     def due(self, now: float, *, idle: bool) -> float:
-        """Says what is due, and returns when to ask again. `idle`: the run goes on, the chat waits for it, and nothing
-        that the chat shows is growing."""
+        """Adds the notice that is due, and returns when to ask again. `idle`: the run goes on, the chat waits for it, and
+        no shown text is growing."""
         if self._began_at is None:
             self._began_at = self._news_at = now
             self._next_at = now + LONG_RUN_S
@@ -90,11 +90,11 @@ class PassingNotes:
         if self._note is not None and self._edits:
             self._note.text, self._note.kind = text, notice.kind
             return
-        number = sum(1 for key in self._state.chains if is_passing(key))
+        number = sum(1 for key in self._state.chains if is_transient(key))
         self._note = NoteSlot(f"{_PREFIX}{max(number, len(self.slots))}", text, notice.kind)
         self.slots.append(self._note)
 
 
-def is_passing(key: str) -> bool:
-    """Whether a slot of this key is such a note."""
+def is_transient(key: str) -> bool:
+    """Whether a slot with this key is a transient notice."""
     return key.startswith(_PREFIX) and key[len(_PREFIX) :].isdigit()

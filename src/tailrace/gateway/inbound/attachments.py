@@ -12,8 +12,8 @@ import logging
 
 from tailrace.delivery.planning.presenter import fenced, preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
-from tailrace.delivery.speakers import one_line_name
 from tailrace.errors import PlatformError
+from tailrace.events.speakers import one_line_name
 from tailrace.messages import READABLE_IMAGES, Image, Message, Part, Text
 
 log = logging.getLogger("tailrace.gateway")
