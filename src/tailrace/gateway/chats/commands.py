@@ -82,8 +82,8 @@ class ChatCommands:
             self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
 
     async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
-        """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
-        was open when it was typed: one that was asked later is another."""
+        """Whether a command that was typed while no process ran may mean something else by now. An answer means the
+        question that was open when it was typed, not one that was asked later."""
         if message.late_s is None:
             return message.from_downtime and await self._means_another(message, command)
         if command.name not in ("approve", "deny"):

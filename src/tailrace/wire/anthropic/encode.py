@@ -58,17 +58,6 @@ _STOP_REASONS: dict[Stop, str] = {
     "pause": "pause_turn",
     "unknown": "end_turn",
 }
-# The finish reasons of the other dialects in this one; its own are kept.
-_FOREIGN_REASONS = {
-    "stop": "end_turn",
-    "completed": "end_turn",
-    "length": "max_tokens",
-    "incomplete": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
-}
 # The deltas that stand for each kind of block; any other kind is this dialect's alone.
 _KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
@@ -131,7 +120,7 @@ class StreamEncoder(RelayingEncoder):
             case NativeDelta():
                 self._native(delta, out)
             case FinishDelta(reason, 0):
-                self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
+                self._stop_reason = self._reason_for(reason, _STOP_REASONS)
             case UsageDelta():
                 self._note_usage(delta)
             case ErrorDelta():

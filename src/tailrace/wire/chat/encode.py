@@ -24,7 +24,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat.encode_body import FOREIGN_REASONS, LEGACY_REASON, REASONS
+from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.dialect import WireDialect
@@ -135,7 +135,7 @@ class StreamEncoder(RelayingEncoder):
             case TextDelta() | EventDelta() | EventRunDelta():
                 pass  # taken already
             case FinishDelta(reason=reason, choice=choice):
-                self._reasons[choice] = FOREIGN_REASONS.get(reason, reason)
+                self._reasons[choice] = self._reason_for(reason, REASONS)
             case UsageDelta():
                 self._note_usage(delta)
             case ErrorDelta():
