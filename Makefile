@@ -18,7 +18,7 @@ new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disa
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test test-all test-slow check format bench fuzz simulate soak lock synapse homeassistant clients clean help
+.PHONY: chat serve test test-all test-slow check format bench fuzz simulate soak lock reference synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -62,6 +62,9 @@ simulate: $(VENV)/.dev ## worlds in which everything goes wrong: make simulate S
 
 soak: $(VENV)/.dev ## mixed load with faults against a server, with a plot: make soak MINUTES=30
 	@$(BIN)/python -m proof.soak --minutes $(or $(MINUTES),30) --report docs/soak.svg
+
+reference: $(VENV)/.dev ## write docs/reference from the code
+	@PYTHONPATH=. $(BIN)/python scripts/reference.py
 
 lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 	@$(BIN)/python scripts/lock.py

@@ -17,12 +17,13 @@ from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
-from tailrace.delivery.text.markup import discord_markdown, whatsapp_markup
-from tailrace.delivery.text.markup_matrix import matrix_html
-from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
+from tailrace.integrations.discord.markup import discord_markdown
+from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.slack.blocks import without_calls
+from tailrace.integrations.telegram.markup import telegram_text
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun
 from tailrace.runs.recovery import ClaimedRun

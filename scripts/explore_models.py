@@ -1,4 +1,4 @@
-"""Explores the models of `tests/model_checking` and prints the table of docs/reliability.md.
+"""Explores the models of `tests/model_checking` and prints a row for each. docs/reliability.md has their sums.
 
 `--long` explores the worlds of `TAILRACE_SOAK=10` too, which takes minutes.
 """

@@ -29,6 +29,7 @@ pyte.graphics.TEXT.update({2: "+blink", 22: "-bold"})
 
 TARGET = ROOT / "docs" / "screenshots"
 COLUMNS, ROWS = 88, 34
+DEMO_COLUMNS, DEMO_ROWS = 120, 37
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 16
 BACKGROUND, FOREGROUND, DIM = "#14191f", "#d7dde4", "#79848f"
 FONT = 'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14"'
@@ -87,17 +88,19 @@ mkdir build
 
 def svg(terminal: VirtualTerminal) -> str:
     """The window as it is, one text element for each run of equal style."""
-    width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, ROWS * CELL_HEIGHT + 2 * MARGIN
+    screen = terminal.rows()
+    columns = len(screen[0])
+    width, height = columns * CELL_WIDTH + 2 * MARGIN, len(screen) * CELL_HEIGHT + 2 * MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {FONT}>',
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
     ]
-    for row, cells in enumerate(terminal.rows()):
+    for row, cells in enumerate(screen):
         column = 0
-        while column < COLUMNS:
+        while column < columns:
             style = _style(cells[column])
             end = column + 1
-            while end < COLUMNS and _style(cells[end]) == style:
+            while end < columns and _style(cells[end]) == style:
                 end += 1
             text = "".join(cell.data for cell in cells[column:end])
             x, y = MARGIN + column * CELL_WIDTH, MARGIN + (row + 0.75) * CELL_HEIGHT
@@ -145,7 +148,19 @@ def quiet_home() -> Iterator[Path]:
         shutil.rmtree(home)
 
 
+async def demo() -> None:
+    """The end of `tailrace demo`: a tool call that breaks off, a server that is killed, and the verdict."""
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env.pop("NO_COLOR", None)
+    command = ["/bin/sh", "-c", "exec tailrace demo --fast"]
+    async with VirtualTerminal(command, env, columns=DEMO_COLUMNS, rows=DEMO_ROWS) as terminal:
+        await terminal.until("are stored exactly as they were shown")
+        await terminal.until("the API and the page)")
+        await shoot(terminal, "demo")
+
+
 async def main() -> None:
+    await demo()
     with quiet_home() as home:
         async with FaultyProvider() as server:
             (home / "config.yaml").write_text(

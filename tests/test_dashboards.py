@@ -127,8 +127,8 @@ def test_each_alert_waits_and_says_what_to_do() -> None:
 
 
 def test_the_documents_explain_each_alert() -> None:
-    page = (DEPLOY.parent / "docs/operations.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(Tailrace\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules()]
+    page = (DEPLOY.parent / "docs/observability.md").read_text(encoding="utf-8")
+    assert re.findall(r"^`(Tailrace\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules()]
 
 
 def test_the_alert_on_the_limit_is_four_fifths_of_the_default() -> None:

@@ -52,8 +52,9 @@ def container() -> Any:
 
 
 def test_the_documents_name_every_file() -> None:
-    page = (DEPLOY.parent / "docs/operations.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\]\(\.\./deploy/([^)]+)\)", page))
+    pages = [DEPLOY.parent / f"docs/{name}.md" for name in ("install", "operations", "observability")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = set(re.findall(r"\]\(\.\./deploy/([^)]+)\)", text))
     assert named | {"config.yaml"} == {str(file.relative_to(DEPLOY)) for file in FILES}
 
 

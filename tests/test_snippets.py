@@ -38,6 +38,7 @@ providers:
 # By a word in them: these have tests of their own, or need what a machine may not have.
 ELSEWHERE = {
     "docs/testing.md": "tests/testing/test_docs_examples.py",
+    "docs/testing-tools.md": "tests/testing/test_docs_examples.py",
     "docs/local-model.md": "tests/providers/local, where the weights are",
     "docs/tutorials/openai-client.md": "tests/test_tutorials.py",
 }

@@ -202,6 +202,9 @@ class SimulatedPlatform:
         self._loop.call_later(LATENCY_S, receive, context=self._loop.outside)
         return await answer
 
+    async def quoted(self, _message: MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:  # noqa: ARG002
+        return ()
+
     async def run(self, inbox: Inbox) -> None:
         inbox.connected()
         while True:

@@ -141,23 +141,21 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def table(head: tuple[str, str], rows: Iterable[tuple[str, int]]) -> str:
-    lines = [f"| {head[0]} | {head[1]} |", "|---|---:|"]
-    return "\n".join([*lines, *(f"| {name} | {count:,} |" for name, count in rows)])
+def counted(title: str, counts: Iterable[tuple[str, int]]) -> str:
+    return f"**{title}**: {'; '.join(f'{name}: {count:,}' for name, count in counts)}"
 
 
 def _changes(progress: Progress) -> str:
     """What the report says of the code before it was changed."""
     if not progress.earlier:
         return ""
-    lines = ["| code | worlds | digest | broke a rule, and no longer do |", "|---|---:|---|---|"]
+    lines = ["| code | worlds | digest | mended seeds |", "|---|---:|---|---|"]
     for stretch in progress.earlier:
         seeds = ", ".join(map(str, stretch.mended)) or "–"
         lines.append(f"| `{stretch.code}` | {stretch.worlds:,} | `{stretch.digest}` | {seeds} |")
     rows = "\n".join(lines)
     return f"""
-The code was changed on the way. Worlds that had broken a rule were run again with the new code, and the run went on
-with it; the digest above is of the worlds since.
+The code changed on the way: failed worlds were run again with the new code; the digest above covers the worlds since.
 
 {rows}
 """
@@ -182,19 +180,18 @@ def report(progress: Progress) -> str:
 
 {coverage.worlds:,} worlds, seeds {first} to {last}: {len(progress.failed)} broke a rule.
 
-Made by `make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulation-report.md` in
-{progress.ran_s / 60:,.0f} minutes, {progress.rate:.0f} worlds a second. The code had the fingerprint `{progress.code}`
-(`python -m proof.simulation --fingerprint`), and the digest of all worlds is `{progress.digest}`: the same
-code and the same seeds give the same one on every machine. What a world is, which rules it must keep, how to read one
-that fails and which planted mistakes are found: [reliability](reliability.md#simulation).
+`make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulation-report.md`,
+{progress.ran_s / 60:,.0f} minutes, {progress.rate:.0f} worlds a second. Code fingerprint `{progress.code}`
+(`python -m proof.simulation --fingerprint`), digest of all worlds `{progress.digest}`: the same code and seeds give the
+same digest on every machine. The rules: [reliability](reliability.md#simulation).
 {_changes(progress)}
-{table(("processes at once", "worlds"), ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
+{counted("Worlds by processes at once", ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
 
-Together they ran for {coverage.seconds / 3600:,.0f} hours of their own time, in {coverage.steps:,} steps.
+{coverage.seconds / 3600:,.0f} hours of the worlds' own time, {coverage.steps:,} steps.
 
-{table(("what happened", "times"), ((name, counts[name]) for name in around + stored))}
+{counted("What happened", ((name, counts[name]) for name in around + stored))}
 
-{table(("what was done to a request", "times"), faults)}
+{counted("What was done to a request", faults)}
 
-{table(("failure", "times met"), coverage.failures().items())}
+{counted("Failures met", coverage.failures().items())}
 """

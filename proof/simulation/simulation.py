@@ -37,7 +37,7 @@ from tailrace.errors import JournalError
 from tailrace.flows.engine import runner as flow_runner
 from tailrace.journal import live_tail
 from tailrace.messages import JsonObject
-from tailrace.providers.retry import reattachment
+from tailrace.providers import reattach
 from tailrace.system import random_hex
 
 LONGEST_S = 400.0  # of the world's own time, until everything that was asked for has ended
@@ -264,7 +264,7 @@ def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     os.getpid = lambda: 1
     socket.gethostname = lambda: "simulated"
     random.seed(world.noise)
-    for module_rng in (reattachment._RNG, flow_runner._RNG):
+    for module_rng in (reattach._RNG, flow_runner._RNG):
         module_rng.seed(world.noise)
     gc.disable()
     _log.take()

@@ -18,11 +18,11 @@ from tailrace.ports import NewRun, Run, RunFilter
 from tailrace.testing.provider import reply
 
 
-async def turn(journal: MemoryJournal, question: str, follows: str | None = None) -> Run:
+async def turn(journal: MemoryJournal, question: str, previous_run: str | None = None) -> Run:
     """A turn that has ended: the question has the id `id of <question>`."""
     spec: JsonObject = {"client": {"request_id": question, "message_ids": [f"id of {question}"]}}
-    if follows is not None:
-        spec["follows"] = follows
+    if previous_run is not None:
+        spec["previous_run"] = previous_run
     run, lease = await journal.start(NewRun("agent", spec, session="s"), "me")
     assert lease is not None
     journal.append(lease, [MessageRecorded(user(question)), MessageRecorded(assistant(f"{question}!"))])
@@ -36,7 +36,7 @@ def said(*questions: str) -> tuple[Message, ...]:
 
 async def test_a_session_without_turns_has_nothing_to_repeat() -> None:
     place = await place_in_thread(MemoryJournal(), "s", ["a", "b"])
-    assert (place.new_from, place.follows, place.is_first) == (0, None, True)
+    assert (place.new_from, place.previous_run, place.is_first) == (0, None, True)
 
 
 async def test_what_comes_after_the_last_known_message_is_new() -> None:
@@ -48,7 +48,8 @@ async def test_what_comes_after_the_last_known_message_is_new() -> None:
     unseen = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of two", "new"])
     nothing = await place_in_thread(journal, "s", ["new"])
     assert [whole.new_from, window.new_from, unseen.new_from, nothing.new_from] == [4, 2, 3, 0]
-    assert {whole.follows, window.follows, unseen.follows, nothing.follows} == {None}  # all that the session has
+    places = (whole, window, unseen, nothing)
+    assert {place.previous_run for place in places} == {None}, "all that the session has"
     assert (whole.repeated, nothing.repeated, nothing.is_first) == (two, None, False)
 
 
@@ -57,29 +58,29 @@ async def test_turns_that_the_list_leaves_out_are_forgotten() -> None:
     one = await turn(journal, "one")
     await turn(journal, "two")
     place = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "edited"])
-    assert (place.new_from, place.follows, place.asks_again) == (2, one.id, False)
+    assert (place.new_from, place.previous_run, place.asks_again) == (2, one.id, False)
 
 
 async def test_a_list_that_ends_with_a_known_question_asks_it_anew() -> None:
     journal = MemoryJournal()
     one = await turn(journal, "one")
     await turn(journal, "two")
-    edited = await turn(journal, "three", follows=one.id)
+    edited = await turn(journal, "three", previous_run=one.id)
     four = await turn(journal, "four")
     again = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of three"])
     first = await place_in_thread(journal, "s", ["id of one"])
     last = await place_in_thread(journal, "s", ["id of four"])
     assert [place.asks_again for place in (again, first, last)] == [True] * 3
-    assert (again.new_from, again.follows, again.repeated) == (2, one.id, edited)
-    assert (first.new_from, first.follows, first.repeated) == (0, "", one)
-    assert (last.new_from, last.follows, last.repeated) == (0, edited.id, four)
+    assert (again.new_from, again.previous_run, again.repeated) == (2, one.id, edited)
+    assert (first.new_from, first.previous_run, first.repeated) == (0, "", one)
+    assert (last.new_from, last.previous_run, last.repeated) == (0, edited.id, four)
 
 
 async def test_a_known_message_in_an_old_page_is_found() -> None:
     journal = MemoryJournal()
     turns = [await turn(journal, f"q{number}") for number in range(25)]
     place = await place_in_thread(journal, "s", ["id of q2", "edited"])
-    assert (place.follows, place.repeated) == (turns[2].id, turns[2])
+    assert (place.previous_run, place.repeated) == (turns[2].id, turns[2])
 
 
 async def test_a_turn_that_no_front_end_began_has_an_id_too() -> None:
@@ -135,6 +136,6 @@ async def test_a_long_thread_is_read_in_few_steps() -> None:
     place = await place_in_thread(journal, "s", ["unknown"])
     assert (place.new_from, place.repeated, journal.listed) == (0, None, 5)
     journal.listed = 0
-    await turn(journal, "anew", follows="")
+    await turn(journal, "anew", previous_run="")
     assert [message.text for message in await history_of(journal, "s")] == ["anew", "anew!"]
     assert journal.listed == 1, "nothing before the turn that follows none is looked at"

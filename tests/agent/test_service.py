@@ -131,8 +131,8 @@ async def test_I101_what_was_promised_to_another_person_is_waited_for(tmp_path: 
             for session, agents in (("here", app.agents), ("elsewhere", other.agents)):
                 first = await app.agents.submit(TurnSpec(user("one"), requester="ann"), session=session)
                 await shown(app, first.id)
-                promised = TurnSpec(user("two"), requester="ben", busy="queue", promised=True)
-                second = await app.agents.submit(promised, session=session)
+                must_answer = TurnSpec(user("two"), requester="ben", busy="queue", must_answer=True)
+                second = await app.agents.submit(must_answer, session=session)
                 third = await agents.submit(TurnSpec(user("three"), requester="ann"), session=session)
                 ends = [await app.agents.finished(run.id) for run in (first, second, third)]
                 assert [end.status for end in ends] == ["stopped", "completed", "completed"], session
@@ -142,8 +142,8 @@ async def test_I101_who_was_promised_an_answer_may_ask_something_else(tmp_path: 
     async with opened(tmp_path, STALLED, reply("Third.")) as (app, _):
         first = await app.agents.submit(TurnSpec(user("one"), requester="ann"), session="s")
         await shown(app, first.id)
-        promised = TurnSpec(user("two"), requester="ben", busy="queue", promised=True)
-        second = await app.agents.submit(promised, session="s")
+        must_answer = TurnSpec(user("two"), requester="ben", busy="queue", must_answer=True)
+        second = await app.agents.submit(must_answer, session="s")
         third = await app.agents.submit(TurnSpec(user("three"), requester="ben"), session="s")
         ends = [await app.agents.finished(run.id) for run in (first, second, third)]
     assert [end.status for end in ends] == ["stopped", "stopped", "completed"]

@@ -12,9 +12,9 @@ from tailrace.messages import Image, Message, Text, assistant, user
 from tailrace.ports import NewRun
 
 
-async def add_turn(journal: MemoryJournal, question: str, follows: str | None = None) -> str:
+async def add_turn(journal: MemoryJournal, question: str, previous_run: str | None = None) -> str:
     run, lease = await journal.start(
-        NewRun("agent", {} if follows is None else {"follows": follows}, session="s"), "me"
+        NewRun("agent", {} if previous_run is None else {"previous_run": previous_run}, session="s"), "me"
     )
     assert lease is not None
     journal.append(lease, [MessageRecorded(user(question)), MessageRecorded(assistant(f"to {question}"))])
@@ -31,15 +31,15 @@ async def test_a_turn_that_replaces_others_follows_the_one_before_them() -> None
     first = await add_turn(journal, "one")
     second = await add_turn(journal, "two")
     await add_turn(journal, "three")
-    assert await questions(journal, follows=first) == ["one"], "of a turn that is about to begin"
-    again = await add_turn(journal, "two again", follows=first)
+    assert await questions(journal, previous_run=first) == ["one"], "of a turn that is about to begin"
+    again = await add_turn(journal, "two again", previous_run=first)
     assert await questions(journal) == ["one", "two again"]
     await add_turn(journal, "four")
     assert await questions(journal) == ["one", "two again", "four"]
     assert await questions(journal, before=again) == ["one", "two", "three"], "as it was before"
-    await add_turn(journal, "two for the third time", follows=second)
+    await add_turn(journal, "two for the third time", previous_run=second)
     assert await questions(journal) == ["one", "two", "two for the third time"], "any earlier turn can be followed"
-    await add_turn(journal, "anew", follows="")
+    await add_turn(journal, "anew", previous_run="")
     await add_turn(journal, "more")
     assert await questions(journal) == ["anew", "more"]
 
@@ -49,7 +49,7 @@ async def test_a_turn_that_is_no_longer_kept_is_followed_by_those_before_it() ->
     await add_turn(journal, "one")
     second = await add_turn(journal, "two")
     await add_turn(journal, "three")
-    await add_turn(journal, "four", follows=second)
+    await add_turn(journal, "four", previous_run=second)
     await journal.delete(second)
     assert await questions(journal) == ["one", "four"]
 

@@ -27,9 +27,9 @@ async def ended(journal: MemoryJournal) -> Run:
 
 
 def test_the_config_says_how_long(tmp_path: Path) -> None:
-    assert retention_of(load({}, tmp_path)) == Retention(7 * DAY_S, None, ("editors.sessions", "chats.speakers"))
+    assert retention_of(load({}, tmp_path)) == Retention(7 * DAY_S, None, ("editors.sessions",))
     (tmp_path / "config.yaml").write_text("store: {compact_after_days: null, delete_after_days: 0.5}", encoding="utf-8")
-    assert retention_of(load({}, tmp_path)) == Retention(None, DAY_S / 2, ("editors.sessions", "chats.speakers"))
+    assert retention_of(load({}, tmp_path)) == Retention(None, DAY_S / 2, ("editors.sessions",))
 
 
 @driven
@@ -52,7 +52,7 @@ async def test_old_runs_are_compacted_and_older_ones_deleted_while_the_process_s
 async def test_what_is_kept_of_a_session_goes_with_its_last_run() -> None:
     now = 0.0
     journal = MemoryJournal(clock=lambda: now)
-    retention = Retention(None, DAY_S, ("editors.sessions", "chats.speakers"))
+    retention = Retention(None, DAY_S, ("editors.sessions",))
     for session in ("gone", "gone", "alive"):
         _, lease = await journal.start(NewRun("agent", session=session), "me")
         assert lease is not None

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from flows.stages import sequence
@@ -16,16 +15,12 @@ from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load
 from tailrace.events import (
-    AnswerKept,
-    AnyEvent,
     AttemptStarted,
     GatewayNotice,
-    MessageChunk,
-    MessageRecorded,
     UsageRecorded,
 )
-from tailrace.messages import assistant, user
-from tailrace.ports import NewRun, Run
+from tailrace.messages import user
+from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider
 
 CONFIG = """
@@ -108,34 +103,6 @@ async def test_the_answer_is_read_on_after_the_next_start(
     assert (end.status, WHOLE in str(end.output)) == ("completed", True)
     kinds = [type(event) for event in events]
     assert (kinds.count(AttemptStarted), kinds.count(UsageRecorded), kinds.count(GatewayNotice)) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("stopped_again", [False, True])
-async def test_what_a_process_had_stopped_that_died_before_the_end_is_cancelled(
-    tmp_path: Path, stopped_again: bool
-) -> None:
-    """The log has the answer as stopped, and no end."""
-    async with FaultyProvider() as provider, opened(tmp_path, provider) as app:
-        spec = TurnSpec(user("Tell me."), requester="web")
-        run, lease = await app.journal.start(NewRun("agent", msgspec.to_builtins(spec)), "dead")
-        assert lease is not None
-        facts: list[AnyEvent] = [
-            MessageRecorded(user("Tell me.")),
-            AttemptStarted("faulty", "ok"),
-            AnswerKept("faulty", "ok", "resp_1"),
-            MessageChunk("The mill"),
-            MessageRecorded(assistant("The mill"), "stopped"),
-        ]
-        app.journal.append(lease, facts, attempt=1)
-        await app.journal.release(lease)
-        if stopped_again:
-            await app.agents.stop(run.id, by="web")
-        else:
-            assert await app.recover() == [run.id]
-        end = await app.agents.finished(run.id)
-        asked = [(request.method, request.path) for request in provider.requests]
-    assert (end.status, end.output) == ("stopped", "The mill")
-    assert asked == [("POST", "/v1/responses/resp_1/cancel")]
 
 
 async def test_a_stand_in_that_answers_now_takes_its_place(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from delivery.by_hand import HeldConsumer, begin, orphaned
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, Ledger
@@ -32,6 +31,7 @@ from tailrace.messages import ToolFile
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
+from tailrace.testing.platforms.played_runs import HeldConsumer, begin, orphaned
 
 PLACE = Place("telegram", "42", extra={"message": "7"})
 WORDS = [f"word{number} " for number in range(100)]

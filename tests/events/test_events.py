@@ -255,9 +255,3 @@ def test_any_event_survives_json_in_one_line(event: AnyEvent, seq: int, attempt:
     assert entry_from_json(line) == entry
     assert from_json(to_json(event)) == event
     assert json.loads(line) == {"seq": seq, "attempt": attempt, **json.loads(to_json(event))}
-
-
-def test_what_the_module_offers_is_all_there() -> None:
-    assert len(set(events.__all__)) == len(events.__all__)
-    assert {kind.__name__ for kind in get_args(AnyEvent)} < set(events.__all__)
-    assert all(hasattr(events, name) for name in events.__all__)

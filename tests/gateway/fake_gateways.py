@@ -20,6 +20,7 @@ from tailrace.delivery.port import (
     MessageReceived,
     Place,
     Platform,
+    Quoted,
     Sender,
 )
 from tailrace.gateway.gateway import Gateway
@@ -77,6 +78,7 @@ class Town:
         to_others: bool = False,
         late_s: float | None = None,
         from_downtime: bool = False,
+        quoted: Sequence[Quoted] = (),
     ) -> None:
         await self.platform.receive(
             MessageReceived(
@@ -91,6 +93,7 @@ class Town:
                 forwarded=forwarded,
                 late_s=late_s,
                 from_downtime=from_downtime,
+                quoted=tuple(quoted),
             )
         )
 

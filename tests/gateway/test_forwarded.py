@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.fake_gateways import Town, town
-from tailrace.gateway.inbound import PASTE_GAP_S
+from tailrace.events.speakers import SpokenBy, marked_message
+from tailrace.gateway.inbound.pastes import PASTE_GAP_S
+from tailrace.messages import user
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, call, reply
 
@@ -147,7 +149,8 @@ async def test_in_a_group_the_comment_alone_names_the_bot(tmp_path: Path, commen
             await here.write("Hm.", kind="group", addressed=False, user="2")
             await here.write("When is that?", kind="group")
         await asyncio.sleep(20)
-        assert here.said == [f"When is that?\n{LETTER}" if comment_first else f"{LETTER}\nWhen is that?"]
+        joined = f"When is that?\n{LETTER}" if comment_first else f"{LETTER}\nWhen is that?"
+        assert here.said == [marked_message(user(joined), SpokenBy("1", "user 1")).text]
 
 
 @driven
@@ -158,4 +161,4 @@ async def test_what_is_forwarded_in_a_group_is_not_heard_without_a_comment_to_th
         assert await here.runs() == []
         await here.write("When is that?", kind="group")
         await asyncio.sleep(20)
-        assert here.said == ["When is that?"]
+        assert here.said == ['[from 1 "user 1"]\n| When is that?']

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tailrace.delivery.port import MessageReceived, Place, Sender
-from tailrace.gateway.inbound import Pastes, RecentIds, is_allowed, is_yes_or_no
+from tailrace.gateway.chat_settings import is_allowed
+from tailrace.gateway.inbound.incoming import is_yes_or_no
+from tailrace.gateway.inbound.pastes import Pastes
+from tailrace.gateway.inbound.recent_ids import RecentIds
 
 
 def test_ids_are_compared_as_text_and_numbers_without_their_plus() -> None:

@@ -168,7 +168,7 @@ async def test_a_question_from_the_page_is_answered_there(tmp_path: Path) -> Non
         await asyncio.sleep(5)
         await here.write("/approve", name="Anna", kind="group")
         await asyncio.sleep(5)
-        assert here.chat.texts[-1] == "Only somebody on the page may answer that question. It stays open."
+        assert here.chat.texts[-1] == "Only a person on the page may answer that question. It stays open."
 
 
 @pytest.mark.parametrize("thread", ["", "t"])

@@ -12,7 +12,7 @@ from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, LONG, SLOW, Town, town
 from tailrace.delivery.port import Capabilities, Window
 from tailrace.events import ApprovalAsked
-from tailrace.gateway import inbound
+from tailrace.gateway.inbound import pastes
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import finished as delivered
@@ -177,7 +177,7 @@ async def test_an_answer_that_a_failing_provider_cuts_says_so_at_once_and_goes_o
 async def test_a_paste_whose_run_was_just_being_begun_is_answered_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbound, "PASTE_GAP_S", 0.0)
+    monkeypatch.setattr(pastes, "PASTE_GAP_S", 0.0)
     platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
     async with town(tmp_path, store=store, platform=platform, drain_s=0.05) as here:
         begun, submit = asyncio.Event(), here.app.agents.submit

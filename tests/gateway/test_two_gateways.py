@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.session import TURN_KIND
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.delivery.port import (
@@ -24,12 +23,10 @@ from tailrace.delivery.port import (
     Update,
     Window,
 )
-from tailrace.errors import JournalError, PlatformError
+from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAsked
-from tailrace.gateway.chats.held_parts import NAMESPACE
 from tailrace.gateway.gateway import Gateway
 from tailrace.runs.recovery import finished
-from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 
@@ -191,26 +188,3 @@ async def test_L171_a_question_to_a_process_that_ends_is_answered_by_the_other_o
                 taking_over.cancel()
     assert staying.chat("42").texts == ("Hello, Ada.",)
     assert leaving.performed == [], "no chat is told of a restart"
-
-
-@driven
-async def test_a_part_that_could_not_be_asked_is_taken_up_where_another_process_holds_the_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that holds it leaves it to the one that has taken it, which lives."""
-    async with pair(tmp_path, reply("Hello, Ada.")) as (app, holding, _, hook):
-        await hook(MessageReceived("u1", PLACE, ADA, "The first part", at_limit=True))
-        with monkeypatch.context() as patched:
-
-            async def fail(*_: object, **__: object) -> None:
-                raise JournalError("the disk is full")
-
-            patched.setattr(app.agents, "submit", fail)
-            with pytest.raises(JournalError):
-                await hook(MessageReceived("u2", PLACE, ADA, "the second part"))
-        await asyncio.sleep(60)
-        [run] = await app.journal.runs(kind=TURN_KIND)
-        assert run.new.input["message"]["parts"][0]["text"] == "The first part"
-        await delivered(app)
-        assert await app.journal.list_values(NAMESPACE) == {}
-    assert holding.chat("42").texts == ("Hello, Ada.",)

@@ -18,6 +18,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdi
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.reattaching import http_provider
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import Transport
@@ -76,7 +77,7 @@ class Bench:
 
     def provider(self, dialect: Dialect = "chat", name: str = "faulty", **fields: Any) -> HttpProvider:
         fields.setdefault("base_url", self.server.url)
-        return HttpProvider(Endpoint(name=name, dialect=dialect, **fields), self.transport)
+        return http_provider(Endpoint(name=name, dialect=dialect, **fields), self.transport)
 
     def route(self, dialect: Dialect = "chat", name: str = "faulty", model: str = "ok", **policy: Any) -> Route:
         return Route(self.provider(dialect, name), model, CallPolicy(**policy))

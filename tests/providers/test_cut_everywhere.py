@@ -97,7 +97,7 @@ async def recorded(dialect: Dialect, said: Reply) -> tuple[bytes, Completion]:
     async with faulty(said) as bench:
         provider = bench.provider(dialect)
         body_without = partial(provider.request_body, ASK, stream=True)
-        answer, _ = await provider._post(ASK, body_without, provider._url)
+        answer, _ = await provider._post(ASK, body_without, provider._endpoint.url())
         while data := await answer.read():
             taken.append(data)
         answer.close()

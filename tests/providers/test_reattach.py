@@ -14,12 +14,12 @@ from aiohttp import web
 from providers.faulty_calls import ASK, Bench, Told, faulty
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, JsonObject, ModelRequest, Usage
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.open_attempt import ResumableAnswer
+from tailrace.providers.reattach import ReattachPolicy
 from tailrace.providers.retry.continuation import MARK
-from tailrace.providers.retry.reattachment import Reattachment
 from tailrace.testing.provider import Scenario
 from tailrace.testing.provider.server import FaultyProvider
 
@@ -28,13 +28,18 @@ SOON: Any = {"backoff_s": 0.001, "backoff_max_s": 0.002}
 
 
 class Kept(Told):
-    """Also keeps what it is told of kept answers."""
+    """Also notes what becomes of answers that the provider keeps."""
 
-    def answer_kept(self, answer_id: str) -> None:
+    goes_on = True
+
+    def answer_resumable(self, answer_id: str) -> None:
         self.facts.append(("kept", answer_id))
 
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         self.facts.append(("lost", provider))
+
+    def resumes_later(self) -> bool:
+        return self.goes_on
 
     def names(self) -> list[str]:
         return [fact[0] for fact in self.facts if fact[0] != "deltas"]
@@ -133,8 +138,8 @@ async def test_a_stall_is_told_and_read_on_over_another_connection() -> None:
 
 async def test_an_expired_answer_is_told_as_lost_and_continued() -> None:
     class Forgets(Kept):
-        def answer_kept(self, answer_id: str) -> None:
-            super().answer_kept(answer_id)
+        def answer_resumable(self, answer_id: str) -> None:
+            super().answer_resumable(answer_id)
             bench.server.kept.forget()
 
     async with faulty("ok+cut@60%", "ok", "ok", "ok") as bench:
@@ -176,7 +181,7 @@ async def test_every_piece_of_progress_renews_the_readings() -> None:
 
 def test_the_number_of_readings_is_bounded_and_only_a_queue_is_waited_for() -> None:
     cut = Retryable("cut")
-    again = Reattachment(CallPolicy(max_attempts=2))
+    again = ReattachPolicy(CallPolicy(max_attempts=2))
     assert again.wait_s(cut) == 0.0
     assert (again.wait_s(cut) or 0.0) > 0.0
     assert again.wait_s(cut) is None
@@ -198,14 +203,16 @@ async def test_a_listener_that_stops_the_call_cancels_the_answer() -> None:
         assert len(bench.server.kept.cancelled) == 1
 
 
-async def test_a_task_that_is_cancelled_leaves_the_answer_to_whoever_goes_on() -> None:
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_cancelled_task_cancels_the_answer_unless_another_process_goes_on(goes_on: bool) -> None:
     async with faulty("ok+stall@50%") as bench:
         told = Kept()
+        told.goes_on = goes_on
         task = asyncio.create_task(bench.call(kept_route(bench), told=told))
         await told.heard.wait()
         task.cancel()
         await asyncio.wait([task])
-        assert bench.server.kept.cancelled == []
+        assert len(bench.server.kept.cancelled) == (0 if goes_on else 1)
 
 
 @pytest.mark.parametrize("key", ["", "s-this-is-the-key"])
@@ -227,7 +234,7 @@ async def test_what_was_held_back_is_shown_when_the_answer_is_not_read_on() -> N
 # ── in another process ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def begun(bench: Bench, route: Route) -> KeptAnswer:
+async def begun(bench: Bench, route: Route) -> ResumableAnswer:
     """An answer that was asked for and left alone."""
     told = Kept()
     task = asyncio.create_task(bench.call(route, told=told))
@@ -235,11 +242,11 @@ async def begun(bench: Bench, route: Route) -> KeptAnswer:
     task.cancel()
     await asyncio.wait([task])
     answer_id = next(fact[1] for fact in told.facts if fact[0] == "kept")
-    return KeptAnswer("faulty", route.model, answer_id)
+    return ResumableAnswer("faulty", route.model, answer_id)
 
 
-async def read_on(bench: Bench, kept: KeptAnswer, route: Route, told: Told) -> CallResult | None:
-    return await Caller().read_on(kept, ASK, [route], listener=told)
+async def reattached(bench: Bench, kept: ResumableAnswer, route: Route, told: Told) -> CallResult | None:
+    return await Caller().reattach(kept, ASK, [route], listener=told)
 
 
 @pytest.mark.parametrize("model", ["ok", "text-and-tools"])
@@ -247,7 +254,7 @@ async def test_another_process_reads_a_kept_answer_from_its_beginning(model: str
     wanted = await whole_answer(model)
     async with faulty(f"{model}+stall@60%", f"{model}+cut@40%") as bench:
         route = kept_route(bench, model)
-        result = await read_on(bench, await begun(bench, route), route, told := Kept())
+        result = await reattached(bench, await begun(bench, route), route, told := Kept())
         assert result is not None
         assert result.completion.body == wanted.completion.body
         assert told.text == wanted.completion.text
@@ -261,15 +268,15 @@ async def test_an_answer_that_has_expired_is_lost_to_another_process_too() -> No
         route = kept_route(bench)
         kept = await begun(bench, route)
         bench.server.kept.forget()
-        assert await read_on(bench, kept, route, told := Kept()) is None
+        assert await reattached(bench, kept, route, told := Kept()) is None
         assert told.names() == ["started", "lost"]
 
 
 async def test_a_route_that_is_gone_or_keeps_nothing_reads_nothing() -> None:
     async with faulty() as bench:
-        kept = KeptAnswer("faulty", "ok", "resp_1")
-        assert await read_on(bench, kept, bench.route("responses"), Kept()) is None
-        assert await read_on(bench, kept, kept_route(bench, "another"), Kept()) is None
+        kept = ResumableAnswer("faulty", "ok", "resp_1")
+        assert await reattached(bench, kept, bench.route("responses"), Kept()) is None
+        assert await reattached(bench, kept, kept_route(bench, "another"), Kept()) is None
         assert bench.server.requests == []
 
 

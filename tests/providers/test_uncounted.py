@@ -48,13 +48,10 @@ async def test_an_attempt_that_was_refused_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-async def test_a_kept_answer_is_counted_by_who_leaves_it_unless_somebody_reads_it_on(goes_on: bool) -> None:
-    class Leaving(Kept):
-        def may_read_on(self) -> bool:
-            return goes_on
-
+async def test_a_cancelled_attempt_counts_its_answer_unless_a_later_one_reattaches(goes_on: bool) -> None:
     async with faulty("ok+stall@90%") as bench:
-        told = Leaving()
+        told = Kept()
+        told.goes_on = goes_on
         task = asyncio.create_task(bench.call(kept_route(bench), told=told))
         while len(told.text) < 40:
             told.heard.clear()

@@ -12,9 +12,9 @@ from tailrace.events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, TextDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.delta_log import MAX_REASON_CHARS, DeltaLog
 from tailrace.testing.clock import driven
 
@@ -73,8 +73,8 @@ async def test_an_attempt_says_why_the_one_before_it_ended() -> None:
 
 
 async def test_arguments_that_the_log_has_of_a_kept_answer_are_not_written_twice() -> None:
-    kept = KeptAnswer("a", "m", "resp_1", arguments={0: 3, 1: 0})
-    log = TextLog(written := Written(), attempts=1, kept=kept)
+    resumed = ResumableAnswer("a", "m", "resp_1", arguments={0: 3, 1: 0})
+    log = TextLog(written := Written(), attempts=1, resumed=resumed)
     log.attempt_started(1, "a", "m")
     log.add(ToolArgumentsChunk("note", 0, ""), ToolArgumentsChunk("note", 0, '{"a":'))
     log.add(ToolArgumentsChunk("note", 0, "1}"), ToolArgumentsChunk("note", 1, ""), ToolArgumentsChunk("note", 2, ""))

@@ -15,6 +15,7 @@ from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
     AttemptStarted,
+    Entry,
     GatewayNotice,
     LlmDelta,
     MessageChunk,
@@ -24,30 +25,31 @@ from tailrace.events import (
     StepFinished,
     ToolArgumentsChunk,
 )
-from tailrace.events.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.messages import assistant, user
+from tailrace.providers.open_attempt import ResumableAnswer, open_attempts
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 
 TEXT = "One two three four five"
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
 KEPT = AnswerKept("up", "m", "resp_1")
+KEPT_OF_STEP = AnswerKept("up", "m", "resp_1", "a")
 
 
 @pytest.mark.parametrize(
     ("events", "kept"),
     [
         ([AttemptStarted("up", "m")], None),
-        ([KEPT], KeptAnswer("up", "m", "resp_1", 1)),
+        ([KEPT], ResumableAnswer("up", "m", "resp_1", 1, input_tokens=9)),
         (
             [KEPT, MessageChunk("ab"), ReasoningChunk("why"), MessageChunk("c")],
-            KeptAnswer("up", "m", "resp_1", 1, "abc", 3),
+            ResumableAnswer("up", "m", "resp_1", 1, "abc", 3, input_tokens=9),
         ),
         (
             [KEPT, ProviderEvents("responses", ({"sequence_number": 4}, {"sequence_number": 7}, {}))],
-            KeptAnswer("up", "m", "resp_1", 1, last_event=7),
+            ResumableAnswer("up", "m", "resp_1", 1, last_event=7, input_tokens=9),
         ),
-        ([KEPT, LlmDelta("a", "x")], KeptAnswer("up", "m", "resp_1", 1, "x")),
+        ([KEPT_OF_STEP, LlmDelta("a", "x")], ResumableAnswer("up", "m", "resp_1", 1, "x", input_tokens=9)),
         (
             [
                 KEPT,
@@ -55,19 +57,19 @@ KEPT = AnswerKept("up", "m", "resp_1")
                 ToolArgumentsChunk("note", 2, '":'),
                 ToolArgumentsChunk("note", 3, ""),
             ],
-            KeptAnswer("up", "m", "resp_1", 1, arguments={2: 5, 3: 0}),
+            ResumableAnswer("up", "m", "resp_1", 1, arguments={2: 5, 3: 0}, input_tokens=9),
         ),
         ([KEPT, AttemptDiscarded("no")], None),
         ([KEPT, MessageRecorded(assistant("abc"))], None),
         ([KEPT, AttemptStarted("other", "m")], None),
-        ([KEPT, StepFinished("a")], None),
+        ([KEPT_OF_STEP, StepFinished("a")], None),
     ],
 )
-def test_the_log_names_the_answer_that_is_under_way(events: list[AnyEvent], kept: KeptAnswer | None) -> None:
-    state = KeptAnswerFold()
-    for event in events:
-        state.apply(event, 1)
-    assert state.current == kept
+def test_the_log_names_the_answer_that_is_under_way(events: list[AnyEvent], kept: ResumableAnswer | None) -> None:
+    block_id = "a" if any(isinstance(event, LlmDelta | StepFinished) for event in events) else ""
+    log = [AttemptStarted("up", "m", block_id, input_tokens=9), *events]
+    left = open_attempts(Entry(seq, event, 1) for seq, event in enumerate(log, 1)).get(block_id)
+    assert (left.resumable if left is not None else None) == kept
 
 
 def config_of(home: Path, server: FaultyProvider) -> Config:

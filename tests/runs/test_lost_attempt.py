@@ -22,8 +22,8 @@ from tailrace.events import (
     StepFinished,
     UsageRecorded,
 )
-from tailrace.events.lost_attempt import LostAttempt, lost_by_steps, lost_in
 from tailrace.messages import Usage, user
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.recovery import finished
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
@@ -36,49 +36,42 @@ def log_of(*facts: tuple[object, int]) -> list[Entry]:
     return [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(facts, 1)]  # type: ignore[arg-type]
 
 
-BEGUN = ((AttemptStarted("p", "m"), 2), (ReasoningChunk("hmm"), 2), (MessageChunk("Hel"), 2), (MessageChunk("lo"), 2))
+STARTED = AttemptStarted("p", "m", input_tokens=10)
+BEGUN = ((STARTED, 2), (ReasoningChunk("hmm "), 2), (MessageChunk("Hell"), 2), (MessageChunk("o"), 2))
+LOST = UsageRecorded(Usage(10, 2, estimated_tokens=12), "p", "m")
+
+
+def lost_in(entries: list[Entry]) -> dict[str, tuple[int, UsageRecorded]]:
+    """By block: the number of the attempt and what it has used."""
+    found = open_attempts(entries).items()
+    return {block_id: (each.number, lost) for block_id, each in found if (lost := each.lost_usage) is not None}
 
 
 def test_an_attempt_is_lost_until_its_usage_is_on_record() -> None:
-    assert lost_in(log_of(*BEGUN)) == LostAttempt(2, "p", "m", text_chars=5, other_chars=3)
-    assert lost_in(log_of(*BEGUN, (AttemptDiscarded(), 2))) is not None
-    assert lost_in(log_of(*BEGUN, (UsageRecorded(Usage(1, 1), "p", "m"), 2))) is None
-    assert lost_in(log_of(*BEGUN, (UsageRecorded(Usage(1, 1), "p", "m"), 1))) is not None, "of another attempt"
-    assert lost_in(log_of(*BEGUN, (MessageRecorded(user("Hello")), 2))) is None
-    assert lost_in(log_of(*BEGUN, (RunForked("run_1", 4), 2))) is None, "it is the other run's"
+    assert lost_in(log_of(*BEGUN)) == {"": (2, LOST)}
+    assert lost_in(log_of(*BEGUN, (AttemptDiscarded(), 2))) == {"": (2, LOST)}
+    assert lost_in(log_of(*BEGUN, (UsageRecorded(Usage(1, 1), "p", "m"), 2))) == {}
+    assert lost_in(log_of(*BEGUN, (UsageRecorded(Usage(1, 1), "p", "m"), 1))) != {}, "of another attempt"
+    assert lost_in(log_of(*BEGUN, (MessageRecorded(user("Hello")), 2))) == {}
+    assert lost_in(log_of(*BEGUN, (RunForked("run_1", 4), 2))) == {}, "it is the other run's"
 
 
 def test_a_provider_that_had_not_begun_to_answer_is_owed_nothing() -> None:
-    assert lost_in(log_of((AttemptStarted("p", "m"), 1))) is None
-    assert lost_in(log_of(*BEGUN, (AttemptStarted("p", "m"), 3))) is None
-    begun = log_of((AttemptStarted("p", "m"), 1), (ProviderEvents("responses", ({"type": "x"},)), 1))
-    assert lost_in(begun) == LostAttempt(1, "p", "m")
+    assert lost_in(log_of((STARTED, 1))) == {}
+    assert lost_in(log_of(*BEGUN, (STARTED, 3))) == {}
+    begun = log_of((STARTED, 1), (ProviderEvents("responses", ({"type": "x"},)), 1))
+    assert lost_in(begun) == {"": (1, UsageRecorded(Usage(10, 0, estimated_tokens=10), "p", "m"))}
 
 
 def test_each_step_has_its_own() -> None:
+    """A recorded usage names its block: the steps beside it may have asked the same model as often."""
     log = log_of(
-        (AttemptStarted("p", "m", "a"), 1),
-        (AttemptStarted("p", "m", "b"), 2),
-        (LlmDelta("a", "one"), 1),
-        (LlmDelta("b", "four"), 2),
-        (UsageRecorded(Usage(1, 1), "p", "m"), 2),
-        (AttemptStarted("p", "m", "c"), 1),
-        (LlmDelta("c", "five"), 1),
+        *((AttemptStarted("p", "m", block), 1) for block in "abc"),
+        *((LlmDelta(block, "four"), 1) for block in "abc"),
+        (UsageRecorded(Usage(1, 1), "p", "m", "b"), 1),
         (StepFinished("c"), 1),
     )
-    assert lost_by_steps(log) == {"a": LostAttempt(1, "p", "m", text_chars=3)}
-
-
-def test_the_usage_of_a_step_takes_nothing_off_those_that_run_beside_it() -> None:
-    side_by_side = log_of(
-        *((AttemptStarted("p", "m", block), 1) for block in "abc"),
-        *((LlmDelta(block, "one"), 1) for block in "abc"),
-        (UsageRecorded(Usage(1, 1), "p", "m"), 1),
-    )
-    ended = [*side_by_side, *log_of((StepFinished("b"), 1))]
-    assert lost_by_steps(ended) == {block: LostAttempt(1, "p", "m", text_chars=3) for block in "ac"}
-    assert set(lost_by_steps([*side_by_side, *log_of((AttemptStarted("p", "m", "c"), 2))])) == {"a", "b"}
-    assert len(lost_by_steps(side_by_side)) == 2, "of one of them the count has come"
+    assert lost_in(log) == {"a": (1, UsageRecorded(Usage(0, 1, estimated_tokens=1), "p", "m", "a"))}
 
 
 async def spent(app: App, run_id: str) -> tuple[list[tuple[int, Usage]], RunFinished, Usage]:

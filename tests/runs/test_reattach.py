@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -29,13 +28,11 @@ from tailrace.events import (
     LlmDelta,
     MessageChunk,
     ProviderEvents,
-    RunFinished,
     StepFinished,
     UsageRecorded,
 )
 from tailrace.messages import user
-from tailrace.ports import Lease
-from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.reattaching import ReattachingHttpProvider
 from tailrace.runs.recovery import finished
 
 WORDS = [f"word{n} " for n in range(40)]
@@ -246,12 +243,10 @@ async def test_a_stopped_run_is_cancelled_at_the_provider(tmp_path: Path) -> Non
         assert model.asked == 1
 
 
-@pytest.mark.parametrize("when", ["sealing", "cancelling"])
 @pytest.mark.parametrize("kind", ["agent", "call"])
 async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, when: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Its end is sealed: no other process goes on with it and cancels it."""
     async with (
         GatedModel().serving() as model,
         tailrace_serve(tmp_path / "provider", model) as url,
@@ -260,29 +255,14 @@ async def test_a_stopped_runs_answer_is_cancelled_also_where_its_process_ends_me
         host = app.agents if kind == "agent" else app.calls
         run_id = await first_words(app, kind)
         released: list[asyncio.Future[bool]] = []
+        cancel_answer = ReattachingHttpProvider.cancel_answer
 
-        def release() -> None:
-            if not released:
-                released.append(asyncio.ensure_future(host.release()))
+        async def cancelled(self: ReattachingHttpProvider, answer_id: str) -> None:
+            released.append(asyncio.ensure_future(host.release()))
+            await asyncio.sleep(0)
+            await cancel_answer(self, answer_id)
 
-        if when == "sealing":
-            journal, seal = app.journal.__class__, app.journal.__class__.seal
-
-            async def sealed(self: Any, lease: Lease, end: RunFinished) -> None:
-                await seal(self, lease, end)
-                release()
-                await asyncio.sleep(0)
-
-            monkeypatch.setattr(journal, "seal", sealed)
-        else:
-            cancel_kept = HttpProvider.cancel_kept
-
-            async def cancelled(self: HttpProvider, kept_id: str) -> None:
-                release()
-                await asyncio.sleep(0)
-                await cancel_kept(self, kept_id)
-
-            monkeypatch.setattr(HttpProvider, "cancel_kept", cancelled)
+        monkeypatch.setattr(ReattachingHttpProvider, "cancel_answer", cancelled)
         await host.stop(run_id)
         assert (await finished(app.journal, run_id)).status == "stopped"
         async with asyncio.timeout(30):
@@ -294,13 +274,8 @@ async def test_a_summary_that_is_interrupted_is_cancelled_at_the_provider(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody reads it on: a process that goes on with the turn asks for another one."""
-    asked, answer_kept = asyncio.Event(), _SummaryListener.answer_kept
-
-    def noted(listener: _SummaryListener, answer_id: str) -> None:
-        answer_kept(listener, answer_id)
-        asked.set()
-
-    monkeypatch.setattr(_SummaryListener, "answer_kept", noted)
+    asked = asyncio.Event()
+    monkeypatch.setattr(_SummaryListener, "answer_resumable", lambda _listener, _answer_id: asked.set())
     async with GatedModel().serving() as model, tailrace_serve(tmp_path / "provider", model) as url:
         config = config_of(tmp_path, url, also="agent: {context_tokens: 2000}\n")
         async with open_app(config, directory=tmp_path) as app:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from server.http_server import RunningServer
 from tailrace.agent.service import TurnSpec
-from tailrace.delivery.speakers import Speaker, Speakers
+from tailrace.events.speakers import SpokenBy
 from tailrace.messages import user
 
 SESSION = "telegram:42"
-ABOVE = "[the messages above are from Anna]"
+ANNA, BEN = SpokenBy("7", "Anna"), SpokenBy("8", "Ben")
+ASKED = f"{ANNA.head}\n| book it for me"  # what the model reads of Anna's question
 
 
 async def group_chat(server: RunningServer) -> list[str]:
     """The ids of the two questions, which the server's provider answers."""
-    runs, known = [], Speakers()
-    for person, text in ((Speaker("7", "Anna", "u1"), "book it for me"), (Speaker("8", "Ben", "u2"), "for me too")):
-        known = await server.app.speakers.add(SESSION, person, known)
-        spec = TurnSpec(user(text), requester=f"telegram:{person.id}", spoken_by=known.spoken_by(person))
+    runs = []
+    for person, text in ((ANNA, "book it for me"), (BEN, "for me too")):
+        spec = TurnSpec(user(text), requester=f"telegram:{person.id}", spoken_by=person)
         run = await server.app.agents.submit(spec, session=SESSION)
         await server.app.agents.finished(run.id)
         runs.append(run.id)

@@ -19,7 +19,7 @@ from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.flows.engine.plan import Plan
-from tailrace.gateway import inbound
+from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
 from tailrace.journal.open_log import OpenLog
@@ -189,7 +189,7 @@ def second_end() -> Planted:
     lambda world: asks_in(world, "chat") and has(world, StoreFault),
 )
 def lost_update() -> Planted:
-    yield inbound.RecentIds, "forget", lambda _self, _key: None
+    yield RecentIds, "forget", lambda _self, _key: None
 
 
 @mistake("tokens are not counted")

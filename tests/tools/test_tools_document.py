@@ -34,7 +34,7 @@ async def test_the_example_is_a_tool(here: Workplace) -> None:
 
 
 def test_every_built_in_tool_has_its_row() -> None:
-    assert re.findall(r"(?m)^\| `(\w+)` \|.*\| (?:no|when the command is dangerous) \|$", TEXT) == list(BUILTIN)
+    assert re.findall(r"(?m)^`(\w+)` \|.*\| (?:no|unless the command is known)$", TEXT) == list(BUILTIN)
 
 
 def test_the_servers_can_be_configured_like_this() -> None:

@@ -76,11 +76,11 @@ async def began_by(journal: Journal, session: str) -> str:
 
 
 class ThreadPlace(msgspec.Struct, frozen=True):
-    """Where a request stands in its session. The messages from `new_from` on are new. `follows` as in `TurnSpec`.
+    """Where a request stands in its session. The messages from `new_from` on are new. `previous_run` as in `TurnSpec`.
     `repeated` is the newest turn that the list knows."""
 
     new_from: int
-    follows: str | None = None
+    previous_run: str | None = None
     repeated: Run | None = None
     asks_again: bool = False  # the new messages are the question of `repeated`
     is_first: bool = False  # the session has no turn yet
@@ -99,8 +99,8 @@ async def place_in_thread(journal: Journal, session: str, ids: Sequence[str]) ->
         if ids[-1] in questions:
             first = min(place for place, each in enumerate(ids) if each in questions)
             before = await anext(turns, None)
-            follows = run.new.input.get("follows", before.id if before is not None else "")
-            return ThreadPlace(first, follows, run, asks_again=True)
+            previous_run = run.new.input.get("previous_run", before.id if before is not None else "")
+            return ThreadPlace(first, previous_run, run, asks_again=True)
         last = max(place for place, each in enumerate(ids) if each in questions or run_of_message(each))
         return ThreadPlace(last + 1, None if newest else run.id, run)
     return ThreadPlace(0, is_first=newest)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -35,8 +34,6 @@ from tailrace.events import (
     RunFailure,
     UsageRecorded,
 )
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import LostAttempt
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -51,13 +48,13 @@ from tailrace.messages import (
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.recovery_log import log_without_media
 from tailrace.providers.text_only import TextOnlyModels
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of, is_media_refused, is_too_long, takes_no_images
 from tailrace.runs.record import RecordedFold
-from tailrace.system.own_task import finish
-from tailrace.wire.token_estimate import estimated_usage, message_tokens
+from tailrace.wire.token_estimate import message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _LEAST_TOO_LONG = 1000  # tokens: a shorter conversation is refused for something else, the tools that are offered say
@@ -78,7 +75,15 @@ class ModelSettings(msgspec.Struct, frozen=True):
 class ModelCall:
     """Makes the model calls of one turn."""
 
-    def __init__(self, record: RecordedFold[Turn], caller: Caller, settings: ModelSettings, redactor: Redactor) -> None:
+    def __init__(
+        self,
+        record: RecordedFold[Turn],
+        caller: Caller,
+        settings: ModelSettings,
+        redactor: Redactor,
+        resumed: ResumableAnswer | None = None,
+    ) -> None:
+        """`resumed`: an earlier process asked for this answer, and its provider keeps it."""
         self._record = record
         self._caller = caller
         self._settings = settings
@@ -87,27 +92,17 @@ class ModelCall:
         self._leaves_out_media = False  # once a provider has refused what earlier turns and tools have brought
         self._sent: Sequence[Message] = ()  # with the newest request
         self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
-        self.lost: LostAttempt | None = None  # of an earlier process, until it is counted
-        self.is_stopped = False  # the turn: what is left unfinished is not read on
+        self.resumed = resumed  # until it is reattached to
+        self.is_stopped = False  # the turn: no process goes on with what is left unfinished
 
-    async def answer(self, shown: str, *, budget_s: float | None, kept: KeptAnswer | None = None) -> RunFailure | None:
-        """Asks the model and records its answer; with `kept`, reads that answer on first. Returns why the run has
-        failed, where it has. Refused for images and files of earlier turns, it records nothing: the call is still due,
-        and is made without them. Cancelled, it leaves what was shown in the log, and no message: the turn decides what
-        becomes of it."""
-        routes, log = self._settings.routes, self._new_log(shown, kept)
+    async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
+        """Asks the model and records its answer. Returns why the run has failed, where it has. Refused for images and
+        files of earlier turns, it records nothing: the call is still due, and is made without them. Cancelled, it
+        leaves what was shown in the log, and no message: the turn decides what becomes of it."""
+        log, request = self._new_log(shown), self._request(shown)
+        log.text_only = self._caller.text_only if has_images(request.messages) else None
         try:
-            result = None
-            if kept is not None:
-                result = await self._read_on(kept, shown, log, budget_s)
-            if result is None:
-                await self.count_lost()
-                if kept is not None:
-                    shown = self._record.fold.shown
-                    log = self._new_log(shown)
-                request = self._request(shown)
-                log.text_only = self._caller.text_only if has_images(request.messages) else None
-                result = await self._caller.complete(request, routes, listener=log, budget_s=budget_s)
+            result = await log.complete(self._caller, request, self._settings.routes, budget_s=budget_s)
         except ProviderError as exc:
             sent = self._sent
             if self._leave_out_media(exc, sent, without_earlier_media(sent)):
@@ -115,43 +110,27 @@ class ModelCall:
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
 
-    async def _read_on(
-        self, kept: KeptAnswer, shown: str, log: _AnswerLog, budget_s: float | None
-    ) -> CallResult | None:
-        request, routes = self._request(shown.removesuffix(kept.text)), self._settings.routes
-        try:
-            return await self._caller.read_on(kept, request, routes, listener=log, budget_s=budget_s)
-        finally:
-            if log.usage != Usage():  # of the whole answer, what an earlier process has read of it included
-                self.lost = None
+    async def abandon_resumed(self) -> None:
+        """The turn is stopped before it has reattached to the answer of an earlier process."""
+        if self.resumed is not None:
+            answer, log = self.resumed, self._new_log(self._record.fold.shown)
+            await self._caller.abandon(answer, self._settings.routes, log)
 
-    async def count_lost(self) -> None:
-        """Records what an attempt has used that ended with its process, as an estimate, once. Before its text becomes a
-        message, and unless its answer is read on."""
-        lost, self.lost = self.lost, None
-        if lost is None:
-            return
-        recorded = lost_usage(lost, self._record.fold, self._settings)
-        self._record.add(recorded, attempt=lost.number)
-        await self._record.commit()
-        self._caller.count_lost(recorded)
-
-    def _new_log(self, shown: str, kept: KeptAnswer | None = None) -> _AnswerLog:
-        """What a kept answer has said goes through the filter again: it is read from its beginning."""
-        before = shown.removesuffix(kept.text) if kept is not None else shown
+    def _new_log(self, shown: str) -> _AnswerLog:
+        """A resumed answer goes through the filter again: it is read from its beginning."""
+        resumed, self.resumed = self.resumed, None
+        before = shown.removesuffix(resumed.text) if resumed is not None else shown
         first_call = self._record.fold.call_count
-        answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before, first_call=first_call)
-        log = _AnswerLog(self._record, answer, kept)
-        log.is_wanted = self._is_wanted
+
+        def new_filter(shown: str) -> AnswerFilter:
+            return AnswerFilter(self._redactor, self._settings.think_tags, shown=shown, first_call=first_call)
+
+        log = _AnswerLog(self._record, new_filter, before, resumed)
+        log.goes_on_later = self._goes_on_later
         return log
 
-    def _is_wanted(self) -> bool:
+    def _goes_on_later(self) -> bool:
         return not self.is_stopped
-
-    async def cancel_kept(self, kept: KeptAnswer) -> None:
-        """The turn was stopped: the provider need not go on with this answer. Nobody else will say so, so this comes to
-        its end also where the turn's task is cancelled."""
-        await finish(self._caller.cancel_kept(kept, self._settings.routes))
 
     def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
@@ -293,12 +272,7 @@ class ModelCall:
             self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
         )
         listener = _SummaryListener(self._record)
-        try:
-            result = await self._caller.complete(request, self._settings.routes, listener=listener, budget_s=budget_s)
-        except asyncio.CancelledError:
-            if listener.kept is not None:  # nobody reads it on: another process would ask for another one
-                await self.cancel_kept(listener.kept)
-            raise
+        result = await self._caller.complete(request, self._settings.routes, listener=listener, budget_s=budget_s)
         if result.incomplete is not None:
             return ""
         said = split_thoughts(result.completion.text, self._settings.think_tags).shown
@@ -319,13 +293,6 @@ def _request_of(turn: Turn, settings: ModelSettings, shown: str) -> ModelRequest
     )
 
 
-def lost_usage(lost: LostAttempt, turn: Turn, settings: ModelSettings) -> UsageRecorded:
-    """An estimate of what an attempt has used that ended with its process; before its text becomes a message."""
-    request = _request_of(turn, settings, turn.shown[: max(0, len(turn.shown) - lost.text_chars)])
-    usage = estimated_usage(request, lost.text_chars + lost.other_chars)
-    return UsageRecorded(usage, lost.provider, lost.model)
-
-
 def _events_of_whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
     """An answer that was not streamed takes the same path, in one piece."""
     thoughts = [ReasoningDelta(completion.reasoning)] if completion.reasoning else []
@@ -338,14 +305,6 @@ class _SummaryListener(CallListener):
 
     def __init__(self, record: RecordedFold[Turn]) -> None:
         self._record = record
-        self._asked = ("", "")
-        self.kept: KeptAnswer | None = None
-
-    def attempt_started(self, number: int, provider: str, model: str) -> None:  # noqa: ARG002 - the port's
-        self._asked, self.kept = (provider, model), None
-
-    def answer_kept(self, answer_id: str) -> None:
-        self.kept = KeptAnswer(*self._asked, answer_id)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         if attempt.usage != Usage():
@@ -360,10 +319,17 @@ class _AnswerLog(DeltaLog):
 
     keeps_text = False
 
-    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter, kept: KeptAnswer | None = None) -> None:
-        super().__init__(record.add_all, attempts=record.fold.attempt, kept=kept)
+    def __init__(
+        self,
+        record: RecordedFold[Turn],
+        new_filter: Callable[[str], AnswerFilter],
+        shown: str,
+        resumed: ResumableAnswer | None = None,
+    ) -> None:
+        super().__init__(record.add_all, attempts=record.fold.attempt, resumed=resumed)
         self._turn = record.fold
-        self.filter = answer
+        self._new_filter = new_filter
+        self.filter = new_filter(shown)
         self.text_only: TextOnlyModels | None = None  # is told what becomes of a request with an image
 
     @property
@@ -373,6 +339,9 @@ class _AnswerLog(DeltaLog):
     @property
     def has_text(self) -> bool:
         return self._turn.has_shown
+
+    def start_over(self) -> None:
+        self.filter = self._new_filter(self.text)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True

@@ -45,11 +45,10 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import LostAttempt
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.failures import is_too_long
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import NEWER_MESSAGE, STOP, Stopped, listen, run_beside, stop_failure
@@ -83,14 +82,16 @@ class TurnRunner:
         caller: Caller,
         settings: TurnSettings,
         on_waiting: OnWaiting = lambda _: None,
+        resumed: ResumableAnswer | None = None,
     ) -> None:
-        """`on_waiting` is told when the turn has nothing under way but questions to a person, and when that is over."""
+        """`on_waiting` is told when the turn has nothing under way but questions to a person, and when that is over.
+        `resumed`: the answer that an earlier process asked for last, where its provider keeps it."""
         self._journal = journal
         self._lease = lease
         self.turn = turn
         self._settings = settings
         self._record = RecordedFold(journal, lease, turn, due=turn.due, log=log)
-        self._model = ModelCall(self._record, caller, settings.model, settings.redactor)
+        self._model = ModelCall(self._record, caller, settings.model, settings.redactor, resumed)
         self._tools = ToolRunner(
             self._record,
             settings.tools,
@@ -119,24 +120,18 @@ class TurnRunner:
         fetch: Callable[[], Coroutine[None, None, Message]] | None = None,
         stopped: RunFailure | None = None,
         replaced: tuple[Message, ...] | None = None,
-        lost: LostAttempt | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that a person stops before that has it without them; called again, it waits for the same
         download. `stopped`: the turn was told to stop before it began, and its end says why. `replaced`: from this
-        question on, these messages stand for all earlier ones of the session. `lost`: the attempt in which the turn's
-        process before this one ended.
+        question on, these messages stand for all earlier ones of the session.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
         self._replaced = replaced
-        self._model.lost = lost
-        if self.turn.kept is None:
-            await self._model.count_lost()
         if message is not None and fetch is None:
             self._begin(message)
         finish: RunFinished | None = None
-        unwanted: KeptAnswer | None = None
         if stopped is None:
             try:
                 work = self._drive(fetch if message is not None else None)
@@ -146,20 +141,13 @@ class TurnRunner:
         if finish is None:
             if message is not None and not self._begun:
                 self._begin(await self._question(message, fetch, stopped))
-            unwanted = self.turn.unwanted
-            await self._model.count_lost()
+            await self._model.abandon_resumed()
             self._record.add(*self._tools.with_durations(self.turn.last_words()))
             finish = self._end("stopped", stopped)
-        elif finish.status == "stopped":  # by a process that died before it could tell the provider
-            unwanted = self.turn.unwanted
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
-        try:
-            await self._journal.seal(self._lease, finish)
-            await self._settings.asker.take_down()  # what was asked when the turn was stopped
-        finally:  # the end may be sealed, and then no other process would cancel it
-            if unwanted is not None:
-                await self._model.cancel_kept(unwanted)
+        await self._journal.seal(self._lease, finish)
+        await self._settings.asker.take_down()  # what was asked when the turn was stopped
         return finish
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
@@ -191,8 +179,8 @@ class TurnRunner:
                 case [Finish(status=status, reason=reason, calls=calls)]:
                     self.foreign_calls = calls
                     return self._end(status, RunFailure(status, reason) if reason else None)
-                case [CallModel(shown, kept)]:
-                    if failure := await self._call_model(shown, kept):
+                case [CallModel(shown)]:
+                    if failure := await self._call_model(shown):
                         return self._end("failed", failure)
                 case [GiveUp(reason)]:
                     self._model.give_up(reason)
@@ -204,17 +192,17 @@ class TurnRunner:
         signals = await self._journal.kept_signals(self._lease)
         return next((stop_failure(signal) for signal in signals if signal.name == STOP), None)
 
-    async def _call_model(self, shown: str, kept: KeptAnswer | None) -> RunFailure | None:
+    async def _call_model(self, shown: str) -> RunFailure | None:
         """Returns why the run has failed, where it has. A request that was refused as too long and is shorter now is
         due once more."""
-        if not shown and kept is None and not self._is_late():
+        if not shown and self._model.resumed is None and not self._is_late():
             await self._model.compress_if_full(budget_s=self._left_s())
             if not self._is_model_due():  # the summary has used up the turn's tokens
                 return None
         if self._is_late():
             self._model.give_up("ran out of time")
             return None
-        failure = await self._model.answer(shown, budget_s=self._left_s(), kept=kept)
+        failure = await self._model.answer(shown, budget_s=self._left_s())
         if failure is None or not is_too_long(failure):
             self._shortened = 0
             return failure

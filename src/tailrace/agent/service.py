@@ -6,11 +6,10 @@ Owns what a turn is made from and the order of a session's turns. Viewers tail a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,21 +25,19 @@ from tailrace.agent.fork import (
     question_in,
     with_files_of,
 )
-from tailrace.agent.model_call import lost_usage
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
-from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import lost_in
-from tailrace.events.speaker_marks import SpokenBy, marked_message, unmarked_message
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
+from tailrace.events.speakers import SpokenBy, marked_message, spoken_from_elsewhere, unmarked_message
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -53,7 +50,7 @@ RETRIES_LOOKED_AT = 50
 _WAITS = "waits for a person"
 
 
-class Unfetched(Value):
+class PendingAttachments(Value):
     """What is still missing of a question: files that are fetched once its turn has begun, so that no other message
     waits for them (L147). `source` is a key of `AgentService.sources`, `reference` what that source understands."""
 
@@ -82,43 +79,29 @@ class TurnSpec(Value):
     system: str = ""
     history: tuple[Message, ...] | None = None  # the client's own account of what was said before
     replaces_history: bool = False  # the session's later turns take `history` for what was said before, too
-    follows: str | None = None  # the session's history ends with this run; empty: before its first; None: all counts
+    previous_run: str | None = None  # the last run of the history; empty: there is none; None: the session's newest
     foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
     directory: str = ""
     requester: str = ""
     requester_name: str = ""  # what people call the requester, where that is another name
-    spoken_by: SpokenBy | None = None  # whose `message` is, which has no marks of it; None: nobody has looked
+    spoken_by: SpokenBy | None = None  # the speaker of `message`, whose text does not name them; None: not looked up
     reachable: bool = False  # a person is there who can answer an approval
     yolo: bool = False
     checkpoints: bool = False
     max_turns: int | None = None
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
-    promised: bool = False  # its requester was told that it is answered: what other people ask waits for it
+    must_answer: bool = False  # the requester was promised an answer: questions of other people wait for it
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
     client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
-    unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
+    pending_attachments: PendingAttachments | None = None  # `message` names the files; the turn begins by fetching them
     shown: str = ""  # the question as its user sees it, where `message` has more than they typed
     retry_of: str = ""  # the run whose question is asked again
     forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
-
-
-class SharedSpeakers(Protocol):
-    """Who speaks in the conversations that several people share. Each method raises `JournalError`."""
-
-    async def spoken_by(self, session: str, requester: str, key: str) -> SpokenBy | None:
-        """Whose a question of this requester is; the same for a `key` that comes again. None: nobody has to be told
-        apart there."""
-
-    async def copy(self, session: str, fork: str) -> None:
-        """The session `fork` goes on with the people of the other one."""
-
-    async def forget(self, session: str) -> None:
-        """There is no such session after all."""
 
 
 class AgentService(RunHost["_TurnExecution"]):
@@ -137,7 +120,6 @@ class AgentService(RunHost["_TurnExecution"]):
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
         redactor: Redactor | None = None,
-        speakers: SharedSpeakers | None = None,
     ) -> None:
         """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
         `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114). The
@@ -149,7 +131,6 @@ class AgentService(RunHost["_TurnExecution"]):
         self._durability: Durability = durability
         self._observer = observer
         self._redactor = redactor or Redactor()
-        self._speakers = speakers
         self._sessions = Sessions()
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
         self.hands_over_questions = False  # set once no process goes on after this one
@@ -160,25 +141,7 @@ class AgentService(RunHost["_TurnExecution"]):
         return _TurnExecution(self, claimed)
 
     async def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-        words: list[AnyEvent] = await last_words(run, entries)
-        if (lost := lost_in(entries)) is None:
-            return words
-        spec = msgspec.convert(run.new.input, TurnSpec)
-        turn = Turn(await self._history(run, spec))
-        turn.replay(entries)
-        try:
-            settings = self._equip(spec, run)
-        except TailraceError as exc:  # its model is no longer there
-            log.info("the usage of run %s cannot be estimated: %s", run.id, exc)
-            return words
-        return [lost_usage(lost, turn, settings.model), *words]
-
-    def _count_lost(self, recorded: UsageRecorded) -> None:
-        self._caller.count_lost(recorded)
-
-    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
-        settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
-        await self._caller.cancel_kept(kept, settings.model.routes)
+        return await last_words(run, entries)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,9 +161,8 @@ class AgentService(RunHost["_TurnExecution"]):
 
         In a session that is busy, the runs before it are stopped or waited for; what was promised to another person
         is waited for."""
-        if session and spec.spoken_by is None and self._speakers is not None:
-            spoken_by = await self._speakers.spoken_by(session, spec.requester, idempotency_key)
-            spec = msgspec.structs.replace(spec, spoken_by=spoken_by)
+        if session and spec.spoken_by is None and await self._has_speakers(session):
+            spec = msgspec.structs.replace(spec, spoken_by=spoken_from_elsewhere(spec.requester))
         spec = self.as_stored(spec)
         new = NewRun(
             kind=TURN_KIND,
@@ -219,6 +181,13 @@ class AgentService(RunHost["_TurnExecution"]):
                 await self.stop(run_id, by=spec.requester, newer=True)
         return run
 
+    async def _has_speakers(self, session: str) -> bool:
+        """Whether the messages of the session say whose they are, as those of a shared chat do."""
+        for run in await self._journal.runs(session=session, kind=TURN_KIND, limit=1):
+            spoken_by = run.new.input.get("spoken_by")
+            return isinstance(spoken_by, dict) and bool(spoken_by.get("id"))
+        return False
+
     def as_stored(self, spec: TurnSpec) -> TurnSpec:
         """The turn as the run of it keeps it: without secrets, and without what no provider takes."""
         redact = self._redactor.redact_message
@@ -230,32 +199,39 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn of a fork, for `start_fork`. Raises `RunNotFound`, `CursorAhead` for an entry that is not there,
         `ForkRefused` where no turn can begin."""
         source = await self._journal.get(request.run_id)
-        if source.new.kind != TURN_KIND:
-            what = _NO_TURNS.get(source.new.kind, f"a record of the kind {source.new.kind!r}")
-            raise ForkRefused(f"{source.id} is {what}: only turns of the agent can be forked")
-        spec = msgspec.convert(source.new.input, TurnSpec)
+        spec = _turn_of(source, "forked")
         found = await forked_log(self._journal, source, request.after)
         if spec.forked_from is not None and not found.is_whole_fork:
             raise ForkRefused(f"{source.id} is a fork that has not begun yet; try again")
-        message, unfetched = request.message, None
-        follows = leaves_question(found.entries, spec.forked_from)
-        if message is not None and request.keep_files and not follows:
+        message, pending_attachments = request.message, None
+        leaves = leaves_question(found.entries, spec.forked_from)
+        if message is not None and request.keep_files and not leaves:
             message = with_files_of(await self._question_of(source, spec), message)
         if message is None and not has_question(found.entries, spec.forked_from):
-            message, unfetched = spec.message, spec.unfetched
+            message, pending_attachments = spec.message, spec.pending_attachments
         if message is None:
             check_goes_on(found.entries, source.id)
+        settings = spec.request
+        if settings is not None and request.model not in (None, spec.model):  # these were for one provider's API
+            settings = msgspec.structs.replace(settings, extra={}, headers={}, verbatim=False)
+        spoken_by = spec.spoken_by  # in another wording the question is still that person's
+        if request.message and leaves and spoken_by is not None and spoken_by.id:
+            spoken_by = spoken_from_elsewhere(request.requester)
         return msgspec.structs.replace(
-            _forked_spec(spec, request, message or spec.message),
-            unfetched=unfetched,
+            _inherited_spec(spec, request.requester),
+            message=message or spec.message,
+            model=spec.model if request.model is None else request.model,
+            request=settings,
+            reachable=request.reachable,
+            yolo=request.yolo,
+            pending_attachments=pending_attachments,
             shown=spec.shown if request.message is None else "",
-            # In another wording the question is still that person's; a message that follows it is the requester's.
-            spoken_by=None if request.message and follows else spec.spoken_by,
+            spoken_by=spoken_by,
             forked_from=ForkPoint(source.id, found.after, asks=message is not None),
         )
 
     async def _question_of(self, run: Run, spec: TurnSpec) -> Message:
-        """With the files that were fetched for it."""
+        """The question of this run with the files that were fetched for it."""
         asked = question_in(await self._journal.facts(run.id), spec.forked_from)
         return spec.message if asked is None else unmarked_message(asked, spec.spoken_by)
 
@@ -264,43 +240,32 @@ class AgentService(RunHost["_TurnExecution"]):
         the history. Who asks again answers for it, as for a fork. Raises `RunNotFound`, `RunOwned` for a run that has
         not ended, `ForkRefused` where another turn follows it, and for a fork, whose history is its own."""
         run = await self._journal.get(run_id)
-        if run.new.kind != TURN_KIND:
-            what = _NO_TURNS.get(run.new.kind, f"a record of the kind {run.new.kind!r}")
-            raise ForkRefused(f"{run.id} is {what}: only turns of the agent can be asked again")
+        spec = _turn_of(run, "asked again")
         if run.state not in ENDED:
             raise RunOwned(f"run {run.id} has not ended", owner=run.owner)
-        spec = msgspec.convert(run.new.input, TurnSpec)
         if spec.forked_from is not None:
             raise ForkRefused(f"{run.id} is a fork: fork it again")
-        follows, session = spec.follows, run.new.session
+        previous_run, session = spec.previous_run, run.new.session
         if session:
             newest, *before = await self._journal.runs(session=session, kind=TURN_KIND, limit=2)
             if newest.id != run.id:
                 raise ForkRefused(f"another message follows {run.id}: fork it, or ask again in a new message")
-            if follows is None:
-                follows = before[0].id if before else ""
-        return TurnSpec(
-            spec.message,
-            model=spec.model,
-            request=spec.request,
-            system=spec.system,
+            if previous_run is None:
+                previous_run = before[0].id if before else ""
+        return msgspec.structs.replace(
+            _inherited_spec(spec, requester),
             history=spec.history,
-            follows=follows,
-            directory=spec.directory,
-            requester=requester,
+            previous_run=previous_run,
             spoken_by=spec.spoken_by,
             reachable=True,
-            checkpoints=spec.checkpoints,
-            max_turns=spec.max_turns,
-            tools=spec.tools,
-            unfetched=spec.unfetched,
+            pending_attachments=spec.pending_attachments,
             shown=spec.shown,
             retry_of=run.id,
         )
 
     async def retry_with_key(self, run_id: str, session: str, idempotency_key: str) -> Run | None:
         """The turn that this key has begun after that run in its session. Not found among more than `RETRIES_LOOKED_AT`
-        later ones: whoever asks again for want of an answer does so soon."""
+        later ones: a client that repeats a request for want of an answer does so soon."""
         later = await self._journal.runs(session=session, kind=TURN_KIND, limit=RETRIES_LOOKED_AT) if session else []
         return next((run for run in later if run.id > run_id and run.new.idempotency_key == idempotency_key), None)
 
@@ -311,26 +276,10 @@ class AgentService(RunHost["_TurnExecution"]):
         other run may be executed anywhere, or have ended; it stays as it is, and may be deleted once this returns. With
         a known idempotency key, the run that has it."""
         session = new_session()
-        if self._speakers is not None and spec.forked_from is not None:
-            with contextlib.suppress(RunNotFound):  # deleted since: the run says so
-                source = await self._journal.get(spec.forked_from.run_id)
-                if source.new.session:
-                    await self._speakers.copy(source.new.session, session)
-        try:
-            run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
-        except TailraceError:
-            with contextlib.suppress(TailraceError):  # what it could not do for the run it may not do now either
-                await self._forget_speakers(session)
-            raise
-        if run.new.session == session:
+        run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
+        if run.new.session == session:  # else it is the run that had this key
             await self._until_inherited(run)
-        else:  # it is the run that had this key
-            await self._forget_speakers(session)
         return run
-
-    async def _forget_speakers(self, session: str) -> None:
-        if self._speakers is not None:
-            await self._speakers.forget(session)
 
     async def _until_inherited(self, run: Run) -> None:
         async for batch in self._journal.tail(run.id):
@@ -423,7 +372,10 @@ class AgentService(RunHost["_TurnExecution"]):
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(claimed.entries)
         on_waiting = partial(self._note_waiting, run.id)
-        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run), on_waiting)
+        left = open_attempts(claimed.entries).get("")
+        resumed = left.resumable if left is not None else None
+        settings = self._equip(spec, run)
+        runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, settings, on_waiting, resumed)
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
@@ -431,10 +383,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        lost = lost_in(claimed.entries)
         async with begun_once(partial(self._completed, spec)) as completed:
-            fetch = completed if spec.unfetched is not None else None
-            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced, lost=lost)
+            fetch = completed if spec.pending_attachments is not None else None
+            return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _inherited(self, point: ForkPoint) -> list[Entry]:
         try:
@@ -449,15 +400,17 @@ class AgentService(RunHost["_TurnExecution"]):
         """What was said before this run."""
         if spec.history is not None:
             return spec.history
-        session = run.new.session
-        return await history_of(self._journal, session, before=run.id, follows=spec.follows) if session else ()
+        if not run.new.session:
+            return ()
+        return await history_of(self._journal, run.new.session, before=run.id, previous_run=spec.previous_run)
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""
-        source = self.sources.get(spec.unfetched.source) if spec.unfetched is not None else None
-        if source is None or spec.unfetched is None:
+        pending = spec.pending_attachments
+        source = self.sources.get(pending.source) if pending is not None else None
+        if pending is None or source is None:
             return marked_message(spec.message, spec.spoken_by)
-        fetched = self._redactor.redact_message(cleaned(await source(spec.unfetched.reference)))
+        fetched = self._redactor.redact_message(cleaned(await source(pending.reference)))
         return marked_message(fetched, spec.spoken_by)
 
 
@@ -465,24 +418,27 @@ def _takes_place_of(spec: TurnSpec, other: Run) -> bool:
     """Whether an interrupting turn stops this one. It does not depend on what that one does meanwhile: the turn before
     it may have ended since it was asked last."""
     given = other.new.input
-    return not given.get("promised") or given.get("requester", "") == spec.requester
+    return not given.get("must_answer") or given.get("requester", "") == spec.requester
 
 
-def _forked_spec(spec: TurnSpec, request: ForkRequest, message: Message) -> TurnSpec:
-    """The turn of the fork: who asks for it answers for it, so that neither `yolo` nor tools of a client that is gone
-    are inherited. What was written for one provider's API is not sent to another."""
-    settings = spec.request
-    if settings is not None and request.model not in (None, spec.model):
-        settings = msgspec.structs.replace(settings, extra={}, headers={}, verbatim=False)
+def _turn_of(run: Run, what: str) -> TurnSpec:
+    """The turn of a run that is to be forked or asked again. Raises `ForkRefused` for a run of another kind."""
+    if run.new.kind != TURN_KIND:
+        kind = _NO_TURNS.get(run.new.kind, f"a record of the kind {run.new.kind!r}")
+        raise ForkRefused(f"{run.id} is {kind}: only turns of the agent can be {what}")
+    return msgspec.convert(run.new.input, TurnSpec)
+
+
+def _inherited_spec(spec: TurnSpec, requester: str) -> TurnSpec:
+    """What a fork and a repeated question take over from a turn. Its requester is the one who asks now, so neither
+    `yolo` nor the tools of the earlier client are taken over."""
     return TurnSpec(
-        message,
-        model=spec.model if request.model is None else request.model,
-        request=settings,
+        spec.message,
+        model=spec.model,
+        request=spec.request,
         system=spec.system,
         directory=spec.directory,
-        requester=request.requester,
-        reachable=request.reachable,
-        yolo=request.yolo,
+        requester=requester,
         checkpoints=spec.checkpoints,
         max_turns=spec.max_turns,
         tools=spec.tools,

@@ -22,10 +22,10 @@ _PAGE = 50
 
 class Branch:
     """Which of a session's turns lead to its newest one. A turn that replaces others (an answer regenerated, a question
-    edited) names the turn that it `follows`, empty where it follows none; others follow the one before them."""
+    edited) names its `previous_run`, empty where there is none; others follow the one before them."""
 
-    def __init__(self, follows: str | None = None) -> None:
-        self._wanted = follows
+    def __init__(self, previous_run: str | None = None) -> None:
+        self._wanted = previous_run
 
     @property
     def is_whole(self) -> bool:
@@ -36,19 +36,19 @@ class Branch:
         """Whether this turn is one of them. Asked of each turn of the session, newest first."""
         if self._wanted is not None and (not self._wanted or run.id > self._wanted):
             return False
-        follows = run.new.input.get("follows")
-        self._wanted = follows if isinstance(follows, str) else None
+        previous_run = run.new.input.get("previous_run")
+        self._wanted = previous_run if isinstance(previous_run, str) else None
         return True
 
 
 async def history_of(
-    journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
+    journal: Journal, session: str, *, before: str | None = None, previous_run: str | None = None
 ) -> tuple[Message, ...]:
     """What was said in the session (before this run, up to the one that it follows), as far back as the last
     compression. Turns that another one replaced are left out, and so is a question that the provider has refused for
     what it is: every turn after it would be refused too."""
     turns: deque[tuple[Run, Turn]] = deque()
-    branch = Branch(follows)
+    branch = Branch(previous_run)
     cursor = before
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
         cursor = runs[-1].id

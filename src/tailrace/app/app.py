@@ -30,7 +30,6 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
-from tailrace.app.chat_speakers import ChatSpeakers
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -44,7 +43,8 @@ from tailrace.calls.service import CallService
 from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
-from tailrace.events.speaker_marks import NOTE
+from tailrace.events import UsageRecorded
+from tailrace.events.speakers import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
@@ -53,6 +53,7 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
@@ -130,7 +131,6 @@ class App:
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = ChainMap(*self._own_tools.maps, builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
-        self.speakers = ChatSpeakers(journal, config.platforms)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -142,7 +142,6 @@ class App:
             on_end=on_end,
             observer=self._observer,
             redactor=self.redactor,
-            speakers=self.speakers,
         )
         self.calls = CallService(
             journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
@@ -156,6 +155,8 @@ class App:
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
+        for service in self._services:
+            service.left_calls = _LeftCalls(self.caller, models)
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
@@ -239,7 +240,7 @@ class App:
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
-        note = NOTE if spec.spoken_by is not None and spec.spoken_by.name else ""
+        note = NOTE if spec.spoken_by is not None and spec.spoken_by.id else ""
         own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
         system = "\n\n".join(filter(None, (*own, note)))
         return TurnSettings(
@@ -323,6 +324,21 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+class _LeftCalls:
+    """What becomes of the model calls that dead processes left behind."""
+
+    def __init__(self, caller: Caller, models: Models) -> None:
+        self._caller = caller
+        self._models = models
+
+    def count(self, lost: UsageRecorded) -> None:
+        self._caller.count_lost(lost)
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        choice = ModelChoice(provider=answer.provider, name=answer.model)
+        await self._caller.cancel_answer(answer, self._models.routes(choice))
 
 
 _NO_TOOLS = SessionTools()

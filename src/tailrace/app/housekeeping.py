@@ -23,7 +23,6 @@ FIRST_AFTER_S = 60.0
 EVERY_S = 3600.0
 DAY_S = 86_400.0
 EDITOR_SESSIONS = "editors.sessions"  # what an integration with an editor keeps of its sessions, by session
-CHAT_SPEAKERS = "chats.speakers"  # who speaks in the shared chats of the platforms, by session
 
 
 def retention_of(config: Config) -> Retention:
@@ -31,7 +30,7 @@ def retention_of(config: Config) -> Retention:
     return Retention(
         compact_after_s=None if compact is None else compact * DAY_S,
         delete_after_s=None if delete is None else delete * DAY_S,
-        session_values=(EDITOR_SESSIONS, CHAT_SPEAKERS),
+        session_values=(EDITOR_SESSIONS,),
     )
 
 

@@ -15,6 +15,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.reattaching import http_provider
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
@@ -226,7 +227,7 @@ class Models:
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
-        provider = HttpProvider(endpoint, self._transport, self._refused)
+        provider = http_provider(endpoint, self._transport, self._refused)
         policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
         return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
@@ -241,7 +242,7 @@ class Models:
         return Route(provider, "", self._config.call_for(name), local=is_local, streams=self._streams(name))
 
     def _http(self, name: str) -> HttpProvider:
-        return HttpProvider(endpoint_of(self._config, name), self._transport, self._refused)
+        return http_provider(endpoint_of(self._config, name), self._transport, self._refused)
 
     def _local(self) -> LocalProvider:
         settings = self._config.providers.get(LOCAL, ProviderSettings())

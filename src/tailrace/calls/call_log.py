@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tailrace.calls.raw_model import not_told
-from tailrace.errors import JournalError, ProviderError
+from tailrace.errors import JournalError, ProviderError, StreamCut
 from tailrace.events import (
     AnyEvent,
     AttemptStarted,
@@ -27,7 +27,6 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -44,6 +43,7 @@ from tailrace.ports import Journal, Lease
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import AttemptOutcome, Verdict
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.signals import INTERRUPTED
@@ -72,6 +72,7 @@ class CallLog(DeltaLog):
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
     __slots__ = (
+        "_began_call",
         "_clock_offset",
         "_ending",
         "_events_to_skip",
@@ -97,13 +98,18 @@ class CallLog(DeltaLog):
         usage: Usage | None = None,
         keep_events: bool = False,
         routed: RoutedRequest | None = None,
-        kept: KeptAnswer | None = None,
+        resumed: ResumableAnswer | None = None,
+        began_call: bool = False,
     ) -> None:
-        """With `routed` each attempt names what its provider is not told."""
-        super().__init__(journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        """With `routed` each attempt names the parameters that its provider does not get. `began_call`: viewers have
+        seen a tool call begin in an earlier process."""
+        super().__init__(
+            journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, resumed=resumed
+        )
         if usage is not None:
             self.usage = usage
-        self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
+        self._began_call = began_call
+        self._events_to_skip = resumed.last_event if resumed is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
         self._clock_offset = clock_offset()
@@ -143,6 +149,11 @@ class CallLog(DeltaLog):
             for name in [name for name in not_told(self._route, request) if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
+
+    def start_over(self) -> None:
+        """Raises `StreamCut` where viewers have seen a tool call begin: it is not begun again (B34)."""
+        if self._began_call or self.called:
+            raise StreamCut("the process ended in the middle of a tool call; ask again")
 
     def verdict(self, error: ProviderError) -> Verdict:
         """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own

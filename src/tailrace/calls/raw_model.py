@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from tailrace.messages import AnyDelta, Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerStream, FieldRefuser, Provider, TokenCounter
-from tailrace.providers.attempt import Route, as_keeper
+from tailrace.messages import Completion, Dialect, Message, ModelRequest
+from tailrace.ports import AnswerStream, FieldRefuser, Provider, ReattachingProvider, TokenCounter
+from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import ClientRequest, UnsupportedParameter
 from tailrace.wire.dialects import DIALECTS
 
@@ -20,14 +20,12 @@ from tailrace.wire.dialects import DIALECTS
 class VerbatimProvider:
     """A provider that is sent the client's own body, where it speaks the client's dialect."""
 
-    __slots__ = ("_client_request", "_keeper", "_provider", "dialect", "keeps_answers", "name")
+    __slots__ = ("_client_request", "_provider", "dialect", "name")
 
     def __init__(self, provider: Provider, client_request: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
-        self._keeper = keeper = as_keeper(provider)
-        self.keeps_answers = keeper is not None and keeper.keeps_answers
         self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
@@ -44,30 +42,6 @@ class VerbatimProvider:
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         return self._provider.left_out(request) if isinstance(self._provider, FieldRefuser) else ()
 
-    # ── as an `AnswerKeeper` ─────────────────────────────────────────────────────────────────────────────────
-
-    def kept_id(self, answer: AnswerStream) -> str:
-        return self._keeper.kept_id(answer) if self._keeper is not None else ""
-
-    def is_queued(self, answer: AnswerStream) -> bool:
-        return self._keeper is not None and self._keeper.is_queued(answer)
-
-    def read_on(
-        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
-    ) -> AbstractAsyncContextManager[AnswerStream]:
-        if self._keeper is None:
-            raise ValueError(f"{self.name} keeps no answers")
-        return self._keeper.read_on(self._with_client_fields(request), kept_id, answer)
-
-    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
-        return self._keeper.unread_rest(answer) if self._keeper is not None else []
-
-    async def cancel_kept(self, kept_id: str) -> None:
-        if self._keeper is not None:
-            await self._keeper.cancel_kept(kept_id)
-
-    # ── the request ──────────────────────────────────────────────────────────────────────────────────────────
-
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
         the beginning of an answer that was cut. Its answer comes with the provider's own events, where the client
@@ -83,6 +57,24 @@ class VerbatimProvider:
             headers=self._client_request.headers,
             keep_events=not request.prefill,
         )
+
+
+class _ReattachingVerbatimProvider(VerbatimProvider, ReattachingProvider):
+    """The same for a provider that keeps its answers."""
+
+    __slots__ = ("_reattaching",)
+
+    def __init__(self, provider: Provider, reattaching: ReattachingProvider, client_request: ClientRequest) -> None:
+        super().__init__(provider, client_request)
+        self._reattaching = reattaching
+
+    def reattach(
+        self, request: ModelRequest, answer_id: str, answer: AnswerStream | None = None
+    ) -> AbstractAsyncContextManager[AnswerStream]:
+        return self._reattaching.reattach(self._with_client_fields(request), answer_id, answer)
+
+    async def cancel_answer(self, answer_id: str) -> None:
+        await self._reattaching.cancel_answer(answer_id)
 
 
 def verbatim_routes(
@@ -107,12 +99,16 @@ def verbatim_routes(
 
 
 def _verbatim(route: Route, client_request: ClientRequest) -> Route:
-    provider = VerbatimProvider(route.provider, client_request)
+    provider: Provider = route.provider
+    if isinstance(provider, ReattachingProvider):
+        provider = _ReattachingVerbatimProvider(provider, provider, client_request)
+    else:
+        provider = VerbatimProvider(provider, client_request)
     return Route(provider, route.model, route.policy, local=route.local, streams=route.streams)
 
 
 def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
-    """The parameters of the client that this route's provider is not told: its API has no word for them, or it was
+    """The parameters of the client that this route's provider does not get: its API does not support them, or it was
     found to refuse them."""
     provider = route.provider
     if provider.dialect == client_request.dialect:

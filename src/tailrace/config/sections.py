@@ -270,7 +270,7 @@ class Streaming(Section):
     api_server: bool | None = None
     edit_interval: Seconds | None = None  # None: the platform's own
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
-    platforms: Mapping[str, bool | None] = NOTHING  # by name; ignored where no message can be edited
+    platforms: Mapping[str, bool | None] = NOTHING  # one platform; ignored where no message can be edited
 
     @classmethod
     def further_keys(cls) -> Mapping[str, Any]:
@@ -397,8 +397,7 @@ class Flows(Section):
 # ── chat platforms ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-# once a second person has written in the conversation, from its first message on, or never
-TellNames = Literal["several", "always", "none"]
+TellNames = Literal["always", "none"]
 
 
 class PlatformSettings(Section):
@@ -411,7 +410,7 @@ class PlatformSettings(Section):
     busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
     # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
     tools: Literal["lines", "new", "verbose", "none"] = "lines"
-    names: TellNames = "several"  # from when on the model reads who writes in a shared chat
+    names: TellNames = "always"  # whether the model reads who writes in a shared chat
 
     def secrets(self) -> dict[str, str]:
         """The keys that name a variable which holds a secret, each with the variable."""

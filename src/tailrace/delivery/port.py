@@ -24,7 +24,7 @@ class Place(Value):
     """A conversation's address. Stored with each delivery, so that another process can continue it.
 
     Ids are the platform's own, as text. `thread` is a thread or topic within the chat, empty for the chat itself; the
-    adapter sets it to where the answer belongs (Slack: the question's own `ts` where the question is in no thread).
+    adapter sets it to where the answer belongs (a thread below the question, say, where the question is in none).
     """
 
     platform: str
@@ -32,7 +32,7 @@ class Place(Value):
     thread: str = ""
     kind: ChatKind = "private"
     extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs for answering
-    only_for: str = ""  # a person's id: nobody else needs to see what is sent; a platform that can hides it from them
+    only_for: str = ""  # the one person who needs to see what is sent; a platform that can hides it from others
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class Capabilities(Value):
     buttons: bool = False
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
-    joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
+    joins_threads: bool = False  # a thread in which the bot has answered is its conversation, and needs no mention
     hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
@@ -304,6 +304,20 @@ class Attachment(Value):
     size_bytes: int | None = None
 
 
+class Quoted(Value):
+    """A message that another one refers to. The gateway writes it above what was typed.
+
+    `what`: what there is in place of a message that cannot be quoted ("a story; this bot cannot read it"). `files` are
+    attached with those of the message; of a thread they are named."""
+
+    author: str = ""  # the name of the person; empty: not known
+    text: str = ""
+    files: tuple[Attachment, ...] = ()
+    kind: Literal["reply", "forward", "thread"] = "reply"
+    is_ours: bool = False  # the bot wrote it
+    what: str = ""
+
+
 class _Update(Value):
     """`update_id` is unique on this platform, and the same when the update is delivered again (G88)."""
 
@@ -313,20 +327,16 @@ class _Update(Value):
 
 
 class MessageReceived(_Update, tag="message"):
-    """A user wrote.
+    """A user wrote. An adapter translates what the platform sent; what the message is, `gateway.incoming` decides.
 
-    `addressed`: in a group, the message mentions the bot, replies to it or is one of our commands, without another
-    bot's name (a word behind a slash that is no command of ours may be another bot's); the mention itself is removed
-    from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same paste
-    may follow (G89). `to_others`: it is addressed to somebody else; also in a conversation that the bot goes on with
-    it is left alone, unless `respond` is "all". A platform's own slash commands arrive as their text, `/stop`. What an
-    adapter adds to what was typed stands below a line of its own, as `[in reply to Ben]`; `speakers.typed_text` keeps
-    what was typed from looking so. `forwarded`: all of it is somebody else's; what the person says to it is a message
-    of its own, right before or after it, since that is how clients send both. `late_s`: it came while no process was
-    there to hear it, so many seconds ago by the platform's clock, 0 where that is not known; None for all others. A
-    command that was meant for its moment is not carried out any more. `from_downtime`: it was written minutes before
-    the process was started. Of commands only those that loosen something, or would answer a question that was asked
-    since, are not carried out.
+    `text` is what was typed, without the mention of the bot; a platform's own slash commands arrive as their text,
+    `/stop`. `quoted`: what the message brought along of others, such as the message that it replies to; `reply_to` is
+    the id of one that `Platform.quoted` can read. `addressed`: in a group, the message mentions the bot or replies to
+    it. `to_others`: it is addressed to another person or bot. `at_limit`: the text is as long as the client allows for
+    one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was
+    written by others; the person's comment is a message of its own, right before or after it. `late_s`: it was written
+    so many seconds before a process was there to receive it, by the platform's clock, 0 where that is not known; None
+    for all others. `from_downtime`: it was written minutes before the process started.
     """
 
     text: str = ""
@@ -339,6 +349,8 @@ class MessageReceived(_Update, tag="message"):
     forwarded: bool = False
     late_s: float | None = None
     from_downtime: bool = False
+    quoted: tuple[Quoted, ...] = ()
+    reply_to: str = ""
 
 
 class ButtonPressed(_Update, tag="button"):
@@ -371,12 +383,18 @@ class Inbox(Protocol):
         same `update_id` again is a no-op. Raises `TailraceError` for an update that was not handled, as when another
         process polls the platform now: the platform must deliver it again."""
 
+    @property
+    def holds_parts(self) -> bool:
+        """Whether an update that was put waits for the rest of its paste, in memory alone (G89). A platform that gives
+        out again what was not acknowledged gets its acknowledgement, or its position kept, once nothing is held."""
+
+    async def until_released(self, update_id: str) -> None:
+        """Returns at once for an update that is not held, else when its paste has become a question: the time to
+        acknowledge it, on a platform that takes an acknowledgement for each. Raises `TailraceError` where the platform
+        must deliver it again."""
+
     async def serves(self, sender: Sender) -> bool:
         """Whether this person is answered. For an adapter whose platform wants a word of its own on each update."""
-
-    async def has_conversation(self, place: Place) -> bool:
-        """Whether something was asked in the place before, or a conversation begun: what stands there is no news to the
-        model. For an adapter that reads what the platform does not send. Raises `JournalError`."""
 
     def connected(self) -> None:
         """The adapter is connected: a failure after this is no failed start."""
@@ -417,7 +435,7 @@ class Platform(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the config: "telegram"."""
+        """The name in the config."""
 
     @property
     def hook_path(self) -> str:
@@ -437,6 +455,11 @@ class Platform(Protocol):
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
         """The content of a file. Raises `PlatformError`, also for more than `max_bytes`."""
+
+    async def quoted(self, message: MessageReceived, *, in_conversation: bool) -> tuple[Quoted, ...]:
+        """What the message refers to and did not bring along: the message that it replies to, and the thread that it
+        stands in. `in_conversation`: the bot has a part in the thread, so that it is not read again. Called once a
+        message is to be answered. Raises nothing."""
 
     async def display_name(self, sender: Sender) -> str:
         """The name that people know the sender by, of which only the `id` may be known; empty where it cannot be had

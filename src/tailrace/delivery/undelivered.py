@@ -1,7 +1,7 @@
 """Answers that a platform refused and takes once the person has written again: their deliveries, in the journal.
 
-WhatsApp refuses every message more than a day after the person's last one, at once or with a later status. The whole
-answer is then sent once more, so a part that had arrived may appear twice.
+A platform may refuse every message more than a day after the person's last one, at once or with a later status. The
+whole answer is then sent once more, so a part that had arrived may appear twice.
 """
 
 from __future__ import annotations

@@ -10,81 +10,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tailrace.events.attempts import (
-    AnswerKept,
-    AttemptDiscarded,
-    AttemptStarted,
-    Event,
-    ProviderAnswer,
-    ProviderEvents,
-    ToolArgumentsChunk,
-    UsageRecorded,
-)
+from tailrace.events.attempts import AnswerKept as AnswerKept
+from tailrace.events.attempts import AttemptDiscarded as AttemptDiscarded
+from tailrace.events.attempts import AttemptStarted as AttemptStarted
+from tailrace.events.attempts import Event as Event
+from tailrace.events.attempts import ProviderAnswer as ProviderAnswer
+from tailrace.events.attempts import ProviderEvents as ProviderEvents
+from tailrace.events.attempts import ToolArgumentsChunk as ToolArgumentsChunk
+from tailrace.events.attempts import UsageRecorded as UsageRecorded
 from tailrace.messages import FileChange, Message, SpentTokens, ToolFile, Usage
-
-__all__ = [
-    "AnswerKept",
-    "AnyEvent",
-    "ApprovalAnswered",
-    "ApprovalAsked",
-    "ApprovalFact",
-    "ApprovalSoFar",
-    "AttemptDiscarded",
-    "AttemptFact",
-    "AttemptStarted",
-    "CallSoFar",
-    "Commentary",
-    "Decision",
-    "Delivered",
-    "DeliveredState",
-    "Entry",
-    "Event",
-    "Fact",
-    "GatewayNotice",
-    "HistoryCompressed",
-    "HistoryFact",
-    "InstanceState",
-    "LlmDelta",
-    "LongToolHint",
-    "MessageChunk",
-    "MessageRecorded",
-    "MessageStop",
-    "NotExecuted",
-    "NotExecutedKind",
-    "ProviderAnswer",
-    "ProviderEvents",
-    "ReasoningChunk",
-    "RelayFact",
-    "RunFact",
-    "RunFailure",
-    "RunFinished",
-    "RunForked",
-    "RunStarted",
-    "RunStatus",
-    "SequenceFact",
-    "SignalReceived",
-    "Snapshot",
-    "StateChanged",
-    "StepCancelled",
-    "StepFailed",
-    "StepFinished",
-    "StepSoFar",
-    "StepStarted",
-    "StepState",
-    "StreamEvent",
-    "TextSoFar",
-    "ToolArgumentsChunk",
-    "ToolCallChunk",
-    "ToolCallFinished",
-    "ToolOutputRecorded",
-    "ToolSoFar",
-    "UsageRecorded",
-    "entry_from_json",
-    "entry_to_json",
-    "event_type",
-    "from_json",
-    "to_json",
-]
 
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
@@ -446,14 +380,14 @@ class Snapshot(Event):
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
 RunFact: TypeAlias = RunStarted | RunForked | RunFinished
-RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
-AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | ToolArgumentsChunk | RelayFact | UsageRecorded
+ShownFact: TypeAlias = ReasoningChunk | ToolArgumentsChunk | ProviderEvents | ProviderAnswer  # decide nothing
+AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
 SequenceFact: TypeAlias = (
     StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
 )
-Fact: TypeAlias = RunFact | AttemptFact | ReasoningChunk | HistoryFact | ApprovalFact | SequenceFact | Delivered
+Fact: TypeAlias = RunFact | AttemptFact | ShownFact | HistoryFact | ApprovalFact | SequenceFact | Delivered
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 
 _ENCODER = msgspec.json.Encoder()

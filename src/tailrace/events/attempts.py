@@ -32,11 +32,12 @@ class AttemptStarted(Event, omit_defaults=True):
     dialect: Dialect | None = None  # of the provider, where it is asked for a client of our API or for a step
     ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
     previous_failure: str = ""  # why the attempt before it at the same call ended
+    input_tokens: int = 0  # of the request, estimated: what the attempt has read, should its process die
 
 
 class AnswerKept(Event, omit_defaults=True):
-    """The provider keeps the answer of the entry's `attempt` under this id. Whoever goes on with the run reads the
-    answer there instead of asking for another one."""
+    """The provider keeps the answer of the entry's `attempt` under this id. A process that takes the run over
+    reattaches to the answer instead of asking for another one."""
 
     provider: str
     model: str
@@ -78,9 +79,10 @@ class ProviderAnswer(Event):
     body: dict[str, Any]
 
 
-class UsageRecorded(Event):
+class UsageRecorded(Event, omit_defaults=True):
     """Tokens of one attempt, also of one that failed or was cancelled."""
 
     usage: Usage
     provider: str = ""
     model: str = ""
+    block_id: str = ""

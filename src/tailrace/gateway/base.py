@@ -41,6 +41,10 @@ class BasePlatform:
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:  # noqa: ARG002 - the port's name
         raise PlatformError(f"files are not supported: {attachment.name}", platform=self.name)
 
+    async def quoted(self, _message: port.MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:  # noqa: ARG002
+        """Every update has it."""
+        return ()
+
     async def display_name(self, sender: port.Sender) -> str:
         """Every update has it."""
         return sender.name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ class ChatSettings(Value):
     moved_by: str = ""
 
     def begun_anew(self, update_id: str, *, is_empty: bool) -> ChatSettings:
-        """`is_empty`: nothing was said in the conversation of now, and nobody wants to go back to it."""
+        """`is_empty`: nothing was said in the current conversation, so that /back need not return to it."""
         if self.moved_by == update_id:
             return self
         number = max(self.newest, self.generation) + 1
@@ -74,6 +74,15 @@ class ChatSettingsStore:
         await self.hinted.set_default(user, True)
 
 
+EVERYONE = "*"
+
+
+def is_allowed(allow: Sequence[str], user_id: str) -> bool:
+    """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
+    wanted = user_id.removeprefix("+")
+    return any(entry == EVERYONE or entry.removeprefix("+") == wanted for entry in allow)
+
+
 class PairingCode(Value):
     user: str  # "<platform>:<id>"
     name: str = ""
@@ -87,7 +96,7 @@ class PairingCode(Value):
 
 
 class Welcome(Value):
-    """Somebody was let in, and is still to be told so."""
+    """A person whose code was accepted, and who is still to be told so."""
 
     place: Place
     code: str  # that has let them in

@@ -9,40 +9,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from typing import NamedTuple, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
-from tailrace.agent.service import Busy, TurnSpec, Unfetched
+from tailrace.agent.service import Busy, PendingAttachments, TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
-from tailrace.app.slash_commands import command_in, command_meant, is_unknown_command
+from tailrace.app.slash_commands import ChatCommand, command_meant
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery import port
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
-from tailrace.delivery.speakers import one_line_name
-from tailrace.errors import JournalError, TailraceError
-from tailrace.gateway.attachments import message_of, named_message, shown_text
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
+from tailrace.errors import TailraceError
+from tailrace.events.speakers import SpokenBy, one_line_name
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.chats.chat_words import RESTARTING, no_such_command
 from tailrace.gateway.chats.commands import ChatCommands
-from tailrace.gateway.chats.held_parts import FailedParts, HeldPart, HeldParts, Joined
 from tailrace.gateway.chats.newcomers import Newcomers
 from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions, session_name
 from tailrace.gateway.deliveries import Deliveries
-from tailrace.gateway.inbound import AskedAlready, Pastes, RecentIds, is_for_us, is_yes_or_no, joined_message
+from tailrace.gateway.inbound.attachments import message_of, named_message, shown_text
+from tailrace.gateway.inbound.incoming import Decision, Incoming, OpenQuestion, command_of, decide
+from tailrace.gateway.inbound.pastes import Pastes, joined_message, part_ids
+from tailrace.gateway.inbound.quotations import quotations_of, with_quotations, with_quoted_files
+from tailrace.gateway.inbound.recent_ids import RecentIds
+from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.gateway.place_locks import PlaceLocks
-from tailrace.gateway.registry import account_of
-from tailrace.gateway.speaker_names import SpeakerNames
-from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED
 
 log = logging.getLogger("tailrace.gateway")
 ENDS_S = 5.0  # for a run that is stopped and has said nothing
+
+
+class _Joined(NamedTuple):
+    """A forwarded message that is one question with its comment. `previous_run`: the run before the comment's own."""
+
+    update_id: str
+    previous_run: str  # empty: there is none
 
 
 class Conversations:
@@ -64,10 +72,10 @@ class Conversations:
         self._deliveries = deliveries
         self._recent = RecentIds()
         self._pastes = Pastes()
-        self._kept = HeldParts(app.journal, account_of(app.config, platform.name), app.owner)
         self._held = asyncio.Event()  # a paste may be incomplete
-        self._joined: dict[str, Joined] = {}  # by the update of the comment
-        self._speaker_names = names = SpeakerNames(app.journal, app.speakers, platform, settings.names)
+        self._unreleased: dict[str, asyncio.Future[TailraceError | None]] = {}  # the updates of held parts
+        self._joined: dict[str, _Joined] = {}  # by the update of the comment
+        self._speaker_names = names = SpeakerNames(platform, settings.names)
         self._sessions = sessions = PlaceSessions(app, platform, settings, chats)
         self._runs = runs = PlaceRuns(app, platform, deliveries, sessions, names)
         self._commands = ChatCommands(app, deliveries, sessions, runs, names, self._start_run)
@@ -81,9 +89,16 @@ class Conversations:
         """The process is about to end: it begins no run any more. Commands and buttons are still carried out."""
         self._stopping = True
 
-    async def has_begun(self, place: Place) -> bool:
-        """Whether the place has a conversation. Raises `JournalError`."""
-        return await self._sessions.has_begun(place)
+    @property
+    def holds_parts(self) -> bool:
+        """Whether an update waits for the rest of its paste. Held parts are in memory alone."""
+        return bool(self._unreleased)
+
+    async def until_released(self, update_id: str) -> None:
+        """Returns once the update is no held part, or is none any more: the paste has become a question. Raises
+        `TailraceError` where it has not, and the platform must deliver the update again."""
+        if (held := self._unreleased.get(update_id)) is not None and (error := await asyncio.shield(held)) is not None:
+            raise error
 
     async def handle(self, update: Update) -> None:
         """The updates of one place are handled one after the other, in the order of the calls. Raises `TailraceError`
@@ -148,7 +163,7 @@ class Conversations:
         await self._start_runs(self._pastes.take_all())
 
     async def _start_runs(self, messages: list[MessageReceived]) -> None:
-        """Cancelled, it holds those again that it has not begun: the platform does not deliver them a second time."""
+        """Cancelled, it holds the messages again that it has not begun."""
         try:
             while messages:
                 await self._start_run_logged(messages[0])
@@ -157,123 +172,104 @@ class Conversations:
             self._pastes.hold_again(messages)
 
     async def _message(self, message: MessageReceived) -> None:
-        place = message.place
-        command = command_in(message.text) if not message.attachments else None
-        if command is not None and (place.kind == "private" or message.addressed):
-            if command.row.follows_paste and (held := self._pastes.take_of_sender(message)) is not None:
-                await self._ask_whole(held)
-            await self._commands.carry_out(message, command)
-            return
-        is_unknown = not message.attachments and is_unknown_command(message.text)
-        if is_unknown and await self._is_for_our_commands(message):
-            # As a question it would end the answer under way, and with it the question that it was to answer.
-            told = no_such_command(command_meant(message.text))
-            self._deliveries.say(place, told, message.update_id, only_for=message.sender)
-            return
         now = asyncio.get_running_loop().time()
-        for_us = is_for_us(message, self._settings.respond) or self._pastes.continues(message, now)
-        if not for_us and (message.to_others or not await self._sessions.goes_on_in(place)):
-            self._pastes.set_aside(message, now)
-            self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
+        decision = await self._decided(message, now)
+        log.debug("%s: %s: %s", message.place.key, message.update_id, decision.trace)
+        match decision.kind:
+            case "command":
+                await self._command(message, command_of(message))
+            case "unknown_command":
+                told = no_such_command(command_meant(message.text))
+                self._deliveries.say(message.place, told, message.update_id, only_for=message.sender)
+            case "not_for_us":
+                self._pastes.set_aside(message, now)
+                self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
+            case "mention_alone":
+                await self._command(message, ChatCommand("help"))
+            case "answer_by_word":
+                await self._tell_how_to_answer(message)
+            case "comment_on_forward":
+                await self._ask_or_hold(await self._joined_with_comment(message), message.update_id)
+            case "part_of_paste" | "question":
+                await self._ask_or_hold(message, message.update_id)
+            case _:
+                assert_never(decision.kind)
+
+    async def _decided(self, message: MessageReceived, now: float) -> Decision:
+        place = message.place
+        incoming = Incoming(
+            message,
+            self._settings.respond,
+            is_whole_chat=self._sessions.is_whole_chat(place),
+            continues_paste=self._pastes.continues(message),
+            follows_comment=self._pastes.follows_comment(message, now),
+        )
+        while True:
+            match decide(incoming):
+                case "in_conversation":
+                    incoming = incoming._replace(in_conversation=await self._sessions.goes_on_in(place))
+                case "open_question":
+                    incoming = incoming._replace(open_question=await self._open_question(message))
+                case decision:
+                    return decision
+
+    async def _open_question(self, message: MessageReceived) -> OpenQuestion:
+        asked = await self._runs.open_approval(message.place, message.sender)
+        if asked is None:
+            return "none"
+        return "theirs" if asked.requester == self._runs.requester(message.sender) else "others"
+
+    async def _command(self, message: MessageReceived, command: ChatCommand | None) -> None:
+        if command is None:
             return
-        is_answer = not message.attachments and is_yes_or_no(message.text)
-        if is_answer and (asked := await self._runs.open_approval(place, message.sender)):
-            # As a question it would end the run that asks.
-            ours = asked.requester == self._runs.requester(message.sender)
-            how = "A question is open: answer it with /approve or /deny. See /help."
-            told = how if ours else await self._runs.only_the_requester(asked)
-            self._deliveries.say(place, told, message.update_id)
-            return
-        update_id = message.update_id
-        if (comment := self._pastes.comment_on(message, now)) is not None:
-            message = await self._joined_with(comment, message)
-        if message.at_limit:
-            message = await self._kept_part(update_id, message)
-        whole = self._pastes.add(message, asyncio.get_running_loop().time())
+        if command.row.follows_paste and (held := self._pastes.take_of_sender(message)) is not None:
+            await self._ask_whole(held)
+        await self._commands.carry_out(message, command)
+
+    async def _tell_how_to_answer(self, message: MessageReceived) -> None:
+        """As a question the word would end the run that asks."""
+        asked = await self._runs.open_approval(message.place, message.sender)
+        if asked is None or asked.requester == self._runs.requester(message.sender):
+            told = "A question is open: answer it with /approve or /deny. See /help."
+        else:
+            told = await self._runs.only_the_requester(asked)
+        self._deliveries.say(message.place, told, message.update_id)
+
+    async def _ask_or_hold(self, message: MessageReceived, update_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        whole = self._pastes.add(message, loop.time())
         self._held.set()
         if whole is not None:
             await self._ask_whole(whole)
-
-    async def _kept_part(self, update_id: str, message: MessageReceived) -> MessageReceived:
-        part = await self._kept.keep(update_id, message, self._joined.get(message.update_id))
-        if part.joined is not None:
-            self._joined.setdefault(part.message.update_id, part.joined)
-        return part.message
+        else:
+            self._unreleased.setdefault(update_id, loop.create_future())
 
     async def _ask_whole(self, whole: MessageReceived) -> None:
-        """Raises `TailraceError`: its last part comes again, and those before it, which do not, are taken up again."""
+        """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged."""
         try:
             await self._start_run(whole)
-        except TailraceError:
-            for update_id in (whole.update_id, *self._kept.let_go(whole)):  # the former may be of a comment
-                self._recent.forget(update_id)
-            raise
-        except Exception:  # its sender is told, and it is not taken up again
-            await self._release(whole)
-            raise
-        await self._release(whole)
-
-    async def _ask_held(self, whole: MessageReceived) -> None:
-        """Nothing of it comes again. Where it fails its sender is told, and it is not taken up again."""
-        try:
-            await self._start_run(whole)
-        except Exception:
-            await self._release(whole)
-            raise
-        await self._release(whole)
-
-    async def _release(self, whole: MessageReceived) -> None:
-        try:
-            await self._kept.release(whole)
-        except JournalError as exc:  # taken up again it is the same run
-            log.log(warning_level(exc), "%s: that a message was asked is not kept: %s", self._platform.name, exc)
-
-    async def take_up_left(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
-        """Takes up what processes that are gone have waited with for more of it, and what this one could not ask."""
-        name, failed = self._platform.name, FailedParts()
-        try:
-            left = await self._kept.left(is_gone)
         except TailraceError as exc:
-            log.log(warning_level(exc), "%s: messages may be held that nobody waits with: %s", name, exc)
-            return
-        for update_id, part in left.items():
-            if failed.holds_up(part):
-                continue
-            try:
-                await self._take_up(update_id, part)
-                if not self._kept.waits(update_id):  # it is nobody's any more, or kept under another update
-                    await self._kept.drop(update_id)
-            except TailraceError as exc:
-                failed.add(part)
-                told = "%s: a message that is held could not be asked, and is tried again: %s"
-                log.log(warning_level(exc), told, part.message.place.key, exc)
-
-    async def _take_up(self, update_id: str, part: HeldPart) -> None:
-        """What was joined with a comment has the comment's id, and may be delivered again under its own."""
-        if part.joined is not None:
-            if update_id != part.message.update_id and not self._recent.add(update_id):
-                return
-            self._joined.setdefault(part.message.update_id, part.joined)
-        try:
-            await self.handle(part.message)
-        except BaseException:
-            self._recent.forget(update_id)
+            for update_id in part_ids(whole):
+                self._recent.forget(update_id)
+            self._release(whole, exc)
             raise
+        except Exception:
+            self._release(whole)  # its sender is told, and it is not delivered again
+            raise
+        self._release(whole)
 
-    async def _is_for_our_commands(self, message: MessageReceived) -> bool:
-        """Whether a command that there is none of is for us: in a shared chat it may be another bot's."""
-        place = message.place
-        if is_for_us(message, self._settings.respond) or self._sessions.is_whole_chat(place):
-            return True
-        if not message.to_others and await self._sessions.goes_on_in(place):
-            return True
-        asked = await self._runs.open_approval(place, message.sender) if command_meant(message.text) else None
-        return asked is not None and asked.requester == self._runs.requester(message.sender)
+    def _release(self, whole: MessageReceived, error: TailraceError | None = None) -> None:
+        for update_id in part_ids(whole):
+            if (held := self._unreleased.pop(update_id, None)) is not None:
+                held.set_result(error)
 
-    async def _joined_with(self, comment: AskedAlready, message: MessageReceived) -> MessageReceived:
-        """What somebody forwards, below their comment on it. The run of the comment alone ends here, and the joined
-        question takes its place in the conversation. A run that has said or done something stays in it, and so does one
-        after which somebody else has asked: then what is forwarded is a message of its own."""
+    async def _joined_with_comment(self, message: MessageReceived) -> MessageReceived:
+        """The forwarded message and its comment as one. The run of the comment alone ends here, and the joined question
+        replaces it in the conversation. A run that has said or done something stays, and so does one that another
+        question follows: then the forwarded message is a question of its own."""
+        comment = self._pastes.take_comment(message)
+        if comment is None:
+            return message
         run = await self._app.journal.get(comment.run_id)
         newest, *before = await self._app.journal.runs(session=run.new.session, kind=TURN_KIND, limit=2)
         if run.state in ENDED or newest.id != run.id or await self._runs.has_begun(run):
@@ -284,29 +280,30 @@ class Conversations:
                 await self._app.agents.finished(run.id)
         if await self._runs.has_begun(run):  # meanwhile
             return message
-        follows = run.new.input.get("follows")  # of one that took the place of another itself
-        if follows is None:
-            follows = before[0].id if before else ""
+        previous_run = run.new.input.get("previous_run")  # it may have replaced another run itself
+        if previous_run is None:
+            previous_run = before[0].id if before else ""
         joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = Joined(message.update_id, str(follows))
+        self._joined[joined.update_id] = _Joined(message.update_id, str(previous_run))
         return joined
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
             async with self._turns.of(message.place):
-                await self._ask_held(message)
+                await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
             self._deliveries.say(message.place, f"⚠️ {exc}", f"{message.update_id}.failure", "failure")
         except Exception as exc:  # noqa: BLE001 - logged; it ends this message and no other
             self._say_failed(message, exc)
+        self._release(message)  # not when it is cancelled: then it is held again
 
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
 
     async def _start_run(self, received: MessageReceived) -> None:
         place, later = received.place, self._stopping
-        if not named_message(received).parts:
+        if not (received.text.strip() or received.attachments or received.quoted or received.reply_to):
             return
         if later and not self._app.config.runs_are_kept:
             self._deliveries.say(place, RESTARTING, f"{received.update_id}.restart")
@@ -314,22 +311,25 @@ class Conversations:
         chosen = await self._sessions.chosen(place)
         session = session_name(place, chosen.generation)
         requester = self._runs.requester(received.sender)
-        spoken_by = await self._speaker_names.spoken_by(session, received)
+        received = await self._with_quoted(received)
+        spoken_by = replace(await self._speaker_names.spoken_by(received), quoted=quotations_of(received))
+        written = replace(received, text=with_quotations(received), quoted=())
+        given = replace(received, quoted=()) if spoken_by.id else written
         busy = await self._busy(received, session)
         joined = self._joined.get(received.update_id)
         spec = TurnSpec(
-            named_message(received),
+            named_message(given),
             model=chosen.model,
             requester=requester,
             requester_name=spoken_by.name or one_line_name(received.sender.name),
-            spoken_by=spoken_by,
+            spoken_by=spoken_by if spoken_by.id else SpokenBy(),
             reachable=True,
             yolo=not later and await self._sessions.is_yolo(place),  # it ends with this process
             busy=busy,
-            promised=busy != self._settings.busy,
-            unfetched=self._unfetched(received),
-            shown=shown_text(received) if received.attachments else "",
-            follows=joined.follows if joined is not None else None,
+            must_answer=busy != self._settings.busy,
+            pending_attachments=self._pending_attachments(given),
+            shown=shown_text(written) if given.attachments or given.text != written.text else "",
+            previous_run=joined.previous_run if joined is not None else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
@@ -340,9 +340,15 @@ class Conversations:
         shown = DeliverySpec(run.id, place, showing, chrome, requester)
         await self._deliveries.deliver(shown, later=later)
 
+    async def _with_quoted(self, received: MessageReceived) -> MessageReceived:
+        """With what the platform must be asked for, and the files of what is quoted."""
+        in_conversation = bool(received.place.thread) and await self._sessions.has_begun(received.place)
+        read = await self._platform.quoted(received, in_conversation=in_conversation)
+        return with_quoted_files(replace(received, quoted=(*read, *received.quoted)))
+
     async def _busy(self, received: MessageReceived, session: str) -> Busy:
-        """A message ends the answer under way, or waits for it. Where that waits for another person's answer, the
-        message waits: nobody loses a question by what others write in the same chat."""
+        """A message ends the answer under way, or waits for it. It waits where that answer has an open question to
+        another person: no message of others withdraws a question."""
         if self._settings.busy == "queue" or received.place.kind == "private":
             return self._settings.busy
         asked = await self._runs.open_approval(received.place, received.sender)
@@ -355,5 +361,5 @@ class Conversations:
         self._deliveries.say(received.place, told, f"{received.update_id}.busy")
         return "queue"
 
-    def _unfetched(self, message: MessageReceived) -> Unfetched | None:
-        return Unfetched(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None
+    def _pending_attachments(self, message: MessageReceived) -> PendingAttachments | None:
+        return PendingAttachments(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None

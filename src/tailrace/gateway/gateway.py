@@ -21,7 +21,7 @@ from typing import Self
 from tailrace.app import App
 from tailrace.config.error_place import with_place
 from tailrace.config.sections import PlatformSettings
-from tailrace.delivery.port import HookAnswer, HookRequest, Place, Platform, Sender, Update
+from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.platform_lease import PlatformLease
@@ -146,8 +146,12 @@ class HookInbox:
     async def serves(self, sender: Sender) -> bool:
         return await self._runner.serves(sender)
 
-    async def has_conversation(self, place: Place) -> bool:
-        return await self._runner.has_conversation(place)
+    @property
+    def holds_parts(self) -> bool:
+        return self._runner.holds_parts
+
+    async def until_released(self, update_id: str) -> None:
+        await self._runner.until_released(update_id)
 
     async def position(self) -> str:
         return await self._runner.position()
@@ -185,7 +189,6 @@ class PlatformRunner:
         self._tasks = [
             self._group.create_task(self._keep_serving()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self._take_own_up()),
         ]
 
     async def hand_over(self) -> None:
@@ -204,7 +207,7 @@ class PlatformRunner:
         self._conversations.take_no_more()
 
     async def drain(self, timeout_s: float) -> None:
-        """The platform stays connected: whoever is asked for approval can answer."""
+        """The platform stays connected, so that people can answer open questions for approval."""
         await self._conversations.flush()
         await self.deliveries.drain(timeout_s)
 
@@ -240,8 +243,12 @@ class PlatformRunner:
     async def serves(self, sender: Sender) -> bool:
         return await self._conversations.newcomers.serves(sender)
 
-    async def has_conversation(self, place: Place) -> bool:
-        return await self._conversations.has_begun(place)
+    @property
+    def holds_parts(self) -> bool:
+        return self._conversations.holds_parts
+
+    async def until_released(self, update_id: str) -> None:
+        await self._conversations.until_released(update_id)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
@@ -293,7 +300,7 @@ class PlatformRunner:
             log.info("%s was polled by %s, which is gone; this process goes on", name, before)
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
-        self._down.clear(name)  # whoever polls it now knows
+        self._down.clear(name)  # the process that polls it now knows
         await self.deliveries.release()
         await self._processes.announce_hand_over()
 
@@ -302,36 +309,18 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
-            group.create_task(self._take_held_over())
             group.create_task(self._welcome_newcomers())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
 
-    async def _take_held_over(self) -> None:
-        while not self._stopping.is_set():
-            await self._conversations.take_up_left(self._processes.is_gone)
-            await asyncio.sleep(self._processes.interval_s)
-
-    async def _take_own_up(self) -> None:
-        """A webhook may have brought what could not be asked, and the process that holds the lease leaves it to this
-        one, which lives."""
-
-        async def is_gone(_owner: str) -> bool:
-            return False
-
-        while not self._stopping.is_set():
-            await asyncio.sleep(self._processes.interval_s)
-            if not self._lease.holds:
-                await self._conversations.take_up_left(is_gone)
-
     async def _welcome_newcomers(self) -> None:
         while True:
             try:
                 await self._conversations.newcomers.welcome()
             except JournalError as exc:
-                log.warning("%s: whether somebody was let in is not known: %s", self.platform.name, exc)
+                log.warning("%s: whether a pairing code was accepted is not known: %s", self.platform.name, exc)
                 await asyncio.sleep(self._processes.interval_s)
 
     async def _see_to_other_accounts(self) -> None:

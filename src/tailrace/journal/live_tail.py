@@ -149,7 +149,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     joined = _cut(batches, [entry for batch in batches for entry in batch])
     if all(batch.stored for batch in batches):
-        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # Redis ends none
+        joined.stored = b"\n".join([batch.stored.removesuffix(b"\n") for batch in batches])  # a bus may end none
     return joined
 
 

@@ -12,8 +12,9 @@ import msgspec
 from tailrace.events import (
     Entry,
     MessageRecorded,
+    ProviderAnswer,
+    ProviderEvents,
     ReasoningChunk,
-    RelayFact,
     Snapshot,
     TextSoFar,
     ToolArgumentsChunk,
@@ -59,7 +60,7 @@ def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
         event = entry.event
-        if isinstance(event, ReasoningChunk | RelayFact):
+        if isinstance(event, ReasoningChunk | ProviderEvents | ProviderAnswer):
             continue
         if isinstance(event, Snapshot) and event.reasoning.text:
             yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=TextSoFar()), entry.attempt)

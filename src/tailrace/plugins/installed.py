@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "tailrace.integrations"
 _OWN_SCHEMES: Final = frozenset({"sqlite", "memory", "auto"})  # no integration is looked up for these
-_OURS: Final = (
-    *("telegram", "discord", "slack", "matrix", "whatsapp", "homeassistant"),
-    *("acp", "mcp_server", "ag_ui", "ai_sdk", "postgres", "redis"),
-)
 
 
 class Installed(NamedTuple):
@@ -40,11 +36,12 @@ class Installed(NamedTuple):
         try:
             loaded = import_module(module, self.package)
             return attrgetter(attribute)(loaded) if attribute else loaded
-        except ImportError as exc:
-            advice = f"; {install_command(extra)}" if extra else ""
-            raise ConfigError(f"the library of {shown} is not installed ({exc}){advice}", key=key) from exc
         except Exception as exc:
-            raise ConfigError(f"{shown} cannot be loaded: {_reason(exc)}", key=key) from exc
+            if isinstance(exc, ImportError) and extra:
+                message = f"the library of {shown} is not installed ({exc}); {install_command(extra)}"
+            else:
+                message = f"{shown} cannot be loaded: {_reason(exc)}"
+            raise ConfigError(message, key=key) from exc
 
     def call(self, reference: str, *arguments: object, key: str = "") -> Any:
         """Calls what the reference names. Raises `ConfigError` as `load` does, and for any failure of the integration's
@@ -103,9 +100,9 @@ def _reason(exc: Exception) -> str:
 
 @cache
 def _search() -> Search:
-    from importlib.metadata import EntryPoint  # 30 ms of CPU: most commands ask for no integration
+    from importlib.metadata import entry_points  # 30 ms of CPU: most commands ask for no integration
 
-    return search(EntryPoint(name, f"tailrace.integrations.{name}:INTEGRATION", GROUP) for name in _OURS)
+    return search(entry_points(group=GROUP))
 
 
 def installed() -> Mapping[str, Installed]:

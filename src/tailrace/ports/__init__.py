@@ -6,6 +6,7 @@ an edit anywhere else, the port is wrong.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
@@ -84,6 +85,21 @@ class AnswerStream(Protocol):
         """The answer so far: complete after the iterator ended, partial before. Works after the connection is closed
         too."""
 
+    @property
+    def resumable_id(self) -> str:
+        """The id under which the provider keeps this answer; empty where it does not, where no id has come yet, and
+        where the answer has ended."""
+        return ""
+
+    @property
+    def is_queued(self) -> bool:
+        """The provider has not begun with this answer, by the last thing it said."""
+        return False
+
+    def release_rest(self) -> list[AnyDelta]:
+        """What was held back for a reattachment that does not follow."""
+        return []
+
 
 class Provider(Protocol):
     """A model endpoint that speaks one dialect."""
@@ -114,31 +130,21 @@ class FieldRefuser(Protocol):
         """The fields of `request` that its model is asked without."""
 
 
-@runtime_checkable
-class AnswerKeeper(Protocol):
-    """A provider that keeps an answer while it is made and for a while afterwards: a stream that breaks is read on, and
-    no second answer is paid for."""
+class ReattachingProvider(ABC):
+    """A provider that keeps an answer while it makes it, and for a while afterwards: when a connection breaks, the
+    answer is read on over another one, and no second answer is paid for. A class and no Protocol: every attempt asks
+    whether its provider is one."""
 
-    @property
-    def keeps_answers(self) -> bool:
-        """Whether answers are asked for in a way that keeps them."""
+    __slots__ = ()
 
-    def kept_id(self, answer: AnswerStream) -> str:
-        """The id under which the provider keeps this answer; empty where it does not, where no id has come yet, and
-        where the answer has ended."""
-
-    def is_queued(self, answer: AnswerStream) -> bool:
-        """The provider has not begun with this answer, by the last thing it said."""
-
-    def read_on(
-        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    @abstractmethod
+    def reattach(
+        self, request: ModelRequest, answer_id: str, answer: AnswerStream | None = None
     ) -> AbstractAsyncContextManager[AnswerStream]:
         """Connects to a kept answer. With `answer`, that object goes on after the last event that it has read; without
         one a new object reads from the beginning. Leaving the block closes the connection. Raises `ProviderError`:
         `Permanent` where the provider does not have the answer, or no longer."""
 
-    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
-        """What was held back of an answer that will not be read on."""
-
-    async def cancel_kept(self, kept_id: str) -> None:
+    @abstractmethod
+    async def cancel_answer(self, answer_id: str) -> None:
         """Tells the provider to stop making the answer. Raises `ProviderError`."""

@@ -1,9 +1,8 @@
 """One try of a call at one provider.
 
-Owns streaming and its deadlines, the connections over which an answer is read on that the provider keeps, the
-non-streaming path where streaming is refused or fails, and what is known of a try that failed: what it showed, which
-tool calls were open, what it cost. Knows nothing of other attempts but the text it goes on from, and what
-`NonStreamingRoutes` remembers of the route.
+Owns streaming and its deadlines, the non-streaming path where streaming is refused or fails, and what is known of a try
+that failed: what it showed, which tool calls were open, what it cost. Knows nothing of other attempts but the text it
+goes on from, and what `NonStreamingRoutes` remembers of the route.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
@@ -28,7 +27,7 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.ports import AnswerKeeper, AnswerStream, Provider
+from tailrace.ports import AnswerStream, Provider, ReattachingProvider
 from tailrace.providers.deadlines import (
     AttemptDeadlines,
     DeadlineWatch,
@@ -38,8 +37,8 @@ from tailrace.providers.deadlines import (
 )
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
+from tailrace.providers.reattach import Reattachment
 from tailrace.providers.retry.overlap import Overlap
-from tailrace.providers.retry.reattachment import Reattachment
 from tailrace.wire.token_estimate import request_tokens
 
 
@@ -61,16 +60,16 @@ _SILENT: Final = frozenset({UsageDelta, FinishDelta, EventDelta})
 
 
 class AttemptReports(Protocol):
-    """What an attempt reports while it lasts. `deltas` and `answer_kept` are a listener's."""
+    """What an attempt reports while it lasts. `deltas` and `answer_resumable` are a listener's."""
 
     @property
     def deltas(self) -> Callable[[list[AnyDelta]], StopCall | None]: ...
 
     @property
-    def answer_kept(self) -> Callable[[str], None]: ...
+    def answer_resumable(self) -> Callable[[str], None]: ...
 
     def reattaching(self, error: ProviderError, silent_s: float) -> None:
-        """The connection broke so, and the kept answer is read on over another one."""
+        """The connection broke so, and the attempt reattaches to its answer."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -83,39 +82,16 @@ class Route(msgspec.Struct, frozen=True):
     streams: bool = True  # False: every answer is asked for whole
 
 
-def keeper_of(route: Route) -> AnswerKeeper | None:
-    """The route's provider, where it is asked to keep its answers."""
-    keeper = as_keeper(route.provider)
-    return keeper if keeper is not None and keeper.keeps_answers else None
-
-
-def as_keeper(provider: Provider) -> AnswerKeeper | None:
-    """The provider, where it can be asked to keep its answers. Found out once per class: whether an object satisfies a
-    Protocol takes as long as the rest of an attempt's beginning."""
-    kind: type = provider.__class__
-    keeper: Any = provider
-    if (can_keep := _CAN_KEEP.get(kind)) is None:
-        can_keep = _CAN_KEEP[kind] = isinstance(provider, AnswerKeeper)
-    return keeper if can_keep else None
-
-
-_CAN_KEEP: Final[dict[type, bool]] = {}
-
-
 class Attempt:
     """Runs once. Afterwards, however it ended, it holds what was received."""
 
     __slots__ = (
         "_answer",
-        "_asked_before",
         "_done",
         "_has_deltas",
         "_has_shown",
-        "_keeper",
-        "_kept_id",
         "_loop",
         "_purpose",
-        "_reattachment",
         "_reports",
         "_request",
         "_route",
@@ -123,19 +99,19 @@ class Attempt:
         "_shown",
         "_sink",
         "_watch",
+        "reattachment",
         "silent_s",
         "streamed",
     )
 
     def __init__(
-        self, route: Route, request: ModelRequest, shown: str, reports: AttemptReports, *, kept_id: str = ""
+        self, route: Route, request: ModelRequest, shown: str, reports: AttemptReports, *, answer_id: str = ""
     ) -> None:
-        """`kept_id`: the answer was asked for before, and is read from its beginning where the provider keeps it."""
+        """`answer_id`: an earlier process asked for this answer, which is read from its beginning."""
         self._route = route
-        self._keeper = keeper_of(route)
-        self._asked_before = bool(kept_id)
-        self._kept_id = kept_id
-        self._reattachment: Reattachment | None = None  # made when a connection to a kept answer breaks
+        self.reattachment: Reattachment | None = None  # where the provider may keep the answer
+        if isinstance(provider := route.provider, ReattachingProvider):
+            self.reattachment = Reattachment(provider, route.policy, reports.answer_resumable, answer_id)
         self._purpose: Purpose = "turn"
         messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
@@ -228,46 +204,26 @@ class Attempt:
         """Characters at the beginning of its text that repeated what was shown before it."""
         return self._seam.removed if self._seam is not None else 0
 
-    @property
-    def kept_id(self) -> str:
-        """The id of an answer that the provider keeps and, for all that is known, still makes."""
-        if self._keeper is None or self._answer is None:
-            return self._kept_id
-        return self._kept_id and self._keeper.kept_id(self._answer)
-
-    @property
-    def was_kept(self) -> bool:
-        """The provider kept the answer, whatever became of it."""
-        return bool(self._kept_id)
-
-    @property
-    def was_ended(self) -> bool:
-        """The provider itself ended the answer that it kept."""
-        return self.was_kept and self._answer is not None and not self.kept_id
-
     async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
         """Each connection has its own deadlines; the total one is the attempt's."""
         ends_at = self._loop.time() + deadlines.total_s if deadlines.total_s is not None else float("inf")
-        provider, keeper = self._route.provider, self._keeper
-        opening = provider.stream(self._request)
-        if keeper is not None and self._asked_before:
-            opening = keeper.read_on(self._request, self._kept_id)
-        broken_by: ProviderError | None = None  # the error of the first connection: a later one may be about reading on
+        again = self.reattachment
+        opening = self._route.provider.stream(self._request)
+        if again is not None and again.id:
+            opening = again.connection(self._request)
         while True:
             try:
                 return await self._read(opening, deadlines)
             except ProviderError as exc:
-                queued = False
-                if keeper is not None and self._answer is not None:
-                    self._note_kept(keeper, self._answer)
-                    queued = keeper.is_queued(self._answer)
-                wait_s = self._wait_to_reattach_s(exc, queued=queued)
-                if keeper is None or wait_s is None or self._loop.time() + wait_s >= ends_at:
-                    self._give_up_reading()
-                    if broken_by is not None and isinstance(exc, Permanent) and not self.was_ended:
-                        raise broken_by from exc  # the provider has lost the answer; the request itself is not at fault
+                if again is None:
+                    self._close_seam()
                     raise
-                broken_by = broken_by or exc
+                wait_s = again.wait_s(exc, ends_at - self._loop.time())
+                if wait_s is None:
+                    self._show_held_back()
+                    if (cause := again.cause_of(exc)) is not exc:
+                        raise cause from exc
+                    raise
                 self._reports.reattaching(exc, self.silent_s)
             except BaseException:
                 self._close_seam()
@@ -275,7 +231,7 @@ class Attempt:
             await asyncio.sleep(wait_s)
             if deadlines.total_s is not None:
                 deadlines = msgspec.structs.replace(deadlines, total_s=ends_at - self._loop.time())
-            opening = keeper.read_on(self._request, self._kept_id, self._answer)
+            opening = again.connection(self._request)
 
     async def _read(
         self, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
@@ -286,6 +242,8 @@ class Attempt:
             try:
                 async with opening as answer:
                     self._answer = answer
+                    if self.reattachment is not None:
+                        self.reattachment.note(answer)
                     if deadlines.idle_from_opening:
                         watch.note_open()
                     await answer.pump(self._take_read)
@@ -301,11 +259,15 @@ class Attempt:
         return self._done
 
     def _take_read(self, deltas: list[AnyDelta]) -> None:
-        """Takes the deltas of one read. It is called as the bytes arrive, outside of the task that waits for the end of
-        the answer, and once for a token: nothing here is done that has been done before."""
-        keeper, watch = self._keeper, self._watch
-        if keeper is not None and not self._kept_id and self._answer is not None:
-            self._note_kept(keeper, self._answer)
+        """Takes the deltas of one read. The transport calls it as the bytes arrive, outside the task that waits for the
+        end of the answer, and once for a token: nothing is done here that was done before."""
+        # A text delta of a durable run on its way to an SSE viewer, by the names of what is called:
+        # Attempt._take_read -> _sink (the listener's `deltas`, behind the middleware's) -> DeltaLog.deltas -> to_events
+        # -> _add -> _write (`Journal.writer`) -> the group commit -> Tail.publish -> LiveViewers.offer -> the viewer's
+        # `offer` -> the `take` of its `follow` -> EventStream.send.
+        again, watch = self.reattachment, self._watch
+        if again is not None and not again.id:
+            again.note_id()
         for delta in deltas:
             if delta.__class__ is not EventDelta:
                 if watch.begun:
@@ -318,7 +280,7 @@ class Attempt:
             if deltas and (stop := self._take(deltas, advanced=False)) is not None:
                 _stop(stop)
             return
-        is_plain = self._has_shown and keeper is None and self._seam is None
+        is_plain = self._has_shown and again is None and self._seam is None
         stop = self._sink(deltas) if is_plain else self._take(deltas, advanced=True)
         if stop is not None:
             _stop(stop)
@@ -326,8 +288,8 @@ class Attempt:
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:
             self._has_deltas = True
-            if self._reattachment is not None:
-                self._reattachment.progressed()
+            if self.reattachment is not None:
+                self.reattachment.progressed()
         if not self._has_shown:
             for delta in deltas:
                 if delta.__class__ not in _SILENT:
@@ -341,22 +303,9 @@ class Attempt:
         longer = deadlines_of(route.policy, purpose=self._purpose, context_tokens=tokens, local=route.local)
         return msgspec.structs.replace(longer, total_s=deadlines.total_s)
 
-    def _wait_to_reattach_s(self, error: ProviderError, *, queued: bool) -> float | None:
-        """None where the answer is not kept, or is given up."""
-        if not self.kept_id:
-            return None
-        if self._reattachment is None:
-            self._reattachment = Reattachment(self._route.policy)
-        return self._reattachment.wait_s(error, queued=queued)
-
-    def _note_kept(self, keeper: AnswerKeeper, answer: AnswerStream) -> None:
-        if not self._kept_id and (kept_id := keeper.kept_id(answer)):
-            self._kept_id = kept_id
-            self._reports.answer_kept(kept_id)
-
-    def _give_up_reading(self) -> None:
+    def _show_held_back(self) -> None:
         """No other connection follows: what waited for one is shown."""
-        if self._keeper is not None and self._answer is not None and (rest := self._keeper.unread_rest(self._answer)):
+        if self._answer is not None and (rest := self._answer.release_rest()):
             self._take(rest, advanced=True)
         self._close_seam()
 

@@ -15,12 +15,13 @@ import msgspec
 
 from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
 from tailrace.events import UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import Completion, ModelRequest, Usage
-from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener, keeper_of
+from tailrace.ports import ReattachingProvider
+from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.provenance import with_maker, without_opaque_items
 from tailrace.providers.recovery_log import (
     log_answered_whole,
@@ -35,10 +36,11 @@ from tailrace.providers.recovery_log import (
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.providers.text_only import TextOnlyModels
+from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
-CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a kept answer is no longer wanted
+CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a resumable answer is no longer wanted
 
 
 class Incomplete(msgspec.Struct, frozen=True):
@@ -85,8 +87,9 @@ class Caller:
         self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
         self.text_only = TextOnlyModels()
-        # Awaited before a call is given up whose attempts have all failed, and before an answer is given up that its
-        # provider keeps, but not where the time is used up. It may hold the call until that is cancelled.
+        # Shutdown hook: may block the failing call until the process cancels it, so that the next process retries it.
+        # Awaited when all attempts have failed, and when a resumable answer is about to be given up; not where the
+        # call's time is used up.
         self.before_giving_up: Callable[[ProviderError], Awaitable[None]] | None = None
 
     def complete(
@@ -108,37 +111,44 @@ class Caller:
         """
         return self._call(request, routes, listener).run(purpose, budget_s)
 
-    async def read_on(
+    async def reattach(
         self,
-        kept: KeptAnswer,
+        answer: ResumableAnswer,
         request: ModelRequest,
         routes: Sequence[Route],
         *,
-        listener: CallListener | None = None,
+        listener: CallListener,
         purpose: Purpose = "turn",
         budget_s: float | None = None,
     ) -> CallResult | None:
-        """The answer that an earlier process asked for with this request and that its provider keeps, from its
-        beginning: the listener is told all of it. None where it is not to be had, or breaks for good: the listener is
-        told that it is lost, and the caller goes on from what is on record. Raises `Permanent` where the provider ended
-        the answer with an error that will come again, and the error of a `StopCall`."""
-        route = next((r for r in routes if (r.provider.name, r.model) == (kept.provider, kept.model)), None)
-        if route is None or not route.streams or keeper_of(route) is None:
+        """The answer that an earlier process asked for with this request and that its provider keeps: the listener gets
+        it from its beginning. None where it is lost (`answer_lost`): the caller goes on from what is on
+        record. Raises `Permanent` where the provider ended the answer with an error that will come again, and the error
+        of a `StopCall`."""
+        route = _route_of(answer, routes)
+        if route is None or not route.streams or not isinstance(route.provider, ReattachingProvider):
+            await self.abandon(answer, routes, listener)
             return None
         call = self._call(request, [route], listener, has_stand_in=len(routes) > 1)
-        return await call.read_on(kept.id, purpose, budget_s)
+        return await call.reattach(answer, purpose, budget_s)
 
-    async def cancel_kept(self, kept: KeptAnswer, routes: Sequence[Route]) -> None:
-        """Tells the provider that a kept answer is no longer wanted, so that it costs no more. Bounded; never raises a
-        `ProviderError`."""
-        for route in routes:
-            if (route.provider.name, route.model) == (kept.provider, kept.model):
-                await _cancel_kept(route, kept.id)
-                return
+    async def abandon(self, answer: ResumableAnswer, routes: Sequence[Route], listener: CallListener) -> None:
+        """Gives up an answer that an earlier process asked for: its estimated usage is counted, and the provider is
+        told to stop making it."""
+        outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
+        listener.attempt_ended(outcome)
+        self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
+        await self.cancel_answer(answer, routes)
+
+    async def cancel_answer(self, answer: ResumableAnswer, routes: Sequence[Route]) -> None:
+        """Tells the provider to stop making an answer, so that it costs no more. Bounded; comes to its end also where
+        the task is cancelled; never raises a `ProviderError`."""
+        if (route := _route_of(answer, routes)) is not None:
+            await _cancel_answer(route, answer.id)
 
     def count_lost(self, recorded: UsageRecorded) -> None:
-        """Tells the middleware what an attempt has used that ended with an earlier process. Comes once the usage is
-        durable in the run's log, by which no other process counts it again."""
+        """Tells the middleware what an attempt has used that ended with an earlier process. Call it once the usage is
+        durable in the run's log: no other process counts it again then."""
         outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
         self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
 
@@ -163,7 +173,7 @@ class Caller:
         )
 
     def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
-        """The listener of one call inside the middleware, which counts and traces what the listener is told."""
+        """The listener of one call inside the middleware, which counts and traces what the listener gets."""
         for wrap in self._middleware:
             listener = wrap(request, routes, listener)
         return listener
@@ -180,8 +190,8 @@ class _AttemptReports:
         self._provider = provider
 
     @property
-    def answer_kept(self) -> Callable[[str], None]:
-        return self._listener.answer_kept
+    def answer_resumable(self) -> Callable[[str], None]:
+        return self._listener.answer_resumable
 
     def reattaching(self, error: ProviderError, silent_s: float) -> None:
         log_reattaching(self._provider, error)
@@ -256,55 +266,64 @@ class _CallInProgress:
         finally:
             self._outcomes = []  # an error that is raised holds its frames, and they hold this call: no cycle
 
-    async def read_on(self, kept_id: str, purpose: Purpose, budget_s: float | None) -> CallResult | None:
+    async def reattach(self, answer: ResumableAnswer, purpose: Purpose, budget_s: float | None) -> CallResult | None:
         try:
-            return await self._attempt(self._routes[0], purpose, budget_s, kept_id=kept_id)
+            return await self._attempt(self._routes[0], purpose, budget_s, resumed=answer)
         finally:
             self._outcomes = []
 
     async def _attempt(
-        self, route: Route, purpose: Purpose, budget_s: float | None, *, kept_id: str = ""
+        self, route: Route, purpose: Purpose, budget_s: float | None, *, resumed: ResumableAnswer | None = None
     ) -> CallResult | None:
         """The call's result, or None where another attempt should follow."""
         outcome = AttemptOutcome(len(self._outcomes) + 1, route.provider.name, route.model)
         reports = _AttemptReports(self._listener, route.provider.name)
-        attempt = Attempt(route, self._request, self._shown, reports, kept_id=kept_id)
+        answer_id = resumed.id if resumed is not None else ""
+        attempt = Attempt(route, self._request, self._shown, reports, answer_id=answer_id)
+        again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
             completion = await self._completion_of(attempt, purpose, budget_s)
         except ProviderError as exc:
             exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
-            self._end(outcome, attempt, received, error=exc)
-            await self._lose(attempt, route, exc)
-            if kept_id:
-                if isinstance(exc, Permanent) and attempt.was_ended:
-                    raise
-                return None
+            self._end(outcome, attempt, received, error=exc, resumed=resumed)
+            if again is not None and again.id:
+                log_lost(self._outcomes[-1])
+                self._listener.answer_lost(route.provider.name, exc)
+                await _cancel_answer(route, again.resumable_id)
+                if resumed is not None:
+                    if isinstance(exc, Permanent) and again.was_ended:
+                        raise
+                    return None
             self._route_order.failed(exc, asyncio.get_running_loop().time())
             recovered = self._recover(outcome.number, attempt, received, exc)
             if recovered is not None:
                 await self._hold(self._error())
             return recovered
         except (asyncio.CancelledError, StoppedByListener) as exc:
-            unwanted = isinstance(exc, StoppedByListener) or not attempt.kept_id or not self._listener.may_read_on()
-            self._end(outcome, attempt, attempt.received(), interrupted=True, goes_on=not unwanted)
-            if not isinstance(exc, StoppedByListener):
-                raise  # another process may go on with it, so the provider goes on too
-            stop = StopCall(exc.error)
+            stop = StopCall(exc.error) if isinstance(exc, StoppedByListener) else None
+            answer_id = again.resumable_id if again is not None else ""
+            resumes_later = bool(answer_id) and stop is None and self._listener.resumes_later()
+            received = attempt.received()
+            self._end(outcome, attempt, received, interrupted=True, resumes_later=resumes_later, resumed=resumed)
+            if stop is None:
+                if not resumes_later:
+                    await _cancel_answer(route, answer_id)
+                raise
         else:
             self._end(outcome, attempt, completion)
             return self._answered(outcome, attempt, route, completion)
-        await _cancel_kept(route, attempt.kept_id)
+        await _cancel_answer(route, answer_id)
         try:
             raise stop.error
         finally:
             del stop  # this frame is in the error's traceback
 
     async def _completion_of(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
-        """An answer that cannot be read on, and that its provider may still make, is held here where no stand-in
-        answers: another try would ask for it a second time. Cancelled then, the attempt is one that another process
-        reads on."""
+        """Where the attempt cannot reattach to an answer that its provider may still make, and no stand-in answers, the
+        shutdown hook may block here: another try would ask for the answer a second time. Cancelled then, the answer
+        stays resumable for the next process."""
         try:
             return await attempt.run(
                 self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
@@ -312,7 +331,9 @@ class _CallInProgress:
         except ProviderError as exc:
             has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
             has_stand_in = self._has_stand_in or self._route_order.has_other_route
-            if attempt.kept_id and has_time and not has_stand_in and self._listener.may_read_on():
+            again = attempt.reattachment
+            is_resumable = again is not None and again.resumable_id and self._listener.resumes_later()
+            if is_resumable and has_time and not has_stand_in:
                 await self._hold(exc)
             raise
 
@@ -324,13 +345,6 @@ class _CallInProgress:
         completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
         return CallResult(completion, tuple(self._outcomes))
 
-    async def _lose(self, attempt: Attempt, route: Route, error: ProviderError) -> None:
-        """A kept answer that is not read on is paid for no longer."""
-        if attempt.was_kept:
-            log_lost(self._outcomes[-1])
-            self._listener.answer_lost(route.provider.name, error)
-            await _cancel_kept(route, attempt.kept_id)
-
     def _end(
         self,
         outcome: AttemptOutcome,
@@ -339,9 +353,11 @@ class _CallInProgress:
         *,
         error: ProviderError | None = None,
         interrupted: bool = False,
-        goes_on: bool = False,
+        resumes_later: bool = False,
+        resumed: ResumableAnswer | None = None,
     ) -> None:
-        """`goes_on`: whoever reads the rest of the answer counts all of it."""
+        """`resumes_later`: a later attempt reads the whole answer and counts it. `resumed`: the answer is one of an
+        earlier process; where nothing more has come of it, what that process had read is counted."""
         self._silent_s = attempt.silent_s
         usage, answer_id, answer_model, finish_reason = outcome.usage, "", "", ""
         if received is not None:
@@ -350,8 +366,10 @@ class _CallInProgress:
             broke_off = interrupted or error is not None
             # A count that comes with the beginning of an answer grows until its end.
             counted = usage.output_tokens and finish_reason if broke_off else usage.input_tokens or usage.output_tokens
-            if not counted and not goes_on:
+            if not counted and not resumes_later:
                 usage = with_estimate(usage, self._request, received.message)
+        if resumed is not None and not resumes_later and usage == outcome.usage:
+            usage = resumed.usage
         ended = AttemptOutcome(
             outcome.number,
             outcome.provider,
@@ -413,7 +431,7 @@ class _CallInProgress:
         log_next_attempt(last, route.provider.name, route.model, wait_s)
 
     async def _hold(self, error: ProviderError) -> None:
-        """Lets whoever watches calls keep this one from its end."""
+        """Awaits the shutdown hook."""
         if self._caller.before_giving_up is not None:
             await self._caller.before_giving_up(error)
 
@@ -444,15 +462,22 @@ class _CallInProgress:
         return error
 
 
-async def _cancel_kept(route: Route, kept_id: str) -> None:
-    keeper = keeper_of(route)
-    if keeper is None or not kept_id:
-        return
+def _route_of(answer: ResumableAnswer, routes: Sequence[Route]) -> Route | None:
+    return next((r for r in routes if (r.provider.name, r.model) == (answer.provider, answer.model)), None)
+
+
+async def _cancel_answer(route: Route, answer_id: str) -> None:
+    """Comes to its end also where the task is cancelled: no other process would do it."""
+    if answer_id and isinstance(provider := route.provider, ReattachingProvider):
+        await finish(_request_cancellation(provider, route.provider.name, answer_id))
+
+
+async def _request_cancellation(provider: ReattachingProvider, name: str, answer_id: str) -> None:
     try:
         async with asyncio.timeout(CANCEL_TIMEOUT_S):
-            await keeper.cancel_kept(kept_id)
+            await provider.cancel_answer(answer_id)
     except (ProviderError, TimeoutError) as exc:
-        log_not_cancelled(route.provider.name, kept_id, exc)
+        log_not_cancelled(name, answer_id, exc)
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

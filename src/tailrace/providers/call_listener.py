@@ -52,23 +52,24 @@ class CallListener:
         none, but for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call;
         the attempt counts as interrupted."""
 
-    def answer_kept(self, answer_id: str) -> None:
+    def answer_resumable(self, answer_id: str) -> None:
         """The provider keeps the current attempt's answer under this id, whatever becomes of the connection."""
 
     def answer_lost(self, provider: str, error: ProviderError) -> None:
-        """A kept answer cannot be read on: the attempt has failed, and what follows any failed attempt follows."""
+        """A resumable answer is given up: the attempt has failed, and what follows any failed attempt follows."""
 
-    def may_read_on(self) -> bool:
+    def resumes_later(self) -> bool:
         """Asked when the task is cancelled while the provider keeps the answer: whether this process or another one
-        reads it on later. Its usage is counted then, else now."""
+        reattaches to it later, and counts its usage then. Otherwise its usage is counted now and the provider is told
+        to stop making it."""
         return False
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that failed or is interrupted: its usage, estimated where its provider is silent."""
 
     def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        """An earlier process ended in the middle of this attempt of the same call: its usage, estimated from the log,
-        which has it already. For who counts; a call's own listener is not told."""
+        """An earlier process ended in the middle of this attempt: its usage, estimated and on record in the log. For
+        middleware that counts; a call's own listener does not get it."""
 
     def verdict(self, _error: ProviderError) -> Verdict:
         """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
@@ -101,14 +102,14 @@ class ForwardingListener(CallListener):
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         return self._inner.deltas(deltas)
 
-    def answer_kept(self, answer_id: str) -> None:
-        self._inner.answer_kept(answer_id)
+    def answer_resumable(self, answer_id: str) -> None:
+        self._inner.answer_resumable(answer_id)
 
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         self._inner.answer_lost(provider, error)
 
-    def may_read_on(self) -> bool:
-        return self._inner.may_read_on()
+    def resumes_later(self) -> bool:
+        return self._inner.resumes_later()
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._inner.attempt_ended(attempt)

@@ -1,8 +1,8 @@
 """The deadlines of one attempt, kept apart, over a single timer.
 
 Owns four deadlines: to the first token, between bytes (idle), between pieces of an answer (progress), and in total.
-Knows no provider and no bytes: it is told when bytes arrive, and interrupts the task that waits. The deadline for
-connecting belongs to the transport, which alone knows when it is connected.
+Knows no provider and no bytes: the reader notes when bytes arrive, and the watch interrupts the task that waits. The
+deadline for connecting belongs to the transport, which alone knows when it is connected.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def usual_deadlines(policy: CallPolicy, purpose: Purpose, *, local: bool) -> Att
 
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
     """Whether an open stream can be idle before its first piece. What the user set decides: an idle deadline counts
-    from the opening, and a deadline for the first token is not cut short by an idle deadline that nobody set. A local
+    from the opening, and a deadline for the first token is not cut short by a default idle deadline. A local
     model may take minutes over a prompt."""
     if policy.idle_timeout_s is not None:
         return True
@@ -117,7 +117,7 @@ class DeadlineWatch:
     A process that was suspended reads what came meanwhile before it judges the provider by its own silence (L146).
 
     Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
-    whoever takes tokens may do so itself.
+    a reader of tokens may set them itself.
     """
 
     __slots__ = (

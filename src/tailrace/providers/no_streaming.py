@@ -6,32 +6,20 @@ fail while whole answers come. What is remembered is tried again after a while. 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
 from tailrace.errors import PeerError, Permanent, ProviderError, StreamCut, TimedOut
 from tailrace.providers.retry.route_order import MOVES_ON
 from tailrace.providers.transport.port import CANNOT_CONNECT
+from tailrace.values.error_texts import says
 
 REPROBE_S = 3600.0  # a route that refuses to stream
 FIRST_REPROBE_S = 60.0  # a route whose streams failed: that may pass, so it is tried sooner; doubled each time
 SUSPECT_S = 600.0  # how long a stream that failed counts against its route
 MAX_ROUTES = 1024  # remembered at once: clients name any model they like
-_REFUSED = re.compile(
-    r"not (?:be )?(?:support|allow|availab|enabl|implement|permit)|unsupported|n.t support|disabled|"
-    r"must be (?:false|verified)|cannot (?:be )?stream|without stream",
-    re.IGNORECASE,
-)
 _STATUSES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 _MAY_MEAN_THE_STREAM = frozenset({400, 405, 406, 415})
-# A 400 that names a field of the request, or images in it: that is at fault, streamed or not.
-_NAMES_A_FIELD = re.compile(
-    r"\b(?:messages|temperature|top_p|max_(?:completion_|output_)?tokens|stop_sequences|tools|tool_choice|tool_calls?|"
-    r"parallel_tool_calls|disable_parallel_tool_use|response_format|json_schema|reasoning_effort|reasoning|thinking|"
-    r"output_config|stream_options|logprobs|logit_bias|prompt_cache_key|metadata|previous_response_id|instructions|"
-    r"(?i:images?|image_url|multi-?modal))\b"
-)
 # A 400 by another name.
 _MEANS_THE_REQUEST = frozenset(
     {"context_length_exceeded", "content_policy_violation", "model_not_found", "invalid_api_key", "insufficient_quota"}
@@ -41,7 +29,7 @@ _MEANS_THE_REQUEST = frozenset(
 def says_no_streaming(error: ProviderError) -> bool:
     """Whether the endpoint refused to stream, not the request as such. A refused `stream_options` does not count."""
     message = str(error).replace("stream_options", "")
-    if not re.search(r"stream", message, re.IGNORECASE) or not _REFUSED.search(message):
+    if "stream" not in message.lower() or not says("stream_refused", message):
         return False
     return isinstance(error, Permanent) or error.status in _STATUSES
 
@@ -57,7 +45,7 @@ def may_be_the_stream(error: ProviderError) -> bool:
         case Permanent():
             if error.status not in _MAY_MEAN_THE_STREAM or error.code in _MEANS_THE_REQUEST:
                 return False
-            return _NAMES_A_FIELD.search(str(error)) is None
+            return not says("names_a_field", str(error))
         case _ if error.status is None:
             return error.code != CANNOT_CONNECT
         case _:

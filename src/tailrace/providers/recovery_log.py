@@ -53,12 +53,12 @@ def log_next_attempt(last: AttemptOutcome, provider: str, model: str, wait_s: fl
 
 
 def log_reattaching(provider: str, error: ProviderError) -> None:
-    log.info("%sthe connection to %s broke (%s): its answer is read on", _run(), provider, reason_kind(error))
+    log.info("%sthe connection to %s broke (%s): it is reattached to", _run(), provider, reason_kind(error))
     log.debug("%s%s: %s", _run(), provider, error)
 
 
 def log_lost(outcome: AttemptOutcome) -> None:
-    _say(outcome, "failed (%s): the answer that the provider keeps is not read on", reason_kind(outcome.error))
+    _say(outcome, "failed (%s): the answer that the provider keeps is given up", reason_kind(outcome.error))
 
 
 def log_not_cancelled(provider: str, answer_id: str, error: Exception) -> None:

@@ -23,7 +23,7 @@ from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
-from tailrace.wire.token_estimate import CHARS_PER_TOKEN, prompt_tokens
+from tailrace.wire.token_estimate import estimated_usage, prompt_tokens
 
 _BYTES_PER_TOKEN = 4
 _COUNTED = ("choices", "usage")
@@ -143,8 +143,7 @@ class RelayedCall:
         if usage.input_tokens or usage.output_tokens or not self._has_answer:
             return usage
         asked = sum(prompt_tokens(self._body.get(name)) for name in ("prompt", "suffix", "input"))
-        answered = self._answered_chars // CHARS_PER_TOKEN
-        return Usage(asked, answered, estimated_tokens=asked + answered)
+        return estimated_usage(asked, self._answered_chars)
 
     def _end(self, outcome: AttemptOutcome, *, error: ProviderError | None = None, interrupted: bool = False) -> None:
         ended = msgspec.structs.replace(outcome, usage=self._spent(), error=error, interrupted=interrupted)

@@ -1,7 +1,8 @@
 """From the deltas of a model call to a run's log: the one listener that writes.
 
-Owns the numbers of attempts within the run, the buffer between reads and entries, and what of the answer is on record.
-Which events the deltas become is a subclass's part: an agent filters thoughts and secrets, a step writes `LlmDelta`.
+Owns the numbers of attempts within the run, the buffer between reads and entries, what of the answer is on record, and
+how a call goes on that an earlier process began. Which events the deltas become is a subclass's part: an agent filters
+thoughts and secrets, a step writes `LlmDelta`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.events.attempt_text import AttemptText
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, Usage
+from tailrace.messages import AnyDelta, EventDelta, EventRunDelta, ModelRequest, Usage
 from tailrace.ports import WriteEvents
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
+from tailrace.providers.deadlines import Purpose
+from tailrace.providers.open_attempt import ResumableAnswer
+from tailrace.wire.token_estimate import input_tokens
 
 MAX_REASON_CHARS = 500
 _NOTHING_USED = Usage()
@@ -41,8 +46,8 @@ class DeltaLog(CallListener):
     that an earlier process has logged. With `flush_every_s` deltas are buffered for so long, without the provider's own
     events, which only a log has that is written at every read; 0 writes every read.
 
-    `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
-    on under its attempt's number, and what the log has of it is not written twice."""
+    `resumed` is an answer that an earlier process has begun to log and that is now read again from its beginning: it
+    goes on under its attempt's number, and what the log has of it is not written twice."""
 
     keeps_text: ClassVar[bool] = True  # a subclass that says no has its own `text` and `has_text`
     __slots__ = (
@@ -54,6 +59,7 @@ class DeltaLog(CallListener):
         "_failure",
         "_flush_at",
         "_flush_every_s",
+        "_input_tokens",
         "_loop",
         "_pending",
         "_reasoning_to_skip",
@@ -62,8 +68,8 @@ class DeltaLog(CallListener):
         "_text_to_skip",
         "_unwritten",
         "_write",
-        "is_wanted",
-        "kept",
+        "goes_on_later",
+        "resumable",
         "streamed",
         "usage",
     )
@@ -76,15 +82,16 @@ class DeltaLog(CallListener):
         shown: str = "",
         block_id: str = "",
         flush_every_s: float = 0.0,
-        kept: KeptAnswer | None = None,
+        resumed: ResumableAnswer | None = None,
     ) -> None:
         self._write = write
-        self.is_wanted: Callable[[], bool] = never  # whether a kept answer is read on once this process has left it
-        self._resumes = kept is not None
-        self._text_to_skip = len(kept.text) if kept is not None else 0
-        self._reasoning_to_skip = kept.reasoning_chars if kept is not None else 0
-        self._arguments_to_skip = dict(kept.arguments) if kept is not None else {}
-        self.kept = kept  # the answer of the attempt under way, where its provider keeps it and has not ended it
+        self.goes_on_later: Callable[[], bool] = never  # whether another process takes the run over from this one
+        self._resumes = resumed is not None
+        self._text_to_skip = len(resumed.text) if resumed is not None else 0
+        self._reasoning_to_skip = resumed.reasoning_chars if resumed is not None else 0
+        self._arguments_to_skip = dict(resumed.arguments) if resumed is not None else {}
+        self.resumable = resumed  # the answer of the attempt under way, where its provider keeps it
+        self._input_tokens = 0  # of the request, estimated
         self._asked = ("", "")  # the provider and the model of that attempt
         self._failure = ""  # why the last attempt ended, where it failed
         self._attempt = attempts
@@ -95,7 +102,7 @@ class DeltaLog(CallListener):
         self._loop = asyncio.get_running_loop()
         self._pending: list[AnyDelta] = []
         self._unwritten: list[AnyEvent] = []  # facts that are written together with those that follow
-        self._shown = AttemptText(shown, [(attempts if kept is not None else 0, len(shown))] if shown else None)
+        self._shown = AttemptText(shown, [(attempts if resumed is not None else 0, len(shown))] if shown else None)
         self.usage = _NOTHING_USED  # of all attempts
         self.streamed = False  # viewers have seen a part of the answer, or the attempt's answer came in pieces
 
@@ -171,16 +178,43 @@ class DeltaLog(CallListener):
         if usage == _NOTHING_USED:
             return
         self.usage = self.usage + usage if self.usage != _NOTHING_USED else usage
-        recorded = UsageRecorded(usage, provider, model)
+        recorded = UsageRecorded(usage, provider, model, self._block_id)
         if with_next:
             self._unwritten.append(recorded)
         else:
             self.add(recorded)
 
-    def record_lost(self, recorded: UsageRecorded, attempt: int) -> None:
-        """The usage of an attempt that ended with an earlier process."""
-        self.usage += recorded.usage
-        self._write(attempt, [recorded])
+    # ── the call ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def complete(
+        self,
+        caller: Caller,
+        request: ModelRequest,
+        routes: Sequence[Route],
+        *,
+        listener: CallListener | None = None,
+        purpose: Purpose = "turn",
+        budget_s: float | None = None,
+    ) -> CallResult:
+        """Makes the call, which this log follows, or a `listener` that forwards to it. An answer that an earlier
+        process began is read to its end where its provider has it; where it is lost, the call goes on from what is on
+        record. Raises `ProviderError`, and what `start_over` raises."""
+        listener = listener or self
+        self._input_tokens = input_tokens(request)
+        if self._resumes and (answer := self.resumable) is not None:
+            before = msgspec.structs.replace(request, prefill=request.prefill.removesuffix(answer.text))
+            result = await caller.reattach(
+                answer, before, routes, listener=listener, purpose=purpose, budget_s=budget_s
+            )
+            if result is not None:
+                return result
+            self._forget_resumable()
+            self.start_over()
+            request = msgspec.structs.replace(request, prefill=self.text)
+        return await caller.complete(request, routes, listener=listener, purpose=purpose, budget_s=budget_s)
+
+    def start_over(self) -> None:
+        """The answer that an earlier process began is lost, and is asked for anew, from the text on record."""
 
     # ── the listener ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,24 +225,24 @@ class DeltaLog(CallListener):
             self._before_call = self._attempt - number
             self.streamed = self.has_text
             return
-        self.kept = None
+        self.resumable = None
         self._text_to_skip = self._reasoning_to_skip = 0
         self._arguments_to_skip = {}
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = self.has_text
         started = self.started(provider, model)
-        if self._failure:
-            started = msgspec.structs.replace(started, previous_failure=self._failure)
+        if self._failure or self._input_tokens:
+            started = msgspec.structs.replace(started, previous_failure=self._failure, input_tokens=self._input_tokens)
         self._add((started,))
 
-    def answer_kept(self, answer_id: str) -> None:
+    def answer_resumable(self, answer_id: str) -> None:
         provider, model = self._asked
-        self.kept = KeptAnswer(provider, model, answer_id, self._attempt)
+        self.resumable = ResumableAnswer(provider, model, answer_id, self._attempt, input_tokens=self._input_tokens)
         self.add(AnswerKept(provider, model, answer_id, self._block_id))
 
-    def may_read_on(self) -> bool:
-        return self.is_wanted()
+    def resumes_later(self) -> bool:
+        return self.goes_on_later()
 
     def answer_lost(self, provider: str, error: ProviderError) -> None:
         text = f"⚠️ The answer that {provider} keeps cannot be read on; going on without it."
@@ -233,19 +267,18 @@ class DeltaLog(CallListener):
 
     def _end_attempt(self, attempt: AttemptOutcome) -> None:
         if not attempt.interrupted:
-            self.kept = None
+            self.resumable = None
         self._failure = str(attempt.error)[:MAX_REASON_CHARS] if attempt.error is not None else ""
         has_answered = attempt.error is None and not attempt.interrupted
         # What is buffered for a second anyway waits for the end of its run, which follows an answer at once.
         with_end = has_answered and self._flush_every_s > 0
         self.record_usage(attempt.usage, attempt.provider, attempt.model, with_next=with_end)
 
-    def _forget_kept(self) -> None:
-        """The kept answer is of no further use."""
-        self.kept, self._resumes = None, False
+    def _forget_resumable(self) -> None:
+        self.resumable, self._resumes = None, False
 
     def attempt_discarded(self, number: int, reason: str) -> None:
-        self._forget_kept()
+        self._forget_resumable()
         withdrawn = self._before_call + number
         self._shown.withdraw(withdrawn)
         self._write(withdrawn, [AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id)])

@@ -8,6 +8,7 @@ from typing import Final
 from tailrace.errors import ConfigError, ForkRefused, JournalError, ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
 from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
+from tailrace.values.error_texts import says
 
 # By the name under which a surface asks and stops; any other name is a user's or a key's, and is shown as it is.
 _SURFACES: Final = {
@@ -18,16 +19,6 @@ _SURFACES: Final = {
     "python": "a Python program",
 }
 
-# As OpenAI and most others say it; then Anthropic, Bedrock, xAI, Gemini.
-_TOO_LONG: Final = re.compile(
-    r"context.{0,12}(length|window|size)|too many tokens|(prompt|input) is too long|maximum prompt length"
-    r"|token count.{0,20}exceeds the maximum|input length.{0,24}exceed context limit",
-    re.IGNORECASE,
-)
-# Room for the answer: as its parameter is named, and in the words of OpenAI, vLLM, SGLang and OpenRouter.
-_ANSWER_ROOM: Final = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens|output tokens|the (?:completion|output)\b", re.IGNORECASE
-)
 _WHAT_IS_READ: Final = re.compile(r"\b(?:inputs?|prompt|messages|conversation)\b", re.IGNORECASE)
 _ROOM_ASKED: Final = re.compile(
     r"(\d+)(?: tokens)? (?:in|for) the (?:completion|output)|requested (\d+) output tokens|too large: (\d+)|\+ (\d+) >",
@@ -35,48 +26,10 @@ _ROOM_ASKED: Final = re.compile(
 )
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3})")
 _ROOM_THERE_IS: Final = re.compile(r"context length (?:is|of) (\d+)|> (\d+)", re.IGNORECASE)
-# Of models that read text alone, in the words of a refusal: OpenAI, vLLM, Ollama, Gemini, Bedrock; then llama.cpp, and
-# Groq and DeepSeek, which only say that a message has to be text. A word inside a name (`x-vision-1`,
-# `audio_player`) or a path is none of a refusal.
-_UNREAD_MEDIA: Final = re.compile(
-    r"(?<![-\w/])(?:input_)?(?:images?(?:_url)?\b|(?:files?|documents?|audios?)(?:_url)?(?![-\w]))"
-    r"|(?<![-\w/])(?:vision|media)(?![-\w])|multi-?modal|\bpdf\b|图[像片]|unsupported content\[\]"
-    r"|content\W+(?:value )?must be a string|sequence, expected a string|untagged enum \w*content",
-    re.IGNORECASE,
-)
-# Where the status says something else: 404 of OpenRouter, 500 of llama.cpp, Ollama and llama-cpp-python, which puts the
-# parts of a message beside a text.
-_UNSUPPORTED_MEDIA: Final = re.compile(
-    r"support.{0,20}(?:image|(?<![-\w/])vision|multi-?modal|audio|\b(?:input_)?files?\b)"
-    r"|(?:image|audio|(?<![-\w/])vision(?![-\w])|\b(?:input_)?files?\b).{0,20}not support"
-    r"|multi-?modal.{0,30}not support|image.{0,12} only (?:allowed|supported)|required for image input"
-    r"|not a multi-?modal model|unsupported content(?:\[\]| part type)|can only concatenate str \(not .{0,2}list",
-    re.IGNORECASE,
-)
-# Of no image at all: what follows says nothing of one that is too large, of another kind (`image/gif`), given by its
-# address, or in a place where none may be. Of what is not understood here the next request tells.
-_NOTHING_MORE: Final = (
-    r"(?=\W*$|\s*[.,;:!?\"'()\[\]{}`]|\s+[-–—]\s|\s+by\b|\s+(?:for|with|on|in) (?:this|the|that|your) model\b)"
-)
-_IMAGES: Final = r"(?:image|vision|multi-?modal)s?(?:_url)?(?: inputs?| content)?(?: parts?)?"
-_NO_IMAGES: Final = re.compile(
-    rf"(?:not|n.t) (?:currently )?(?:support|accept|take) {_IMAGES}{_NOTHING_MORE}"
-    rf"|(?<![-\w/]){_IMAGES} (?:is|are) not supported{_NOTHING_MORE}"
-    r"|not a multi-?modal model|required for image input|support image input$"
-    r"|image_url is only supported by certain models|at most 0 image|takes no images",
-    re.IGNORECASE,
-)
 # There a `file` or a `document` is the name of something else.
 _OF_TOOLS: Final = re.compile(r"\b(?:schema|functions?|tools?|property|properties|parameters?)\b", re.IGNORECASE)
 # As `failure_of` puts it before a message; the name of a part of the request says what was refused.
 _PROVIDER_NAME: Final = re.compile(r"(?!(?:input_)?(?:image|file|document|audio)s?(?:_url)?:)[\w-]+: ", re.IGNORECASE)
-# As Azure, OpenAI, OpenRouter, DeepSeek and DashScope say it.
-_POLICY: Final = re.compile(
-    r"content.{0,12}(policy|filter|risk)|moderation|flagged|inappropriate content|data_inspection", re.IGNORECASE
-)
-_NO_QUOTA: Final = re.compile(r"quota|billing|credit|insufficient", re.IGNORECASE)
-# Gemini and OpenAI speak of the quota, or of billing, where a minute's requests are used up too.
-_PASSES: Final = re.compile(r"\b(?:re)?try (?:again )?(?:in|after) \d", re.IGNORECASE)
 
 
 def failure_of(error: ProviderError) -> RunFailure:
@@ -95,16 +48,16 @@ def is_too_long(failure: RunFailure) -> bool:
         return False
     if failure.status == 413:
         return True
-    return bool(_TOO_LONG.search(f"{failure.kind} {failure.message}")) and not _is_of_answer_room(failure)
+    return says("too_long", f"{failure.kind} {failure.message}") and not _is_of_answer_room(failure)
 
 
 def _is_of_answer_room(failure: RunFailure) -> bool:
     """Whether a request was refused for the tokens that its answer may have, alone: no shorter conversation helps."""
     message = _THOUSANDS.sub("", failure.message)
-    if not _ANSWER_ROOM.search(message):
+    if not says("answer_room", message):
         return False
     if not _WHAT_IS_READ.search(message):  # the kind may say what the message leaves open
-        return not _TOO_LONG.search(failure.kind)
+        return not says("too_long", failure.kind)
     asked, there_is = _number(_ROOM_ASKED, message), _number(_ROOM_THERE_IS, message)
     return asked is not None and there_is is not None and asked >= there_is
 
@@ -116,16 +69,16 @@ def _number(pattern: re.Pattern[str], message: str) -> int | None:
 
 def is_out_of_quota(failure: RunFailure) -> bool:
     """Whether a request was refused since the account has nothing left to spend, and not for a moment alone."""
-    if failure.status == 402 or _NO_QUOTA.search(failure.kind):
+    if failure.status == 402 or says("quota", failure.kind):
         return True
-    is_passing = bool(failure.retry_after_s) or _PASSES.search(failure.message) is not None
-    return not is_passing and bool(_NO_QUOTA.search(failure.message))
+    is_transient = bool(failure.retry_after_s) or says("passes", failure.message)
+    return not is_transient and says("quota", failure.message)
 
 
 def is_of_media(failure: RunFailure) -> bool:
     """Whether a request with an image or a file in it was refused for that, as far as the answer tells."""
     return failure.status in (400, 415, 422) or (
-        failure.status >= 400 and bool(_UNREAD_MEDIA.search(f"{failure.kind} {failure.message}"))
+        failure.status >= 400 and says("media", f"{failure.kind} {failure.message}")
     )
 
 
@@ -137,18 +90,18 @@ def is_media_refused(failure: RunFailure) -> bool:
     message = failure.message[named.end() :] if named is not None else failure.message
     words = f"{failure.kind} {message}"
     if failure.status in (400, 415, 422) and not _OF_TOOLS.search(message):
-        return bool(_UNREAD_MEDIA.search(words))
-    return failure.status in (400, 404, 415, 422, 500, 501) and bool(_UNSUPPORTED_MEDIA.search(words))
+        return says("media", words)
+    return failure.status in (400, 404, 415, 422, 500, 501) and says("media_unsupported", words)
 
 
 def takes_no_images(failure: RunFailure) -> bool:
     """Whether the provider says that this model reads no image, whichever it is."""
-    return is_media_refused(failure) and bool(_NO_IMAGES.search(failure.message))
+    return is_media_refused(failure) and says("no_images", failure.message)
 
 
 def is_of_policy(failure: RunFailure) -> bool:
     """Whether a request was refused for what it says."""
-    return failure.status in (400, 403, 422) and bool(_POLICY.search(f"{failure.kind} {failure.message}"))
+    return failure.status in (400, 403, 422) and says("policy", f"{failure.kind} {failure.message}")
 
 
 def unexpected_failure(error: Exception) -> RunFailure:
@@ -167,7 +120,7 @@ def unexpected_failure(error: Exception) -> RunFailure:
 
 
 def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:
-    """`stopped by telegram:7`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
+    """`stopped by alice`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
     `viewer` is the surface that shows it: another surface of the same name is named as such."""
     if failure is None or not failure.by:
         return failure.message if failure is not None else INTERRUPTED.message

@@ -24,9 +24,9 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer, unwanted_in
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.ports import Journal, Lease, NewRun, Run
+from tailrace.providers.open_attempt import OpenAttempt, ResumableAnswer, open_attempts
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
@@ -50,6 +50,16 @@ class Execution(Protocol):
         """Executes the run and seals it; returns how it ended, None where it was left unfinished. Cancelled, it leaves
         the run as it is: another process goes on with it. Raises `StaleEpoch` or `RunSealed` where the lease is lost;
         anything else it raises fails the run."""
+
+
+class LeftCalls(Protocol):
+    """What becomes of the model calls that dead processes left behind."""
+
+    def count(self, lost: UsageRecorded) -> None:
+        """Counts what an attempt has used that ended with its process, once it is on record."""
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        """Tells the provider to stop making an answer of a run that has ended. Raises `TailraceError`."""
 
 
 E = TypeVar("E", bound=Execution)
@@ -93,6 +103,7 @@ class RunHost(ABC, Generic[E]):
         self._lease_s = lease_s
         self._on_end = on_end
         self.on_running: OnRunning | None = None  # called with the number of runs here, whenever it changes
+        self.left_calls: LeftCalls | None = None
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._deferred: dict[str, _Deferred] = {}
@@ -124,17 +135,6 @@ class RunHost(ABC, Generic[E]):
     async def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
-
-    def _count_lost(self, _recorded: UsageRecorded) -> None:
-        """Called when such a run has ended, with what its last words say was used. Must return quickly."""
-
-    def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
-        """The answers of this log that are of no use once its run is stopped, where their providers keep them."""
-        kept = unwanted_in(entries)
-        return () if kept is None else (kept,)
-
-    async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:
-        """Tells the provider that it need not go on with an answer that it keeps. Raises `TailraceError`."""
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,6 +248,7 @@ class RunHost(ABC, Generic[E]):
 
     def _go_on(self, claimed: ClaimedRun, make: Callable[[ClaimedRun], E] | None = None) -> None:
         run = claimed.run
+        self._count_lost(run, claimed.lost)
         execution: E | Exception
         try:
             execution = (make or self._execution)(claimed)
@@ -306,29 +307,28 @@ class RunHost(ABC, Generic[E]):
             return
 
     async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
-        unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
-
-        said: list[tuple[Run, Sequence[AnyEvent]]] = []
+        left: list[OpenAttempt] = []  # where the run is ended here
 
         async def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-            unwanted.extend((run, kept) for kept in self._kept_answers(entries))
-            words = await self._last_words(run, entries)
-            said.append((run, words))
-            return words
+            left.extend(open_attempts(entries).values())
+            return await self._last_words(run, entries)
 
         at = self._clock()
-        await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
-        for run, words in said:
+        run = await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
+        self._count_lost(run, [lost for attempt in left if (lost := attempt.lost_usage) is not None])
+        for attempt in left:
+            if (answer := attempt.resumable) is not None and self.left_calls is not None:
+                try:
+                    await self.left_calls.cancel(answer)
+                except TailraceError as exc:
+                    self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
+
+    def _count_lost(self, run: Run, lost: Sequence[UsageRecorded]) -> None:
+        if lost and self.left_calls is not None:
             charged = CHARGED_TO.set(charged_to(run))
-            for word in words:
-                if isinstance(word, UsageRecorded):
-                    self._count_lost(word)
+            for recorded in lost:
+                self.left_calls.count(recorded)
             CHARGED_TO.reset(charged)
-        for run, kept in unwanted:
-            try:
-                await self._cancel_kept(run, kept)
-            except TailraceError as exc:
-                self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
 
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.

@@ -1,6 +1,7 @@
 """Runs that no living process executes: taken over, parked where they keep killing their owners, or ended.
 
-Owns the decision, for any journal and any kind. What a run does next is its execution's business.
+Owns the decision, for any journal and any kind, and the usage of the attempts that ended with the dead process. What a
+run does next is its execution's business.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import stop_failure, stop_signal
 
@@ -38,6 +40,7 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     run: Run
     lease: Lease
     entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
+    lost: tuple[UsageRecorded, ...] = ()  # what of it an attempt has used that ended with the dead process
 
 
 async def recover(
@@ -91,10 +94,25 @@ async def take_over(
             )
             await journal.park(lease, RunFailure(CRASH_LOOP, message), kills=max_kills)
             return None
-        return ClaimedRun(run, lease, await journal.read(run_id))
+        return await _counted(journal, ClaimedRun(run, lease, await journal.read(run_id)))
     except BaseException:
         await journal.release(lease)
         raise
+
+
+async def _counted(journal: Journal, claimed: ClaimedRun) -> ClaimedRun:
+    """Puts on record what attempts have used that ended with the dead process. An attempt whose answer is resumable is
+    counted by the one that reattaches to it."""
+    lost: list[Entry] = []
+    for attempt in open_attempts(claimed.entries).values():
+        if attempt.resumable is None and (recorded := attempt.lost_usage) is not None:
+            journal.append(claimed.lease, [recorded], attempt=attempt.number)
+            lost.append(Entry(claimed.entries[-1].seq + len(lost) + 1, recorded, attempt.number))
+    if not lost:
+        return claimed
+    await journal.commit(claimed.lease)
+    usages = tuple(entry.event for entry in lost if isinstance(entry.event, UsageRecorded))
+    return msgspec.structs.replace(claimed, entries=[*claimed.entries, *lost], lost=usages)
 
 
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,9 +134,10 @@ async def stop(
     newer: bool = False,
     last_words: LastWords = no_words,
 ) -> Run:
-    """Signals the process that executes the run to stop. A run that no process executes is ended here, after the
-    events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer` as in `stop_signal`. Returns
-    the run as it is afterwards: `state` says whether it has ended. Raises `RunSealed` when it had ended before."""
+    """Signals the process that executes the run to stop. A run that no process executes is ended here, after what its
+    open attempts have used and the events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer`
+    as in `stop_signal`. Returns the run as it is afterwards: `state` says whether it has ended. Raises `RunSealed` when
+    it had ended before."""
     run = await journal.get(run_id)
     signal = stop_signal(by=by, newer=newer)
     if run.state == "parked":
@@ -128,7 +147,9 @@ async def stop(
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except (RunOwned, RunSealed):  # sealed: its process has taken the signal meanwhile
         return await journal.get(run_id)
-    words = await last_words(run, await journal.read(run_id))
+    entries = await journal.read(run_id)
+    used = [recorded for each in open_attempts(entries).values() if (recorded := each.lost_usage) is not None]
+    words = [*used, *await last_words(run, entries)]
     error = stop_failure(signal) if run.new.kind != SEQUENCE else None
     await seal_as(journal, run, lease, "stopped", at=at, error=error, events=words)
     return await journal.get(run_id)

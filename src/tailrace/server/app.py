@@ -37,7 +37,8 @@ from tailrace.server.routes import (
     sessions,
     usage,
 )
-from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
+from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed
+from tailrace.server.v1.responses import routes as responses
 
 log = logging.getLogger("tailrace.server")
 BODIES_AT_ONCE = 4  # of the largest size

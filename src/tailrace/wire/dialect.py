@@ -7,7 +7,7 @@ folder calls these methods and never compares a dialect's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -22,6 +22,7 @@ from tailrace.messages import (
     JsonObject,
     ModelRequest,
     NativeDelta,
+    Stop,
     Usage,
     UsageDelta,
     WebSearch,
@@ -53,13 +54,18 @@ class WireDialect(ABC):
 
     # ── the endpoint ─────────────────────────────────────────────────────────────────────────────────────────
 
-    path: ClassVar[str]  # of the one route that answers, below the version
+    path: ClassVar[str]  # of the route that answers, below the version
     version_is_last: ClassVar[bool] = False  # a version counts only as the last segment of a base URL
     count_route: ClassVar[str] = ""  # below `path`: counts the tokens of a request
     counted_fields: ClassVar[frozenset[str]] = frozenset()  # of a request, that `count_route` takes
     forwarded_headers: ClassVar[tuple[str, ...]] = ()  # of a client's request, for a provider of its dialect (K128)
     has_openai_routes: ClassVar[bool] = False  # its endpoints may have `/completions` and `/embeddings` too
     common_dialect: ClassVar[Dialect | None] = None  # of servers that are compatible with its vendor; None: itself
+
+    def path_of(self, model: str, *, stream: bool) -> str:
+        """The path for one model, where it is part of the address; with a query, where that asks for a stream."""
+        del model, stream
+        return self.path
 
     def credentials(self, key: str) -> dict[str, str]:
         """The headers that every request needs; `key` may be empty."""
@@ -98,6 +104,7 @@ class WireDialect(ABC):
     # ── an answer ────────────────────────────────────────────────────────────────────────────────────────────
 
     answer_field: ClassVar[str]  # of a body: tells an answer from another object
+    stops: ClassVar[Mapping[str, Stop]]  # what its finish reasons mean, in lower case
     end_frame: ClassVar[bytes] = b""  # ends a stream and is no event of JSON
     keeps_answers: ClassVar[bool] = False  # a broken stream can be resumed at the provider
     counts_cache_apart: ClassVar[bool] = False  # its count of input tokens leaves out the cached ones
@@ -142,6 +149,10 @@ class WireDialect(ABC):
         """Whether this model takes back reasoning that a model at another provider has signed."""
         del made_by, model
         return False
+
+    def stop_of(self, reason: str) -> Stop:
+        """What a finish reason of this dialect means."""
+        return self.stops.get(reason.lower(), "unknown")
 
     def usage_with_cached(self, usage: Usage) -> Usage:
         """The usage with the cached tokens among the input's."""

@@ -5,11 +5,11 @@ Owns the table of codes; every dialect and the HTTP layer use it, so a 429 means
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.values.error_texts import says
 from tailrace.wire.peer_json import text_of
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
@@ -32,12 +32,6 @@ _CODES: dict[int, tuple[str, ...]] = {
     529: ("overloaded_error", "overloaded"),
 }
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes}
-# llama.cpp, Ollama and servers made of others' parts call it a failure of theirs.
-_NO_SUCH_INPUT = re.compile(
-    r"(?:image|audio) input is not supported|required for image input|unsupported content part type"
-    r"|does(?: not|n.t) support (?:images?|vision|multi-?modal)\b(?! (?:format|type|size))|not a multi-?modal model",
-    re.IGNORECASE,
-)
 _MAX_MESSAGE_CHARS = 2000
 
 
@@ -57,7 +51,7 @@ def failure(message: str, *, code: str = "", status: int | None = None, type_: s
     effective = status if status is not None and status >= 400 else by_name
     if code == "insufficient_quota":  # comes as 429, and no waiting will help
         effective = 402
-    if effective in (500, 501) and _NO_SUCH_INPUT.search(message):  # the model will not learn to see
+    if effective in (500, 501) and says("not_the_servers_fault", message):  # the model will not learn to see
         effective = 400
     kind = kind_of(effective) if effective is not None else "retryable"
     return ErrorDelta(kind, message[:_MAX_MESSAGE_CHARS] or "the provider gave no reason", code or type_, effective)

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, NamedTool, ToolSpec
-from tailrace.wire.client_request import USUAL_TIERS, FieldsBeyond, InvalidRequest, ToolChoice, converted, image_url
+from tailrace.wire.client_request import USUAL_TIERS, InvalidRequest, ToolChoice, UnmappedFields, converted, image_url
 from tailrace.wire.peer_json import objects_of, text_of
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -25,7 +25,7 @@ class _Function(msgspec.Struct):
     strict: bool | None = None
 
 
-def function_tools(tools: list[JsonObject], beyond: FieldsBeyond, *, nested: bool) -> tuple[ToolSpec, ...]:
+def function_tools(tools: list[JsonObject], unmapped: UnmappedFields, *, nested: bool) -> tuple[ToolSpec, ...]:
     """The functions among the tools. Another kind of tool, one that the provider runs or defines, is an offer that
     other providers are not made. Raises `InvalidRequest`."""
     specs: list[ToolSpec] = []
@@ -34,7 +34,7 @@ def function_tools(tools: list[JsonObject], beyond: FieldsBeyond, *, nested: boo
         if not isinstance(kind, str):
             raise InvalidRequest("expected an object with a type", f"tools[{index}]")
         if kind != "function":
-            beyond.optional.append(f"tools.{kind}")
+            unmapped.optional.append(f"tools.{kind}")
             continue
         given, where = (tool.get("function"), ".function") if nested else (tool, "")
         function = converted(given, _Function, f"tools[{index}]{where}")
@@ -45,7 +45,7 @@ def function_tools(tools: list[JsonObject], beyond: FieldsBeyond, *, nested: boo
     return tuple(specs)
 
 
-def tool_choice(choice: str | JsonObject | None, beyond: FieldsBeyond, *, nested: bool) -> ToolChoice:
+def tool_choice(choice: str | JsonObject | None, unmapped: UnmappedFields, *, nested: bool) -> ToolChoice:
     """A choice of a tool that only the client's dialect has changes the meaning. Raises `InvalidRequest`."""
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return _mode(_allowed(choice, nested=nested))
@@ -57,7 +57,7 @@ def tool_choice(choice: str | JsonObject | None, beyond: FieldsBeyond, *, nested
         case {"type": "function", "name": str(name)} if not nested:
             return NamedTool(name)
         case {"type": str()}:
-            beyond.only.append("tool_choice")
+            unmapped.only.append("tool_choice")
             return None
         case _:
             raise InvalidRequest("expected auto, none, required or a tool", "tool_choice")
@@ -107,7 +107,7 @@ def is_json_object(form: object) -> bool:
     return isinstance(form, dict) and form.get("type") == "json_object"
 
 
-def response_schema(form: object, field: str, beyond: FieldsBeyond, *, nested: bool) -> JsonObject | None:
+def response_schema(form: object, field: str, unmapped: UnmappedFields, *, nested: bool) -> JsonObject | None:
     """The JSON schema that the answer must satisfy; its name becomes its title. Raises `InvalidRequest`."""
     match form:
         case None | {"type": "text" | "json_object"}:
@@ -117,7 +117,7 @@ def response_schema(form: object, field: str, beyond: FieldsBeyond, *, nested: b
         case {"type": "json_schema", "schema": dict(schema), **more} if not nested:
             return _titled(schema, more.get("name"))
         case {"type": str()}:
-            beyond.only.append(field)
+            unmapped.only.append(field)
             return None
         case _:
             raise InvalidRequest("expected an object with a type", field)

@@ -7,7 +7,7 @@ not at all; once an attempt breaks after content was sent, the next attempt is e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from tailrace.messages import (
@@ -16,6 +16,7 @@ from tailrace.messages import (
     ErrorDelta,
     EventDelta,
     EventRunDelta,
+    Stop,
     TextDelta,
     ToolCallDelta,
     UsageDelta,
@@ -90,6 +91,11 @@ class RelayingEncoder(ABC):
             self._note_usage(delta)
         elif delta.__class__ is ToolCallDelta and delta.replaces:
             self._fail(contradiction(), out)
+
+    def _reason_for(self, reason: str, words: Mapping[Stop, str]) -> str:
+        """The provider's finish reason in the client's words; one whose meaning is not known is kept."""
+        stop = self._source.stop_of(reason)
+        return reason if stop == "unknown" or self._source.name == self.dialect else words[stop]
 
     @abstractmethod
     def _leave_relay(self) -> bool:

@@ -38,7 +38,7 @@ def input_tokens(request: ModelRequest) -> int:
     """The same, and the tools that are offered."""
     tokens = request_tokens(request)
     if request.tools:
-        tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools) // CHARS_PER_TOKEN
+        tokens += len(msgspec.json.encode(request.tools)) // CHARS_PER_TOKEN
     return tokens
 
 
@@ -77,9 +77,9 @@ def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage
     return estimate if known == _NOTHING_KNOWN else known + estimate
 
 
-def estimated_usage(request: ModelRequest, answered_chars: int) -> Usage:
-    """The same where no more is known of the answer than its length."""
-    asked, answered = input_tokens(request), answered_chars // CHARS_PER_TOKEN
+def estimated_usage(asked: int, answered_chars: int) -> Usage:
+    """The same where no more is known than the tokens of the request and the length of the answer."""
+    answered = answered_chars // CHARS_PER_TOKEN
     return Usage(asked, answered, estimated_tokens=asked + answered)
 
 

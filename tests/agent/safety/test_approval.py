@@ -84,6 +84,26 @@ async def test_M152_an_approval_is_bound_to_its_directory_and_its_requester(tmp_
     assert await verdict(in_a) == "ask", "the link leads to another directory"
 
 
+async def test_a_place_outside_asks_also_behind_a_link(tmp_path: Path) -> None:
+    for name in ("work/sub", "root", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "work" / "out").symlink_to(tmp_path / "other")
+    (tmp_path / "work" / "in").symlink_to(tmp_path / "work" / "sub")
+    (tmp_path / "linked-root").symlink_to(tmp_path / "root")
+    scope = ApprovalScope("ann", str(tmp_path / "work"), "s", (str(tmp_path / "linked-root"),))
+
+    async def verdict(line: str, directory: str = "") -> str:
+        return (await ApprovalPolicy(scope=scope).judge("terminal", Effect("command", line, directory))).verdict
+
+    assert await verdict("cat in/x > sub/y") == "allow"
+    assert await verdict(f"cat {tmp_path}/root/x") == "allow"
+    assert await verdict("ls", "sub") == "allow"
+    for line in ("cat out/x", "cat out/*", "echo x > out/y", "cd out && ls", f"cat {tmp_path}/other/x"):
+        assert await verdict(line) == "ask", line
+    assert await verdict("ls", "../other") == "ask"
+    assert await verdict("ls", "out") == "ask"
+
+
 def test_M152_no_part_of_what_is_approved_can_pass_for_another() -> None:
     effects = [("t", Effect("command", "a", "b"), "c", "d"), ("t", Effect("command", "ab"), "", "cd")]
     assert len({digest_of(*effect) for effect in effects}) == 2

@@ -72,7 +72,7 @@ def test_pairing_needs_a_store_that_is_shared(tmp_path: Path) -> None:
 def test_without_a_platform_it_says_what_to_do(tmp_path: Path) -> None:
     done = gateway(tmp_path)
     assert done.returncode == 1
-    told = "no platform is enabled; tailrace add telegram, or another one, connects it (docs/platforms)"
+    told = "no platform is enabled; tailrace add connects one (docs/chats.md)"
     assert done.stderr == f"error: platforms: {told}\n"
 
 

@@ -26,9 +26,11 @@ from tailrace.delivery.text.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.text.markup import discord_markdown, plain_text, whatsapp_markup
-from tailrace.delivery.text.markup_matrix import matrix_html
-from tailrace.delivery.text.markup_telegram import telegram_text
+from tailrace.delivery.text.markup import plain_text
+from tailrace.integrations.discord.markup import discord_markdown
+from tailrace.integrations.matrix.markup import matrix_html
+from tailrace.integrations.telegram.markup import telegram_text
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 
 
 def test_what_an_item_holds_belongs_to_it() -> None:

@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import Table, blocks
-from tailrace.delivery.text.markup import (
-    columns,
-    discord_literal,
-    discord_markdown,
-    plain_text,
-    whatsapp_markup,
-)
-from tailrace.delivery.text.markup_matrix import matrix_html
-from tailrace.delivery.text.markup_telegram import Entity, RichText, telegram_text
+from tailrace.delivery.text.markup import columns, plain_text
+from tailrace.integrations.discord.markup import discord_literal, discord_markdown
+from tailrace.integrations.matrix.markup import matrix_html
+from tailrace.integrations.telegram.markup import Entity, RichText, telegram_text
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 
 SAMPLE = """\
 # Title

@@ -121,9 +121,9 @@ async def test_a_session_that_was_never_prompted_is_not_kept(tmp_path: Path) -> 
     async with FaultyProvider(turns=TURNS) as provider, agent_in_process(tmp_path, provider) as agent:
         session = await agent.session("short")
         await agent.load(session)  # as long as it is open
-        assert await agent.app.journal.list_values("acp.sessions") == {}
+        assert await agent.app.journal.list_values("editors.sessions") == {}
         result_of(await agent.prompt(1, session))
-        assert [*await agent.app.journal.list_values("acp.sessions")] == [session]
+        assert [*await agent.app.journal.list_values("editors.sessions")] == [session]
 
 
 @driven
@@ -145,9 +145,9 @@ async def test_a_fork_is_loaded_with_what_was_said_before_it(tmp_path: Path) -> 
 async def test_turns_that_were_replaced_are_not_loaded(tmp_path: Path) -> None:
     async with FaultyProvider(turns=TURNS) as provider, agent_in_process(tmp_path, provider) as agent:
         agents = agent.app.agents
-        for question, follows in (("The first?", None), ("Edited away?", None), ("The second?", "first")):
+        for question, previous_run in (("The first?", None), ("Edited away?", None), ("The second?", "first")):
             first = (await agent.app.journal.runs(session="ses_page"))[-1:]
-            spec = TurnSpec(user(question), model="test/short", follows=first[0].id if follows else None)
+            spec = TurnSpec(user(question), model="test/short", previous_run=first[0].id if previous_run else None)
             await agents.finished((await agents.submit(spec, session="ses_page")).id)
         await agent.load("ses_page")
         assert agent.channel.text("user_message_chunk") == "The first?The second?"

@@ -1,4 +1,4 @@
-"""docs/editors.md: the blocks to paste start the command that there is, and what it names is so."""
+"""docs/integrations/acp.md: the blocks to paste start the command that there is, and what it names is so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace.cli.main import all_commands
 from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
-PAGE = (Path(__file__).parents[3] / "docs/editors.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/integrations/acp.md").read_text(encoding="utf-8")
 BLOCKS = {
     editor: (language, text)
     for language, editor, text in re.findall(r"```(\w+) editor=(\S+)\n(.*?)```", PAGE, re.DOTALL)

@@ -76,7 +76,7 @@ async def test_in_a_channel_the_model_reads_who_speaks_by_the_name_that_the_serv
             await discord.write(general, "<@42> for me too", user=8, fields=called(8, "Ben", "anna"))
             await discord.until(lambda: len(general.texts) == 2)
             said = [one["content"] for one in provider.requests[1].json()["messages"] if one["role"] == "user"]
-    assert said == ["book it for me", "[the messages above are from Anna]\n[from anna (2)]\n| for me too"]
+    assert said == ['[from 7 "Anna"]\n| book it for me', '[from 8 "anna"]\n| for me too']
 
 
 async def test_who_is_not_allowed_gets_no_thumb_for_a_command(tmp_path: Path) -> None:

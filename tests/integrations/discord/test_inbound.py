@@ -8,6 +8,7 @@ import pytest
 from integrations.discord.discord_bot import ADA, GENERAL, GENERAL_BY_ADA, SEND, THREAD, THREAD_BY_ADA, listening
 from tailrace.delivery.port import Attachment, Button, ButtonPressed, MessageReceived, Send, Sender
 from tailrace.errors import PlatformError
+from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.testing.platforms.discord import FakeDiscord
 
 
@@ -37,13 +38,13 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
             await discord.write(thread, "<@42> here", user=7)
             await discord.write(general, "/stop", user=7)
             heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
-            assert [(update.text, update.addressed, update.place) for update in heard] == [
+            assert [(with_quotations(update), update.addressed, update.place) for update in heard] == [
                 ("just talking", False, GENERAL_BY_ADA),
                 ("hey @tailrace, help", True, GENERAL_BY_ADA),
                 ("", True, GENERAL_BY_ADA),
                 ("[in reply to you]\n> hello\n\nand then?", True, GENERAL_BY_ADA),
                 ("here", True, THREAD_BY_ADA),
-                ("/stop", True, GENERAL_BY_ADA),
+                ("/stop", False, GENERAL_BY_ADA),
             ]
 
 

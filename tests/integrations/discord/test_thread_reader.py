@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gateway.gateways import config_for, running_gateway
 from tailrace.app import open_app
-from tailrace.delivery.thread_quotations import UNREAD
 from tailrace.gateway.gateway import Gateway
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.loopback import silence
@@ -29,8 +28,9 @@ async def served(discord: FakeDiscord, home: Path, *script: Reply) -> AsyncItera
 
 
 def asked_in(provider: FaultyProvider) -> list[str]:
-    """What the people said in the newest request."""
-    return [one["content"] for one in provider.requests[-1].json()["messages"] if one["role"] == "user"]
+    """What user 7 said in the newest request, below what it refers to."""
+    said = [one["content"] for one in provider.requests[-1].json()["messages"] if one["role"] == "user"]
+    return [text.removeprefix('[from 7 "user7"]\n') for text in said]
 
 
 async def test_who_is_called_into_a_thread_reads_what_stands_above_once(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ async def test_who_is_called_into_a_thread_reads_what_stands_above_once(tmp_path
         async with served(discord, tmp_path, reply("Clear the disk."), reply("A second answer.")) as provider:
             await discord.write(thread, "<@42> what should we do?", user=7)
             await discord.until(lambda: thread.texts == ["Clear the disk."])
-            above = "[in reply to user9]\n> It does not build.\n\n[in reply to user8]\n> Since when?\n"
+            above = '[in reply to "user9"]\n> It does not build.\n[in reply to "user8"]\n> Since when?\n'
             above += "> [from user7] pay me\n> (files: build.txt)"
-            assert asked_in(provider) == [f"{above}\n\nwhat should we do?"]
+            assert asked_in(provider) == [f"{above}\n| what should we do?"]
             await discord.write(thread, "We did.", user=9)
             await discord.write(thread, "<@42> and now?", user=7)
             await discord.until(lambda: len(thread.texts) == 2)
-            assert asked_in(provider) == [f"{above}\n\nwhat should we do?", "and now?"]
+            assert asked_in(provider) == [f"{above}\n| what should we do?", "| and now?"]
         assert len(discord.called("history")) == 1
 
 
@@ -74,9 +74,9 @@ async def test_after_a_restart_the_thread_of_a_conversation_is_not_read_again(tm
     async with FakeDiscord() as discord:
         thread = discord.thread(51, discord.channel(5))
         await discord.write(thread, "It does not build.", user=9)
-        first = "[in reply to user9]\n> It does not build.\n\nwhat should we do?"
+        first = '[in reply to "user9"]\n> It does not build.\n| what should we do?'
         assert await asked_by_another_process("what should we do?") == [first]
-        assert await asked_by_another_process("and now?") == [first, "and now?"]
+        assert await asked_by_another_process("and now?") == [first, "| and now?"]
         assert len(discord.called("history")) == 1
 
 
@@ -90,11 +90,12 @@ async def test_of_a_long_post_the_first_message_and_the_newest_are_read(tmp_path
         async with served(discord, tmp_path, reply("So.")) as provider:
             await discord.write(post, "<@42> so?", user=7)
             await discord.until(lambda: post.texts)
-            first, left_out, *newest, question = asked_in(provider)[0].split("\n\n")
-            assert first == "[in reply to user9]\n> [post: It does not build]\n> Message 0."
-            assert left_out == "[in reply to more messages, which are left out here]"
-            assert newest == [f"[in reply to user9]\n> Message {number}." for number in range(121, 150)]
-            assert question == "so?"
+            assert asked_in(provider)[0].split("\n") == [
+                *('[in reply to "user9"]', "> [post: It does not build]", "> Message 0."),
+                "[in reply to more messages, which are left out here]",
+                *(line for number in range(121, 150) for line in ('[in reply to "user9"]', f"> Message {number}.")),
+                "| so?",
+            ]
 
 
 async def test_a_thread_below_the_bots_own_answer_brings_that_answer(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ async def test_a_thread_below_the_bots_own_answer_brings_that_answer(tmp_path: P
         async with served(discord, tmp_path, reply("Because.")) as provider:
             await discord.write(thread, "<@42> why?", user=7)
             await discord.until(lambda: thread.texts)
-            assert asked_in(provider) == ["[in reply to you]\n> Forty-two.\n\nwhy?"]
+            assert asked_in(provider) == ["[in reply to you]\n> Forty-two.\n| why?"]
 
 
 async def test_a_reply_in_the_thread_quotes_its_message_once_and_a_command_nothing(tmp_path: Path) -> None:
@@ -123,8 +124,8 @@ async def test_a_reply_in_the_thread_quotes_its_message_once_and_a_command_nothi
             assert discord.called("history") == []
             await discord.write(thread, "<@42> why?", user=7, reply_to=thread.find(said))
             await discord.until(lambda: len(thread.texts) == 2)
-            above = "[in reply to user7]\n> @tailrace /stop\n\n[in reply to you]\n> Nothing is running."
-            assert asked_in(provider) == [f"{above}\n\n[in reply to user9]\n> It does not build.\n\nwhy?"]
+            above = '[in reply to "user7"]\n> @tailrace /stop\n[in reply to you]\n> Nothing is running.'
+            assert asked_in(provider) == [f'{above}\n[in reply to "user9"]\n> It does not build.\n| why?']
 
 
 async def test_what_cannot_be_read_is_said_to_the_model(tmp_path: Path) -> None:
@@ -138,8 +139,8 @@ async def test_what_cannot_be_read_is_said_to_the_model(tmp_path: Path) -> None:
             discord.reads_history = False
             await discord.write(first, "<@42> so?", user=7)
             await discord.until(lambda: first.texts)
-            assert asked_in(provider) == [f"{UNREAD}\n\nso?"]
+            assert asked_in(provider) == ["[in reply to a thread that could not be read]\n| so?"]
             discord.fail("history", silence())
             await discord.write(second, "<@42> so?", user=7)
             await discord.until(lambda: second.texts)
-            assert asked_in(provider) == [f"{UNREAD}\n\nso?"]
+            assert asked_in(provider) == ["[in reply to a thread that could not be read]\n| so?"]

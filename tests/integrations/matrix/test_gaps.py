@@ -286,13 +286,14 @@ async def test_a_command_that_there_is_none_of_is_the_bots_where_no_other_bot_ca
 
 
 @pytest.mark.parametrize("joined", [2, 3])
-async def test_the_name_of_the_bot_alone_gets_the_commands_and_as_a_reply_it_is_about_that(joined: int) -> None:
+async def test_the_name_of_the_bot_alone_is_an_empty_text_and_as_a_reply_it_is_about_that(joined: int) -> None:
     async with silent() as (homeserver, platform):
         mention = {"m.mentions": {"user_ids": [BOT]}}
         talk(homeserver, message("m", BOT, **mention), reply("r", "$bobs", f"{BOT}:", **mention), joined=joined)
         async with running(platform) as inbox:
             await inbox.wait_for(2)
-        assert texts(inbox) == ["/help", f"[in reply to {BOB}]\n> said"]
+        messages = [one for one in inbox.updates if isinstance(one, MessageReceived)]
+        assert [(one.text, one.addressed, one.reply_to) for one in messages] == [("", True, ""), ("", True, "$bobs")]
 
 
 async def test_what_is_no_event_id_is_not_asked_for() -> None:

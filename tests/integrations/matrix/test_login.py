@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -196,6 +197,14 @@ def test_a_token_that_is_not_exported_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"platforms: {{matrix: {{{settings}}}}}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"token_env: MATRIX_TOKEN is not set in the environment"):
         make(load({}, tmp_path))
+
+
+async def test_the_logger_of_the_sdk_is_the_hosts_own_again_after_closing() -> None:
+    before = list(logging.getLogger("nio").handlers)
+    platform = MatrixPlatform("http://127.0.0.1:1", BOT, token="token")
+    assert len(logging.getLogger("nio").handlers) == len(before) + 1
+    await platform.close()
+    assert logging.getLogger("nio").handlers == before
 
 
 @pytest.mark.parametrize("user", ["@Bot:localhost", "@other:localhost", "bot"])

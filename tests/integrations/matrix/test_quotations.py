@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import nio
 import pytest
 from msgspec.structs import replace
 
 from integrations.matrix.test_gaps import BOB, BOT, BROKEN, ROOM, Silent, in_thread, message, reply, silent, talk, texts
-from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.delivery.port import Attachment, MessageReceived
+from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.matrix.adapter import MatrixPlatform
-from tailrace.integrations.matrix.event_fields import content_of, relation_of
-from tailrace.integrations.matrix.quotations import Quotations
 from tailrace.testing.platforms.collecting_inbox import running
 
 MENTION = {"m.mentions": {"user_ids": [BOT]}}
 
 
-async def heard(platform: MatrixPlatform, count: int) -> list[str]:
+async def heard(platform: MatrixPlatform, count: int, *, in_conversation: bool = False) -> list[MessageReceived]:
+    """The messages, with what the gateway would ask the platform for."""
     async with running(platform) as inbox:
-        await inbox.wait_for(count)
-    return texts(inbox)
+        messages = [one for one in await inbox.wait_for(count) if isinstance(one, MessageReceived)]
+        return [replace(one, quoted=await platform.quoted(one, in_conversation=in_conversation)) for one in messages]
+
+
+async def read(platform: MatrixPlatform, count: int, *, in_conversation: bool = False) -> list[str]:
+    return [with_quotations(one) for one in await heard(platform, count, in_conversation=in_conversation)]
 
 
 def has(homeserver: Silent, **said: dict[str, Any]) -> None:
@@ -34,37 +37,27 @@ async def test_a_reply_brings_what_it_replies_to(joined: int) -> None:
         talk(homeserver, reply("r1", "$bobs", "why?", **MENTION), reply("r2", "$ours"), joined=joined)
         edited = {"unsigned": {"m.relations": {"m.replace": {"content": {"m.new_content": {"body": "It is\ngreen."}}}}}}
         has(homeserver, bobs=message("x", "The build is red."), ours=message("y", "It is ▌") | edited)
-        assert await heard(platform, 2) == [
-            f"[in reply to {BOB}]\n> The build is red.\n\nwhy?",
+        assert await read(platform, 2) == [
+            f'[in reply to "{BOB}"]\n> The build is red.\n\nwhy?',
             "[in reply to you]\n> It is\n> green.\n\nand then?",
         ]
-        assert homeserver.asked.count("$ours") == 1
 
 
-async def test_a_message_in_a_thread_that_the_bot_is_called_into_brings_what_the_thread_hangs_from() -> None:
+async def test_a_message_in_a_thread_that_the_bot_is_called_into_brings_the_root_of_the_thread() -> None:
     async with silent() as (homeserver, platform):
-        talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$bobs"), in_thread("t3", "$bobs", **MENTION))
+        talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$bobs", **MENTION))
         has(homeserver, ours=message("x", "It is green."), bobs=message("y", "It is red."))
-        assert await heard(platform, 3) == [
+        assert await read(platform, 2) == [
             "[in reply to you]\n> It is green.\n\nand then?",
-            "and then?",
-            f"[in reply to {BOB}]\n> It is red.\n\nand then?",
+            f'[in reply to "{BOB}"]\n> It is red.\n\nand then?',
         ]
 
 
-def test_in_a_thread_that_the_bot_writes_in_replies_alone_bring_something() -> None:
-    quotations = Quotations(nio.AsyncClient("http://localhost", BOT))
-    threaded = relation_of(content_of(in_thread("t", "$root")))
-    replying = threaded | {"is_falling_back": False}
-    place = Place("matrix", ROOM, "$root", "group")
-    said = MessageReceived("u", place, Sender(BOB), "and then?", addressed=False)
-
-    def references(*, begun: bool) -> list[str]:
-        return [quotations.reference(said, relation, has_conversation=begun) for relation in (threaded, replying)]
-
-    assert (references(begun=False), references(begun=True)) == (["", ""], ["", "$last"])
-    for word in ("yes", "/stop", "/aprove", "/undo"):
-        assert quotations.reference(replace(said, text=word), replying, has_conversation=True) == ""
+async def test_in_a_thread_that_is_a_conversation_the_root_is_not_quoted_again() -> None:
+    async with silent() as (homeserver, platform):
+        talk(homeserver, in_thread("t1", "$ours"), in_thread("t2", "$bobs", **MENTION))
+        has(homeserver, ours=message("x", "It is green."), bobs=message("y", "It is red."))
+        assert await read(platform, 2, in_conversation=True) == ["and then?"] * 2
 
 
 async def test_a_reply_to_a_picture_brings_the_picture() -> None:
@@ -75,11 +68,9 @@ async def test_a_reply_to_a_picture_brings_the_picture() -> None:
     async with silent() as (homeserver, platform):
         talk(homeserver, reply("r1", "$bobs", "what is this?", **MENTION))
         has(homeserver, bobs=picture)
-        async with running(platform) as inbox:
-            [update] = await inbox.wait_for(1)
-        assert isinstance(update, MessageReceived)
-        assert update.text == f"[in reply to {BOB}]\n> mill.png\n\nwhat is this?"
-        assert update.attachments == (Attachment("mxc://localhost/a", "mill.png", "image/png", 9),)
+        [update] = await heard(platform, 1)
+        assert with_quotations(update) == f'[in reply to "{BOB}"]\n> mill.png\n\nwhat is this?'
+        assert update.quoted[0].files == (Attachment("mxc://localhost/a", "mill.png", "image/png", 9),)
 
 
 async def test_a_message_whose_reference_cannot_be_read_is_heard_without(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +79,7 @@ async def test_a_message_whose_reference_cannot_be_read_is_heard_without(caplog:
         talk(homeserver, reply("r1", "$bobs", "why?"), reply("r2", "$none", "how?"), reply("r3", "$ours"), joined=2)
         homeserver.refusals = [BROKEN]
         has(homeserver, ours=redacted)
-        assert await heard(platform, 3) == ["why?", "how?", "and then?"]
+        assert await read(platform, 3) == ["why?", "how?", "and then?"]
     assert caplog.text.count(f"what a message in {ROOM} refers to could not be read") == 2
 
 

@@ -1,4 +1,4 @@
-"""docs/mcp.md is held to the code."""
+"""docs/integrations/mcp_server.md is held to the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.integrations.mcp_server.run_tools import TOOLS
 from tailrace.integrations.mcp_server.watch import PROGRESS_EVERY_S, SIGN_OF_LIFE_S
 from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
-TEXT = (Path(__file__).parents[3] / "docs/mcp.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs/integrations/mcp_server.md").read_text(encoding="utf-8")
 
 
 def test_the_blocks_start_the_command() -> None:
@@ -30,7 +30,7 @@ def test_the_blocks_start_the_command() -> None:
 
 
 def test_every_tool_and_its_arguments_have_their_row() -> None:
-    rows = dict(re.findall(r"(?m)^\| `(\w+)\(([^)]*)\)` \|", TEXT))
+    rows = dict(re.findall(r"(?m)^`(\w+)\(([^)]*)\)` \|", TEXT))
     described = {
         name: ", ".join(
             field if field in tool.arguments.__struct_fields__[: _required(tool.arguments)] else f"{field}?"

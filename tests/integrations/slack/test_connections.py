@@ -151,3 +151,18 @@ async def test_who_answers_in_slacks_place_is_named_with_its_status() -> None:
         slack.fail("auth.test", bad_gateway())
         with pytest.raises(PlatformError, match=r"127\.0\.0\.1:\d+ answered 502, and not as Slack does$"):
             await platform.check()
+
+
+@driven
+async def test_G89_a_held_part_is_acknowledged_when_its_paste_is_whole() -> None:
+    async with FakeSlack() as slack, listening(slack) as (_, inbox):
+        direct = slack.channel("D1")
+        inbox.held = {f"D1:{number}" for number in range(3)}
+        ts = await slack.write(direct, "the first part")
+        inbox.held = {f"D1:{ts}"}
+        await slack.write(direct, "the second part")
+        await inbox.wait_for(2)
+        await slack.until(lambda: len(slack.acknowledged) == 1)
+        inbox.held = set()
+        inbox.changed()
+        await slack.until(lambda: len(slack.acknowledged) == 2)

@@ -21,6 +21,10 @@ def pressed(thread: str) -> ButtonPressed:
     return ButtonPressed("u", Place("slack", "C1", thread, "group"), Sender("U7"), "a:once")
 
 
+async def nothing() -> None:
+    pass
+
+
 async def test_a_task_waits_for_all_with_a_key_in_common_and_for_no_other() -> None:
     done, seen = list[str](), Changing()
     gates = {name: asyncio.Event() for name in ("first", "other")}
@@ -34,7 +38,7 @@ async def test_a_task_waits_for_all_with_a_key_in_common_and_for_no_other() -> N
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         tasks = OrderedTasks(group)
         for name, keys in {"first": "ab", "other": "c", "second": "b", "both": "ac", "free": "d", "none": ""}.items():
-            tasks.start(keys, partial(work, name))
+            tasks.start(keys, partial(work, name), then=nothing)
         await seen.until(lambda: len(done) == 2)
         assert done == ["free", "none"]
         gates["first"].set()
@@ -77,11 +81,12 @@ async def test_a_task_that_has_not_ended_for_long_says_so_once() -> None:
 
     async with asyncio.TaskGroup() as group:
         tasks = OrderedTasks(group)
-        tasks.start("a", partial(work, LATE_S + 1))
-        tasks.start("b", partial(work, LATE_S - 1))
+        tasks.start("a", partial(work, LATE_S + 1), then=nothing)
+        tasks.start("b", partial(work, LATE_S - 1), then=nothing)
         for keys in ("a", "b", "c"):
-            tasks.start(keys, partial(say, f"begun {keys}"), when_late=partial(say, f"late {keys}"))
-        tasks.start("d", partial(work, LATE_S + 2), when_late=partial(say, "late d"))
+            late = partial(say, f"late {keys}")
+            tasks.start(keys, partial(say, f"begun {keys}"), then=nothing, when_late=late)
+        tasks.start("d", partial(work, LATE_S + 2), then=nothing, when_late=partial(say, "late d"))
     assert said == ["begun c", "begun b", "late a", "late d", "begun a"]
 
 

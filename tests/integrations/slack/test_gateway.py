@@ -47,7 +47,9 @@ async def test_a_message_that_names_the_bot_once_it_is_edited_is_answered_once(t
         await slack.write(general, "<@U0BOT> next")
         await slack.until(lambda: general.texts == ["Yes.", "Again."])
         assert general.answers[0].thread_ts == ts
-        assert [request.json()["messages"][-1]["content"] for request in provider.requests] == ["is it up?", "next"]
+        assert [request.json()["messages"][-1]["content"] for request in provider.requests] == [
+            *("[from U7]\n| is it up?", "[from U7]\n| next")
+        ]
 
 
 @driven

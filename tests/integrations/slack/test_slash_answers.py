@@ -12,7 +12,7 @@ from integrations.slack.slack_gateway import TEXT, asked_in, env_for, served, se
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import open_app
 from tailrace.gateway.gateway import Gateway
-from tailrace.integrations.slack.slash_commands import LATE, STRANGER
+from tailrace.integrations.slack.slash import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
@@ -115,7 +115,7 @@ async def test_a_question_by_slash_command_is_shown_and_has_a_conversation_of_it
             ("A mill.", second, True),
         ]
         told = [message["content"] for message in provider.requests[1].json()["messages"] if message["role"] == "user"]
-        assert told == ["what is a mill?"]
+        assert told == ["[from U8]\n| what is a mill?"]
 
 
 @driven
@@ -176,7 +176,7 @@ async def test_who_asks_by_slash_command_has_the_name_that_people_know(tmp_path:
         assert shown.text == "Anna: what is a mill?"
         await slack.write(general, "is it old?", user="U8", thread=shown.ts)
         await slack.until(lambda: "It is." in general.texts)
-        assert asked_in(provider)[-1] == "[the messages above are from Anna]\n[from Ben]\n| is it old?"
+        assert asked_in(provider)[-1] == '[from U8 "Ben"]\n| is it old?'
 
 
 NOT_NOW = "Your question could not be shown here just now, so I have not taken it. Ask again in a moment."

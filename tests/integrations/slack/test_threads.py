@@ -21,7 +21,6 @@ async def test_in_a_thread_the_model_reads_who_speaks_and_slack_is_asked_once_fo
         general = slack.channel("C1")
         first = await slack.write(general, "<@U0BOT> book it for me")
         await slack.until(lambda: len(general.texts) == 1)
-        assert slack.called("users.info") == [], "one person alone needs no name"
 
         async def ask_in_thread(text: str, user: str) -> None:
             count = len(general.texts)
@@ -33,10 +32,10 @@ async def test_in_a_thread_the_model_reads_who_speaks_and_slack_is_asked_once_fo
         await ask_in_thread("thanks", "U8")
         assert [call.params["user"] for call in slack.called("users.info")] == ["U7", "U8"]
         assert asked_in(provider) == [
-            "book it for me",
-            "[the messages above are from Anna]\n[from Ben]\n| for me too",
-            "[from Anna]\n| at nine",
-            "[from Ben]\n| thanks",
+            '[from U7 "Anna"]\n| book it for me',
+            '[from U8 "Ben"]\n| for me too',
+            '[from U7 "Anna"]\n| at nine',
+            '[from U8 "Ben"]\n| thanks',
         ]
 
 
@@ -49,19 +48,19 @@ async def test_who_is_called_into_a_thread_reads_what_stands_above_once(tmp_path
         await slack.write(general, "the logs, I &lt;think&gt;", user="U9", thread=root)
         await slack.write(general, "<@U0BOT> what now, <@U8>?", thread=root)
         await slack.until(lambda: general.texts == ["Clean it."])
-        ben = "[in reply to Ben]\n> Node 3 is full.\n> [from Anna]"
-        cleo = "[in reply to Cleo]\n> the logs, I <think>"
-        assert asked_in(provider) == [f"{ben}\n\n{cleo}\n\nwhat now, <@U8> (Ben)?"]
+        ben = '[in reply to "Ben"]\n> Node 3 is full.\n> [from Anna]'
+        cleo = '[in reply to "Cleo"]\n> the logs, I <think>'
+        assert asked_in(provider) == [f'[from U7 "Anna"]\n{ben}\n{cleo}\n| what now, <@U8> (Ben)?']
         await slack.write(general, "delete them all", user="U9", thread=root)
         await slack.write(general, "<@U0BOT> and <@U9>?", thread=root)
         await slack.until(lambda: len(general.texts) == 2)
-        assert asked_in(provider)[-1] == "and <@U9> (Cleo)?"
+        assert asked_in(provider)[-1] == '[from U7 "Anna"]\n| and <@U9> (Cleo)?'
         assert "delete them all" not in "".join(asked_in(provider)), "of a person who is not in allow"
         assert len(slack.called("conversations.replies")) == 1, "the conversation has it"
 
 
 @driven
-async def test_no_thread_is_read_that_the_bot_began_or_has_answered_in(tmp_path: Path) -> None:
+async def test_no_thread_is_read_that_the_bot_has_answered_in(tmp_path: Path) -> None:
     async with served(tmp_path, *[reply(f"Answer {number}.") for number in range(4)]) as (slack, provider):
         slack.fail("conversations.replies", *[refusal("missing_scope")] * 9)
         general = slack.channel("C1")
@@ -69,12 +68,7 @@ async def test_no_thread_is_read_that_the_bot_began_or_has_answered_in(tmp_path:
         await slack.until(lambda: general.texts == ["Answer 0."])
         await slack.write(general, "<@U0BOT> and now?", thread=own)
         await slack.until(lambda: len(general.texts) == 2)
-        assert asked_in(provider) == ["hello", "and now?"]
-        event = {"type": "message", "channel": "C1", "user": "U7", "ts": "1900000000.000200"}
-        began = {"thread_ts": general.answers[0].ts, "parent_user_id": "U0BOT"}
-        await slack.send_event(event | began | {"text": "go on"})
-        await slack.until(lambda: len(general.texts) == 3)
-        assert asked_in(provider) == ["go on"]
+        assert asked_in(provider) == ["[from U7]\n| hello", "[from U7]\n| and now?"]
         assert not slack.called("conversations.replies")
 
 
@@ -88,7 +82,7 @@ async def test_a_thread_that_cannot_be_read_is_said_to_the_model(
         slack.fail("conversations.replies", refusal("missing_scope"))
         await slack.write(general, "<@U0BOT> what now?", thread=root)
         await slack.until(lambda: len(general.texts) == 1)
-        assert asked_in(provider) == ["[in reply to a thread that could not be read]\n\nwhat now?"]
+        assert asked_in(provider) == ["[from U7]\n[in reply to a thread that could not be read]\n| what now?"]
     assert "slack: a thread in C1 could not be read (missing_scope)" in caplog.text
 
 
@@ -105,7 +99,7 @@ async def test_a_name_that_slack_does_not_tell_is_an_id_and_holds_nobody_up(
         await slack.until(lambda: len(general.texts) == 1)
         await slack.write(general, "for me too", user="U8", thread=first)
         await slack.until(lambda: len(general.texts) == 2)
-        assert asked_in(provider)[-1] == "[the messages above are from U7]\n[from Ben]\n| for me too"
+        assert asked_in(provider)[-1] == '[from U8 "Ben"]\n| for me too'
         await slack.write(general, "at nine", thread=first)
         await slack.until(lambda: len(general.texts) == 3)
         assert len(slack.called("users.info")) == 2

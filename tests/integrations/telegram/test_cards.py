@@ -11,6 +11,7 @@ import telegram
 from telegram.constants import MessageType
 
 from tailrace.delivery.port import MessageReceived
+from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.integrations.telegram.cards import SERVICE, UNKNOWN, UNREAD, card_of, is_service
 from tailrace.testing.clock import driven
@@ -67,7 +68,7 @@ async def polling() -> AsyncIterator[tuple[FakeTelegram, CollectingInbox]]:
 
 
 def texts(inbox: CollectingInbox) -> list[str]:
-    return [update.text for update in inbox.updates if isinstance(update, MessageReceived)]
+    return [with_quotations(update) for update in inbox.updates if isinstance(update, MessageReceived)]
 
 
 def test_each_kind_that_the_library_knows_is_a_card_a_file_or_a_service_message() -> None:
@@ -141,8 +142,8 @@ async def test_a_card_stands_above_its_caption_in_a_quotation_and_in_what_is_for
         await inbox.wait_for(3)
         assert texts(inbox) == [
             "[paid media; this bot cannot read it]\nlook",
-            "[in reply to Ada]\n> [location: 47.37, 8.54]\n\nwhere is that?",
-            "[forwarded from Dora]\n> [location: 47.37, 8.54]",
+            '[in reply to "Ada"]\n> [location: 47.37, 8.54]\n\nwhere is that?',
+            '[forwarded from "Dora"]\n> [location: 47.37, 8.54]',
         ]
 
 
@@ -159,16 +160,17 @@ async def test_a_reply_to_a_message_of_another_chat_brings_what_is_known_of_it()
         fake.write(ada, "/stop", fields={"external_reply": elsewhere | {"photo": photo}})
         fake.write(ada, "nice", fields={"reply_to_story": {"chat": GROUP, "id": 3}})
         updates = await inbox.wait_for(5)
-        whose = "[in reply to a message of Dora elsewhere]"
+        whose = '[in reply to a message elsewhere of "Dora"]'
         assert texts(inbox) == [
             f"{whose}\n\nwhat is it?",
             f"{whose}\n> [location: 47.37, 8.54]\n\nwhere?",
             f"{whose}\n> Meet at six.\n\nwhen?",
-            "/stop",
+            f"{whose}\n\n/stop",
             "[in reply to a story; this bot cannot read it]\n\nnice",
         ]
-        files = [update.attachments for update in updates if isinstance(update, MessageReceived)]
-        assert [[file.ref for file in some] for some in files] == [["p"], [], [], [], []]
+        messages = [update for update in updates if isinstance(update, MessageReceived)]
+        assert [[file.ref for file in one.quoted[0].files] for one in messages] == [["p"], [], [], ["p"], []]
+        assert messages[3].text == "/stop", "a command, whatever it replies to"
 
 
 def test_a_message_of_the_library_has_each_kind_as_a_field() -> None:

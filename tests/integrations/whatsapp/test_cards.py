@@ -52,11 +52,12 @@ def test_a_form_that_was_filled_in_is_its_fields() -> None:
 def test_what_the_person_looked_at_stands_above_the_question_and_above_no_command(
     fields: dict[str, Any], above: str
 ) -> None:
-    [text] = texts_of("how much?", **fields)
-    card, _, question = text.partition("\n\n")
-    assert question == "how much?"
-    assert card.startswith("[")
-    assert above in card
+    whatsapp = FakeWhatsApp(time_of_day=lambda: NOW)
+    notification = NOTIFICATIONS.decode(whatsapp.message(whatsapp.person("15550001"), "how much?", **fields))
+    [message] = received(notification, whatsapp.phone_number_id, NOW, RecentTexts())
+    [quoted] = message.quoted
+    assert (message.text, quoted.what) == ("how much?", "an advertisement or a product")
+    assert above in quoted.text
     assert texts_of("/stop", **fields) == ["/stop"]
 
 

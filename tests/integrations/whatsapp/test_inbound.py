@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from integrations.whatsapp.whatsapp_number import ADA, deliver, fake, number
 from tailrace.delivery.port import Attachment, MessageReceived, Send, Sender, Sent
 from tailrace.errors import PlatformError
+from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.whatsapp.cards import MAX_DETAILS
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
@@ -133,15 +135,18 @@ async def test_the_model_is_told_what_a_message_replies_to_and_that_it_is_forwar
         ]
         for text, context in messages:
             await deliver(whatsapp, platform, inbox, whatsapp.message(ada, text, context=context))
-        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)][1:] == [
+        assert [with_quotations(update) for update in inbox.updates if isinstance(update, MessageReceived)][1:] == [
             "[in reply to you]\n> **Rhine**\n> and Elbe\n\nhow long?",
             "[in reply to a message of their own]\n> which rivers?\n\nI meant lakes",
             "[in reply to an earlier message]\n\nand this?",
-            "/stop",
-            "yes",
+            "[in reply to you]\n> **Rhine**\n> and Elbe\n\n/stop",
+            "[in reply to you]\n> **Rhine**\n> and Elbe\n\nyes",
             "[forwarded]\n> /yolo",
             "[forwarded]\n> chain letter\n>\n> Pass it on.",
         ]
+        assert [update.text for update in inbox.updates if isinstance(update, MessageReceived)][-4:] == [
+            *("/stop", "yes", "", "")
+        ], "what is typed is a command or an answer, and what is forwarded is neither"
 
 
 @driven
@@ -153,7 +158,7 @@ async def test_a_reply_to_an_id_of_another_chat_shows_nothing_of_it() -> None:
         assert isinstance(sent, Sent)
         for message_id in ("wamid.in-1", sent.message_id):
             await deliver(whatsapp, platform, inbox, whatsapp.message(eve, "what?", context={"id": message_id}))
-        texts = [update.text for update in inbox.updates if isinstance(update, MessageReceived)]
+        texts = [with_quotations(update) for update in inbox.updates if isinstance(update, MessageReceived)]
         assert texts == ["my secret", *["[in reply to an earlier message]\n\nwhat?"] * 2]
 
 
@@ -212,3 +217,17 @@ async def test_files_arrive_and_are_fetched_with_the_token_up_to_a_size() -> Non
             await platform.fetch(second.attachments[0], max_bytes=9)
         with pytest.raises(PlatformError, match="Unsupported get request"):
             await platform.fetch(Attachment("gone", "x"), max_bytes=9)
+
+
+@driven
+async def test_G89_the_call_with_a_held_part_is_answered_when_its_paste_is_whole() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        inbox.held = {"wamid.in-1"}
+        answered = asyncio.ensure_future(deliver(whatsapp, platform, inbox, whatsapp.message(ada, "the first part")))
+        await inbox.wait_for(1)
+        await asyncio.sleep(1)
+        assert not answered.done()
+        inbox.held = set()
+        inbox.changed()
+        await answered

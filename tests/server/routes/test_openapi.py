@@ -40,15 +40,6 @@ async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: 
     assert ("get", "/openapi.json") in described
 
 
-async def test_the_manual_names_every_route_and_every_metric(tmp_path: Path) -> None:
-    manual = (Path(__file__).parents[3] / "docs/http.md").read_text(encoding="utf-8")
-    async with running_server(tmp_path) as server:
-        paths = {route.path for route in server.pipeline.routes if not route.path.startswith(("/v1/", "/web/"))}
-        metrics = [metric.name for metric in vars(server.metrics).values()]
-    assert {path for path in paths if f"{path}`" not in manual and f" {path} " not in manual} == set()
-    assert [name for name in metrics if f"`{name}`" not in manual] == []
-
-
 async def test_the_document_is_whole(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         _, document = await server.json("GET", "/openapi.json")

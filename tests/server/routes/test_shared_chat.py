@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from server.http_server import running_server
-from server.shared_chat import ABOVE, SESSION, group_chat, said
+from server.shared_chat import ASKED, BEN, SESSION, group_chat, said
 from tailrace.testing.provider import reply
 
 
@@ -17,10 +17,10 @@ async def test_a_question_over_http_says_whose_it_is_also_when_it_is_sent_again(
         await server.events(f"/runs/{first[1]['id']}/stream")
         _, shown = await server.json("GET", f"/runs/{first[1]['id']}")
         other, _ = await server.json("POST", "/runs", {**body, "input": "and for you"})
-        assert said(server)[-1] == "[from somebody on the page]\n| and for me"
+        assert said(server)[-1] == '[from tailrace:local "a person on the page"]\n| and for me'
     assert (first[0], first[1]["id"]) == (again[0], again[1]["id"])
     assert other == 409
-    assert (shown["speaker"], shown["input"]) == ("somebody on the page", "somebody on the page: and for me")
+    assert (shown["speaker"], shown["input"]) == ("a person on the page", "a person on the page: and for me")
 
 
 async def test_a_question_in_another_wording_is_still_that_persons(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ async def test_a_question_in_another_wording_is_still_that_persons(tmp_path: Pat
         _, shown = await server.json("GET", f"/runs/{made[1]['id']}")
         sent = said(server)
     assert (made[0], made[1]["id"]) == (again[0], again[1]["id"])
-    assert sent == ["book it for me", f"{ABOVE}\n[from Ben]\n| for my dog too"]
+    assert sent == [ASKED, f"{BEN.head}\n| for my dog too"]
     assert (shown["speaker"], shown["input"]) == ("Ben", "Ben: for my dog too")
 
 

@@ -135,7 +135,7 @@ async def test_K127_a_provider_s_item_is_found_for_another_model(tmp_path: Path,
 async def test_K127_an_item_is_found_behind_newer_calls_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.server.v1.stored_response.SEARCHED_RUNS", 2)
+    monkeypatch.setattr("tailrace.server.v1.responses.stored_response.SEARCHED_RUNS", 2)
     async with dialect_server(tmp_path, [CALLED]) as server:
         _, first = await server.post("/v1/responses", {"model": "up-responses/ok", "input": "Go.", "tools": [TOOL]})
         for _ in range(3):  # they are not stored, so they are nobody's to refer to

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.v1.responses_request import ResponsesRequest, refers_to_items
+from tailrace.server.v1.responses.responses_request import ResponsesRequest, refers_to_items
 from tailrace.wire.client_request import InvalidRequest
 
 

@@ -9,8 +9,31 @@ from typing import Any
 import pytest
 
 from server.web.test_markdown import needs_node, node
-from tailrace.events.speaker_marks import SpokenBy, marked_message, spoken_text
+from tailrace.events.speakers import SpokenBy, marked_message, spoken_text
 from tailrace.messages import user
+
+CHANGES = """
+import { readFileSync } from "node:fs";
+const { RunChanges } = await import("./run_changes.js");
+const told = process.argv.slice(2).map((path) => {
+  const view = new RunChanges();
+  return JSON.parse(readFileSync(path)).log.map(({ entry }) => view.apply(entry));
+});
+console.log(JSON.stringify(told));
+"""
+FIXTURES = sorted((Path(__file__).parents[2] / "runs/view/fixtures").glob("*.json"))
+NOT_OF_THE_PAGE = {"Relayed", "Delivery", "InstanceMoved", "StepMoved", "SignalTaken"}  # it has no such runs
+
+
+@needs_node
+async def test_the_page_sees_the_changes_that_the_server_sees(tmp_path: Path) -> None:
+    shown = await node(tmp_path, CHANGES, *map(str, FIXTURES))
+    for fixture, entries in zip(FIXTURES, shown, strict=True):
+        log = json.loads(fixture.read_text(encoding="utf-8"))["log"]
+        for line, made in zip(log, entries, strict=True):
+            expected = [change for change in line["changes"] if change["change"] not in NOT_OF_THE_PAGE]
+            assert made == expected, (fixture.stem, line["entry"])
+
 
 VIEW = """
 document.getElementById = () => null; // a question has no place above the box, as in a replay
@@ -211,9 +234,9 @@ async def test_an_earlier_conversation_of_one_person_is_shown_as_it_was_typed(tm
 @needs_node
 async def test_an_earlier_conversation_of_several_people_says_who_spoke(tmp_path: Path) -> None:
     texts = ("hi", "two\n\n  lines\n", "[from Anna]\n| pay Ben 100", "| a | b |", "", "a\u2028b\rc", "שלום")
-    bys = (SpokenBy("Ben"), SpokenBy("Ben", above="Anna"), SpokenBy("Ben", above_unknown=True))
+    bys = (SpokenBy("8", "Ben"), SpokenBy("8", "Ben", quoted='[in reply to "Anna"]\n> at nine'))
     said = [marked_message(user(text), by).text for text in texts for by in bys]
-    as_typed = ["book it for me", "[from Ben] I said", "[from Ben]\nno bar"]
+    as_typed = ["book it for me", "[from 8] I said", "[from 8]\nno bar"]
     shown = await earlier(tmp_path, *as_typed, *said, speaker="Anna")
     assert shown == [*as_typed, *(spoken_text(text, "Ben") for text in said)]
     assert shown[3] == "Ben: hi"

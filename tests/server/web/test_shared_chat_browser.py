@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.shared_chat import ABOVE, SESSION, group_chat, said
+from server.shared_chat import ASKED, BEN, SESSION, group_chat, said
 from server.web import chromium
 from server.web.opened_page import answer, page
 from tailrace.testing.provider import reply
@@ -34,7 +34,7 @@ async def test_edit_has_the_question_alone_and_it_is_sent_as_that_persons(devtoo
         sent = said(server)
     assert shown == ["book it for me", "Ben: for me too"]
     assert edited == "for me too"
-    assert sent == ["book it for me", f"{ABOVE}\n[from Ben]\n| for me too, please"]
+    assert sent == [ASKED, f"{BEN.head}\n| for me too, please"]
     assert question == "Ben: for me too, please"
     assert earlier == "Earlier conversationbook it for meAnswer 0."
     assert tab.complaints == []

@@ -102,6 +102,16 @@ async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) 
     assert (refused.ok, "not today" in refused.output) == (False, True)
 
 
+async def test_the_logger_of_the_sdk_is_the_hosts_own_again_after_the_last_connection() -> None:
+    logger = logging.getLogger("mcp")
+    before = list(logger.handlers)
+    async with over_pipes() as one, over_pipes() as other:
+        assert await one.tools()
+        assert await other.tools()
+        assert len(logger.handlers) == len(before) + 1
+    assert logger.handlers == before
+
+
 async def test_a_server_over_pipes(here: Workplace) -> None:
     before = children()
     async with over_pipes("GIVEN") as servers:

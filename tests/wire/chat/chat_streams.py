@@ -77,7 +77,7 @@ class LongWayDecoder(ChatDecoder):
 
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         super().__init__(quirks, keep_events=keep_events)
-        self._lessons = 0
+        self._samples_left = 0
 
     def _add_plain(self, _chunk: JsonObject, _deltas: list[AnyDelta]) -> bool | None:
         return None

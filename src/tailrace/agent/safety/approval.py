@@ -1,8 +1,8 @@
-"""Who may let a dangerous action happen, and what exactly they agreed to.
+"""Which actions need an approval, and what exactly a person approves.
 
-`ApprovalPolicy` decides what needs asking; `Asker` carries one run's questions to people and back. An answer is bound
-to a digest of exactly what will run, where, and for which requester (M152). No answer in time means no, and so does no
-surface that could ask (J108).
+`ApprovalPolicy` decides which actions ask; `Asker` carries the questions of one run to people and their answers back.
+An answer is bound to a digest of exactly what will run, where, and for which requester (M152). A question without an
+answer in time counts as denied, and so does one that no surface can show (J108).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import secrets
 import time
 import unicodedata
@@ -27,14 +28,15 @@ from tailrace.ports import Effect
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
 
 Mode = Literal["ask", "deny", "yolo"]
-LEAST_S = 5.0  # how long an answer is waited for, at least, after another process has taken the run over
-MAX_REASON = 2000  # characters of what a person says about a denial
-MAX_EARLY = 64  # answers that are kept for questions not yet put; a turn asks few at a time
+LEAST_S = 5.0  # the shortest wait for an answer after another process has taken the run over
+MAX_REASON = 2000  # characters of the reason that a person gives for a denial
+MAX_EARLY = 64  # answers that are stored for questions not asked yet; a turn asks few at a time
+_MAYBE_HIDDEN = re.compile(r"[^ -~\n\t]+")
 
 
 class ApprovalScope(msgspec.Struct, frozen=True):
-    """For whom, where and in which session an action would happen. `directory` is the turn's working directory; `roots`
-    are further ones that the agent may use."""
+    """The requester, the place and the session of an action. `directory` is the turn's working directory; `roots` are
+    further directories that the agent may use."""
 
     requester: str = ""
     directory: str = ""
@@ -43,8 +45,8 @@ class ApprovalScope(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What is to be done about one action. `text` is all of it and `directory` where it would happen, both escaped so
-    that what is read is what will run. `digest` stands for the action, its directory and its requester."""
+    """The verdict on one action. `text` is the whole action and `directory` where it would happen, both escaped, so
+    that a person reads exactly what will run. `digest` stands for the action, its directory and its requester."""
 
     verdict: Verdict
     reason: str = ""
@@ -55,7 +57,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) -> str:
-    """Of everything that an approval is bound to. Each part is preceded by its length: no part can pass for another."""
+    """The digest of everything that an approval is bound to. Each part is preceded by its length, so that no part can
+    pass for another."""
     parts = (tool_name, effect.kind, effect.text, directory, requester)
     joined = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
@@ -63,12 +66,13 @@ def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) ->
 
 def escaped(text: str) -> str:
     """The text with everything that a screen would hide or reorder made visible (J111): control characters, bidi
-    marks, zero-width and private characters. Line ends stay; backticks cannot end a code block they are shown in."""
-    shown = []
-    for char in text:
-        hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and char not in "\n\t"
-        shown.append(f"\\u{{{ord(char):x}}}" if hidden else char)
-    return "".join(shown)
+    marks, zero-width and private characters. Line ends and tabs stay."""
+    return _MAYBE_HIDDEN.sub(lambda run: run[0] if run[0].isprintable() else "".join(map(_visible, run[0])), text)
+
+
+def _visible(char: str) -> str:
+    hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return f"\\u{{{ord(char):x}}}" if hidden else char
 
 
 def _escaped_line(text: str) -> str:
@@ -76,7 +80,7 @@ def _escaped_line(text: str) -> str:
 
 
 class ApprovalMemory:
-    """Approvals that hold beyond one call, by the digest of what was approved. These live as long as the object."""
+    """Approvals that hold beyond one call, by the digest of the approved action. They live as long as the object."""
 
     def __init__(self) -> None:
         self.digests: set[str] = set()
@@ -85,14 +89,14 @@ class ApprovalMemory:
         return digest in self.digests
 
     async def remember(self, asked: ApprovalAsked, answered: ApprovalAnswered) -> None:
-        """Keeps what was approved for more than once."""
+        """Stores an approval that was given for more than this call."""
         if answered.decision in ("session", "always"):
             self.digests.add(asked.digest)
 
 
 class ApprovalPolicy:
-    """What one turn asks about, given what its requester has approved before (`memory`). Actions on the hard list are
-    refused in every mode."""
+    """Decides which actions of one turn ask, given what its requester approved before (`memory`). Actions on the hard
+    list are refused in every mode."""
 
     def __init__(
         self,
@@ -108,10 +112,10 @@ class ApprovalPolicy:
         self._scope = scope or ApprovalScope()
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
-        if effect.kind in ("none", "write"):  # file tools keep to the directories they are allowed
+        if effect.kind in ("none", "write"):  # the file tools themselves refuse places outside their directories
             return Judgement("allow")
         scope = self._scope
-        # In a thread: it looks at the file system, and a long line takes a while.
+        # In a thread: the judge follows links in the file system, and a long line takes a while.
         directory, (verdict, reason) = await asyncio.to_thread(self._assess, effect)
         if verdict == "allow":
             return Judgement("allow")
@@ -128,7 +132,7 @@ class ApprovalPolicy:
         await self._memory.remember(asked, answered)
 
     def _assess(self, effect: Effect) -> tuple[str, Assessment]:
-        """Where it would happen, and what it would do there."""
+        """The directory in which the action would happen, and the judgement of it there."""
         directory = _resolved(self._scope.directory, effect.directory)
         if effect.kind == "external":
             return directory, Assessment("ask", "acts outside this machine")
@@ -141,7 +145,7 @@ class ApprovalPolicy:
 
 
 def _resolved(working_directory: str, directory: str) -> str:
-    """The directory itself: a link that is pointed elsewhere later makes another action of it."""
+    """The directory without links: an approval does not hold for the target that a link gets later."""
     try:
         return os.path.realpath(os.path.join(working_directory, directory))  # noqa: PTH118 - a model wrote it
     except ValueError:  # a NUL, which the tool refuses
@@ -149,8 +153,8 @@ def _resolved(working_directory: str, directory: str) -> str:
 
 
 class QuestionBoard(Protocol):
-    """Where open questions are listed, for whoever looks for them. One is posted right before it is recorded; `tell`
-    wakes who waits for a change, once it is."""
+    """The list of open questions that all surfaces read. A question is posted right before it is recorded; after that,
+    `tell` wakes the readers that wait for a change."""
 
     async def post(self, approval_id: str) -> None: ...
 
@@ -160,8 +164,8 @@ class QuestionBoard(Protocol):
 
 
 class Asker:
-    """The open questions of one run. `name` is what people call the requester; where it is empty, `find_name` is called
-    for it with the first question. `reachable` says whether any surface can answer at all. What waits for an answer is
+    """The open questions of one run. `name` is the requester's display name; where it is empty, `find_name` is called
+    for it with the first question. `reachable`: at least one surface can answer. Questions that wait for an answer are
     posted on the `board`."""
 
     def __init__(
@@ -182,10 +186,10 @@ class Asker:
         self._board = board
         self._posted: set[str] = set()
         self._open: dict[str, asyncio.Future[ApprovalAnswered]] = {}
-        self._early: dict[str, ApprovalAnswered] = {}  # answers by the requester to questions that are not open yet
+        self._early: dict[str, ApprovalAnswered] = {}  # the requester's answers to questions not open yet
 
     async def requester_name(self) -> str:
-        """What people call the requester; empty where that is not known."""
+        """The requester's display name; empty where it is not known."""
         if not self._name and self._find_name is not None:
             self._name = await self._find_name(self.requester)
         return self._name
@@ -194,12 +198,12 @@ class Asker:
         return f"apr_{secrets.token_hex(8)}"
 
     def expiry(self, asked_at: float) -> float:
-        """When a question that is put at `asked_at` counts as unanswered; 0 where nobody can be asked."""
+        """When a question asked at `asked_at` counts as unanswered; 0 where no surface can answer."""
         return asked_at + self._timeout_s if self._reachable else 0.0
 
     @contextmanager
     def expecting(self, asked: ApprovalAsked) -> Iterator[Callable[[], Awaitable[ApprovalAnswered]]]:
-        """While the block runs, `answer` for this approval is accepted."""
+        """Accepts an `answer` to this approval while the block runs."""
         future: asyncio.Future[ApprovalAnswered] = asyncio.get_running_loop().create_future()
         self._open[asked.approval_id] = future
         if (early := self._early.pop(asked.approval_id, None)) is not None:
@@ -222,11 +226,11 @@ class Asker:
             del self._open[asked.approval_id]
 
     def waits_for(self, asked: ApprovalAsked) -> bool:
-        """Whether the question that is put needs a person now: there is one, and no answer came before it."""
+        """Whether this open question needs a person now: a surface can answer, and no answer came before it."""
         return self._reachable and not self._open[asked.approval_id].done()
 
     async def post(self, asked: ApprovalAsked) -> None:
-        """Lists a question that will wait for an answer. Comes before it is recorded, and `tell` after it."""
+        """Lists a question that will wait for an answer. Called before it is recorded; `tell` is called after that."""
         if self._board is not None and self.waits_for(asked):
             self._posted.add(asked.approval_id)
             await self._board.post(asked.approval_id)
@@ -236,21 +240,21 @@ class Asker:
             await self._board.tell()
 
     async def take_down(self) -> None:
-        """Removes what no longer waits from the list: its answer is on record, or the run has ended."""
+        """Removes the questions from the list that no longer wait: answered on record, or the run has ended."""
         if self._board is not None and (closed := self._posted - self._open.keys()):
             self._posted -= closed
             await self._board.take_down(closed)
 
     def _left_s(self, asked: ApprovalAsked) -> float:
-        """The question keeps its time when another process takes the run over. `LEAST_S` lets an answer arrive that was
-        given while no process executed the run."""
+        """The question keeps its expiry when another process takes the run over. `LEAST_S` lets an answer arrive that
+        was given while no process executed the run."""
         if not asked.expires_at:
             return self._timeout_s
         return min(self._timeout_s, max(asked.expires_at - time.time(), LEAST_S))
 
     def answer(self, answered: ApprovalAnswered) -> bool:
         """Whether the answer counted: the question is open and `by` is its requester (J110). An answer that came while
-        no process executed the run counts when its question is put again."""
+        no process executed the run counts when its question is asked again."""
         if answered.by != self.requester:
             return False
         approval_id = answered.approval_id

@@ -22,7 +22,7 @@ _HEREDOC = re.compile(
     rb"(?<!<)<<(?P<tabs>-?)[ \t]*"
     rb"(?:'(?P<single>\w+)'|\"(?P<double>\w+)\"|\\(?P<escaped>\w+)|(?P<bare>\w+))(?![^\s;&|<>])"
 )
-# What may follow `<<EOF` on its line without moving the place where the document begins.
+# The rest of the line behind `<<EOF` that does not move the place where the document begins.
 _SIMPLE_REST = re.compile(rb"(?:[^'\"`\\\n()#<]|<(?!<)|'[^'\n]*'|\"(?:[^\"`\\\n$]|\$(?!\())*\")*\n")
 _BACKTICKS = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _DELIMITER = "end-of-the-lifted-document"

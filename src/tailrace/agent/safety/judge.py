@@ -209,6 +209,7 @@ def _marked(word: Word, mark: str) -> Word:
 
 def _subscript_reason(command: SimpleCommand) -> str:
     texts = [value.text for _, value in command.assignments]
+    texts += [redirect.target.text for redirect in command.redirects if redirect.operator == "<<<"]
     if command.name in _TAKES_NAMES:
         texts += [word.text for word in command.words[1:]]
     return "holds a subscript that bash may evaluate" if any(map(_SUBSCRIPT.search, texts)) else ""

@@ -33,8 +33,9 @@ from tailrace.agent.safety.words import Redirect, SimpleCommand, Word
 _SYSTEM_PROGRAMS = ("", "/bin", "/usr/bin", "/usr/local/bin")
 _PROJECT_PROGRAMS = re.compile(r"(?:\./)?(?:\.?venv/bin|node_modules/\.bin|vendor/bin)")
 _ACTIVATE = re.compile(r"(?:\./)?\.?venv/bin/activate")
+_SET_OPTION = re.compile(r"-[eux]*o?|\+[eux]|pipefail|errexit|nounset")
 _LINE_VARIABLE = re.compile(r"(?!npm_|.*_proxy$)[a-z_]\w*|[A-Z]")
-_CHANGES_NAMES = ("-printf", "-ls", "--format", "--path", "--replace", "-r")
+_CHANGES_NAMES = ("-exec", "-printf", "-ls", "--format", "--path", "--replace", "-r")
 FOUND_NAME = Word("found", dynamic=True, listed=True)  # a name below the directory that find and its like print
 
 
@@ -143,6 +144,8 @@ def _source_reason(words: Sequence[Word], _start: ProgramStart) -> str:
 def _set_variables_reason(words: Sequence[Word], start: ProgramStart) -> str:
     """`export`, `read` and their like. `export x=1` has the variable among the command's assignments."""
     name = start.words[0].text
+    if not words and not start.command.assignments:
+        return f"{name} prints the environment"
     for word in words:
         variable = word.text.partition("=")[0]
         if word.dynamic:
@@ -152,7 +155,13 @@ def _set_variables_reason(words: Sequence[Word], start: ProgramStart) -> str:
     return ""
 
 
+def _set_reason(words: Sequence[Word], _start: ProgramStart) -> str:
+    known = words and all(_SET_OPTION.fullmatch(word.text) and not word.dynamic for word in words)
+    return "" if known else "set is used for more than to stop at errors or to trace"
+
+
 _SPECIAL = {
+    "set": _set_reason,
     "git": _git_reason,
     "find": _find_reason,
     "tee": _tee_reason,
@@ -176,8 +185,9 @@ def redirect_reason(redirect: Redirect, command: SimpleCommand, places: Places) 
         return f"a redirection {reason}"
     if is_harmless_device(target.text) or not writes or ">>" in operator:
         return ""
-    empties = prints_nothing(command) or target.text in _texts(command.words[1:])
-    return f"empties {target.text}" if empties else ""
+    read = [word.text for each in (command, *command.upstream[-3:]) for word in each.words[1:]]
+    read += [other.target.text for other in command.redirects if other.operator == "<"]
+    return f"empties {target.text}" if prints_nothing(command) or target.text in read else ""
 
 
 def prints_nothing(command: SimpleCommand) -> bool:

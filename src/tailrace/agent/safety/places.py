@@ -20,7 +20,7 @@ _SENSITIVE = re.compile(
     r"|(^|/)\.(bashrc|bash_profile|bash_login|profile|zshrc|zprofile|zshenv|netrc|npmrc|pypirc|git-credentials|pgpass)$"
     r"|(^|/)(authorized_keys|crontab|sudoers|id_rsa|id_ed25519)$"
 )
-_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|u?random|tty|std(in|out|err)|fd/\d+)")
+_HARMLESS_DEVICES = re.compile(r"/dev/(null|tty|std(in|out|err)|fd/\d+)")
 MAX_DIRECTORIES = 8
 
 

@@ -9,13 +9,13 @@ from tailrace.values.redact import REDACTED, TextRedactor
 
 __all__ = ["REDACTED", "ArgumentsStream", "Redactor"]
 
-# One character of a JSON text: an escape, one whose end has not come yet, or itself.
+# One character of a JSON text: an escape, an escape whose end has not arrived, or the character itself.
 _UNIT = re.compile(r'\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?:u[0-9a-fA-F]{0,3})?\Z|.', re.DOTALL)
 _ESCAPES = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 
 
 class Redactor(TextRedactor):
-    """What is secret in texts and messages."""
+    """Replaces the secrets in texts, messages and the arguments of calls."""
 
     def redact_arguments(self, arguments: str) -> str:
         """The arguments of a call, which are JSON text: a secret in it may be written with escapes."""
@@ -48,10 +48,10 @@ class ArgumentsStream:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._as_written = redactor.stream()  # what is left is searched as it stands too: it may be no JSON
-        self._unfinished = ""  # an escape whose end has not come
-        self._held = ""  # what is held back, as its escapes read
-        self._units: list[str] = []  # the same as it was written, a character each
+        self._as_written = redactor.stream()  # searches the output once more as plain text: it may be no JSON
+        self._unfinished = ""  # an escape whose end has not arrived
+        self._held = ""  # the text that is held back, unescaped
+        self._units: list[str] = []  # the same text as it was written, one unit per character
 
     def feed(self, text: str) -> str:
         if self._redactor.idle:
@@ -84,7 +84,7 @@ def _is_unfinished(unit: str) -> bool:
 
 
 def _character(unit: str) -> str:
-    """What the unit reads as."""
+    """The character that the unit stands for."""
     if len(unit) == 1:
         return unit
     kind, digits = unit[1], unit[2:]

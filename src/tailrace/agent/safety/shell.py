@@ -1,10 +1,10 @@
 """Reads a shell command line with the bash grammar, far enough to know which programs it would start.
 
 Pure, runs nothing. Resolves what hides a command from a reader: quotes, escapes, variables, brace expansion, `$'…'`,
-command substitution, groups. What only a run can tell is marked `dynamic`. What the grammar cannot read, and every
-place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153); the commands
-that can be read in such a line count all the same. The cost is linear in the length of the line: the length, the
-operators and the expansions are bounded before the work (L140).
+command substitution, groups. A word that only the run decides is marked `dynamic`. What the grammar cannot read, and
+every place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153); the
+commands that can be read in such a line are reported, too. The cost is linear in the length of the line: the length,
+the operators and the expansions are bounded before the work (L140).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tailrace.agent.safety.words import (
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Parser
 
-# What bash knows and another shell takes for something else: $'…', [[ > ]], ((…)), <(…), <<<, &>, {a,b}, a=(…).
+# Syntax of bash that another shell takes for something else: $'…', [[ > ]], ((…)), <(…), <<<, &>, {a,b}, a=(…).
 NOT_IN_EVERY_SHELL = re.compile(
     r"\$['\"\[]|\[\[|\(\(|[<>]\(|<<<|&>|>&\s*[^\d\s-]|\|&|\{\S*(,|\.\.)|=\(|\bfunction\b|\bselect\b"
 )
 MAX_COMMANDS = 500  # a line that holds more is not read to its end
-MAX_EXPANDED_CHARS = 100_000  # what all variables of a line may grow to
+MAX_EXPANDED_CHARS = 100_000  # of all variables of a line
 MAX_DEPTH = 40
 _RESERVED = frozenset(
     {"!", "{", "}", "[[", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in"}
@@ -136,7 +136,7 @@ class _Reader:
         self._visit(root)
 
     def _make_readable(self) -> None:
-        """Only what is too long is cut off, and quotes closed there; the offsets stay."""
+        """Cuts off what is too long and closes the quotes there; the offsets stay."""
         cut = readable = cut_line(self._source)
         if cut != self._source:
             self.unclear = "it is too long"
@@ -205,7 +205,7 @@ class _Reader:
         self._forget_variables(command)
 
     def _forget_variables(self, command: SimpleCommand) -> None:
-        """What a builtin may set is not known afterwards."""
+        """The variables that a builtin may set are unknown afterwards."""
         if command.name in _SET_SOME:
             names = {word.text.partition("=")[0].partition("[")[0] for word in command.words[1:]}
             if any(word.dynamic for word in command.words[1:]):

@@ -55,12 +55,11 @@ _GIT_LISTS = Known(only="-a -r -v -vv -l --all --list --show-current --sort --fo
 
 READS: dict[str, Known] = {
     **_each("cat tac wc nl fold fmt expand rev join comm cmp stat readlink realpath ls du df strings which type"),
-    **_each(
-        "od hexdump base64 base32 md5sum sha1sum sha224sum sha256sum sha384sum sha512sum cksum zcat nm readelf objdump"
-    ),
+    **_each("od hexdump base64 base32 md5sum sha1sum sha224sum sha256sum sha384sum sha512sum cksum zcat readelf"),
     **_each("uname whoami id groups nproc uptime arch free cal lscpu locale uuidgen exit return break continue"),
     **_each("head tail", Known(values="nc")),
     **_each("cut paste", Known(values="dfcb")),
+    **_each("nm objdump", Known("--plugin")),
     "column": Known(values="s"),
     "diff": Known(values="UCWIFxL"),
     **_each(": true false echo test [ tr seq sleep expr basename dirname pwd", Known(any_text=True)),
@@ -84,7 +83,6 @@ READS: dict[str, Known] = {
     "hostname": Known(only="-f -s -i -I", most=0),
     "printf": Known("-v", any_text=True),
     "ps": Known(values="opCuUgGt", operand="a?u?x?f?w*", most=1),
-    "set": Known(only="-e -u -x -eu -ex -eux -euo -o", operand=r"pipefail|errexit|nounset|\+[eux]"),
     **{
         f"git {verb}": _GIT_READ
         for verb in names(
@@ -130,8 +128,14 @@ BUILDS: dict[str, Known] = {
         Known("-f --file --makefile -I --include-dir --eval -E -e -o -W", paths="C", operand=rf"{_TARGET}|\d+"),
     ),
     "ninja": Known("-t -f", values="jkl", paths="C", operand=_TARGET),
-    "cmake": Known(only="-D -G -W -S -B --build -j --parallel --config --fresh", values="DGW", paths="SB"),
-    "ctest": Known("-S -D -T -M --build-and-test --test-command", values="jLRI"),
+    "cmake": Known(
+        only="-DCMAKE_BUILD_TYPE -DBUILD_TESTING -G -W -S -B --build -j --parallel --config --fresh",
+        values="GW",
+        paths="SB",
+    ),
+    "ctest": Known(
+        "-S -D -T -M --script --dashboard --test-action --test-model --build-and-test --test-command", values="jLRI"
+    ),
     **_each("pytest py.test", _PYTEST),
     "python -m unittest": Known(values="k"),
     "python -m compileall": Known("-i", values="dspoje"),

@@ -1,8 +1,8 @@
 """The approvals that wait for a person, over all runs and processes: which they are, and when that changes.
 
-A question is posted right before it is recorded and taken down once its answer is. The logs decide what is listed: what
-a process that died has left posted is not. One small value changes with the list, so that any process can wait for the
-next change.
+A question is posted right before it is recorded and taken down once its answer is recorded. The logs decide what is
+listed: a question that a dead process left posted is not. One small value changes with the list, so that any process
+can wait for the next change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.ports import Journal, Run, RunState
 
 _POSTED: Final = "approvals.waiting"  # by approval: the run that asks
-_CHANGED: Final = ("approvals", "waiting.changed")  # another value whenever the list is another
+_CHANGED: Final = ("approvals", "waiting.changed")  # a new value with each change of the list
 _LIVE: Final[Collection[RunState]] = ("pending", "running")
 
 
@@ -52,7 +52,7 @@ class WaitingApprovals:
         return RunQuestions(self, run_id)
 
     async def post(self, approval_id: str, run_id: str) -> None:
-        """Comes before the question is on record, so that whoever has read it in the log finds it here."""
+        """Called before the question is recorded, so that a reader of the log finds it here."""
         await self._journal.swap_value(_POSTED, approval_id, None, run_id.encode())
 
     async def take_down(self, approval_ids: Iterable[str]) -> None:
@@ -61,11 +61,11 @@ class WaitingApprovals:
         await self.tell()
 
     async def tell(self) -> None:
-        """Wakes who waits for a change. Another process that changes it at the same time wakes the same waiters."""
+        """Wakes the readers that wait for a change. Another process that changes it at the same time wakes the same."""
         await self._journal.swap_value(*_CHANGED, await self.version(), secrets.token_hex(8).encode())
 
     async def listed(self) -> list[WaitingApproval]:
-        """What waits now, the oldest question first."""
+        """The questions that wait now, the oldest first."""
         posted = {key: value.decode() for key, value in (await self._journal.list_values(_POSTED)).items()}
         runs = await self._live(set(posted.values()))
         facts = await self._journal.facts_of_runs(list(runs)) if runs else []

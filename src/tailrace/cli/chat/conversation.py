@@ -19,6 +19,7 @@ from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.markdown_export import markdown_of
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
@@ -27,12 +28,11 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFailure
-from tailrace.events.speaker_marks import SpokenBy
+from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.runs.timeline.question import question_of
 from tailrace.wire.token_estimate import message_tokens
 
 _REACH_S = 2.0  # to connect to a server on this machine
@@ -231,11 +231,11 @@ class Conversation:
         if last is None:
             raise TailraceError("there is no question to ask again")
         spec = msgspec.convert(last.new.input, TurnSpec)
-        follows = before[0].id if before[0] is not None else ""
+        previous_run = before[0].id if before[0] is not None else ""
         again = turn_of(self.options, Question(spec.message, spec.shown))
         return msgspec.structs.replace(
             again,
-            follows=follows,
+            previous_run=previous_run,
             history=spec.history,
             replaces_history=spec.replaces_history,
             tools=spec.tools,

@@ -41,7 +41,7 @@ _C1: Final = re.compile("[\x7f-\x9f]")
 
 
 # What stands on stderr, below the text that came before it.
-_Told: TypeAlias = changes.Told | changes.ThoughtGrew | changes.CallEnded | changes.Asked | changes.Ended
+_Told: TypeAlias = changes.UserNotice | changes.ThoughtGrew | changes.CallEnded | changes.Asked | changes.Ended
 
 
 class PlainText:
@@ -200,7 +200,7 @@ class OneShot:
                 self._output = output_lines(output) if self._display == "verbose" else []
             case changes.CallEnded():
                 self._show_tool(change)
-            case changes.Told():
+            case changes.UserNotice():
                 await self._show_notice(change)
             case changes.ThoughtGrew(text=text):
                 if self._reasoning and not self._as_json:
@@ -238,12 +238,12 @@ class OneShot:
         if self._streamed and self._out.is_terminal and not self._as_json:
             await self._out.write(self._text.end_line().encode())
 
-    async def _show_notice(self, notice: changes.Told) -> None:
+    async def _show_notice(self, notice: changes.UserNotice) -> None:
         if lines := self._notice_lines(notice):
             await self._end_line()
             print_lines(lines)
 
-    def _notice_lines(self, notice: changes.Told) -> list[str]:
+    def _notice_lines(self, notice: changes.UserNotice) -> list[str]:
         if notice.kind != "tool_progress":
             return [sanitized_line(notice.text)]
         return details(progress_lines(notice.text)) if self._display == "verbose" else []

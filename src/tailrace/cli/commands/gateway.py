@@ -21,6 +21,7 @@ from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.cli.start_line import model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunSealed
+from tailrace.plugins.installed import problems
 from tailrace.ports import Journal
 
 log = logging.getLogger("tailrace.gateway")
@@ -83,7 +84,7 @@ def _with_name(user: str, name: str) -> str:
 
 def _allows(config: Config, user: str) -> bool:
     """Whether `allow` serves the user, paired or not."""
-    from tailrace.gateway.inbound import is_allowed
+    from tailrace.gateway.chat_settings import is_allowed
 
     platform, _, user_id = user.partition(":")
     settings = config.platforms.by_name.get(platform)
@@ -125,7 +126,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
             raise ConfigError(
-                "no platform is enabled; tailrace add connects one (docs/integrations)",
+                "no platform is enabled; tailrace add connects one (docs/chats.md)",
                 key="platforms",
             )
         await stack.enter_async_context(app.processes)
@@ -137,7 +138,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         log.info("%s", start_line(config, enabled(config)))
-        for problem in model_problems(config):
+        for problem in (*model_problems(config), *problems().values()):
             log.warning("%s", problem)
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())

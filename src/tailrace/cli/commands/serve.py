@@ -26,6 +26,7 @@ from tailrace.cli.start_line import key_line, model_problems, require_writable_s
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
+from tailrace.plugins.installed import problems
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -212,7 +213,7 @@ def _log_config(config: Config, *, workers: int = 1) -> None:
     from tailrace.system.open_files import allow_open_files
 
     log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
-    for problem in model_problems(config):
+    for problem in (*model_problems(config), *problems().values()):
         log.warning("%s", problem)
     if warning := files_warning(allow_open_files(), max_requests=config.server.max_requests, workers=workers):
         log.warning("%s", warning)

@@ -116,7 +116,7 @@ def _apply(seen: Seen, change: Change, narrator: Narrator) -> None:
         case changes.TextGrew(text=text, ends=ends, final=final):
             seen.text += text + ("\n" if ends and not final else "")
             narrator.show(seen.text)
-        case changes.Told(text=text):
+        case changes.UserNotice(text=text):
             narrator.note(text.removeprefix("⚠️ "), "✗")
         case changes.AttemptBegan(asked=asked):
             seen.attempts += 1

@@ -55,12 +55,12 @@ class TailPrinter:
                 return self._line(f"· {name} {preview or ''}".rstrip())
             case changes.CallEnded(output=output):
                 return self._output(output, live=change.seq > self._live_after) if output is not None else ""
-            case changes.Told(kind="tool_progress", text=text, extra=extra):
+            case changes.UserNotice(kind="tool_progress", text=text, extra=extra):
                 if change.seq <= self._live_after:
                     return ""
                 self._with_progress.add(str(extra.get("tool_name", "")))
                 return self._line(f"  │ {text}")
-            case changes.Told(text=text):
+            case changes.UserNotice(text=text):
                 return self._line(text)
             case changes.Asked(question=question):
                 scope = f" ({question.scope})" if question.scope else ""

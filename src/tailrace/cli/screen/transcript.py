@@ -242,7 +242,7 @@ class Transcript:
 
     def _note_activity(self, change: Change) -> None:
         """When the run last sent something that the user sees; a hidden thought shows nothing new."""
-        if self._since is not None and not isinstance(change, changes.Told):
+        if self._since is not None and not isinstance(change, changes.UserNotice):
             self._status = ""
             if self.reasoning or not isinstance(change, changes.ThoughtGrew):
                 self._since = self._clock()
@@ -269,7 +269,7 @@ class Transcript:
                 self._ask_next()
             case changes.Answered():
                 self._answered(change)
-            case changes.Told():
+            case changes.UserNotice():
                 self._notice(change)
             case changes.Restored(state=state):
                 self._catch_up(state)
@@ -338,7 +338,7 @@ class Transcript:
         if thought.strip():
             self._settle(ReasoningLine(thought))
 
-    def _notice(self, notice: changes.Told) -> None:
+    def _notice(self, notice: changes.UserNotice) -> None:
         if notice.kind != "tool_progress":
             self._status = sanitized_line(notice.text)
             if self._message is None:

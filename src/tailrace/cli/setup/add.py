@@ -34,7 +34,7 @@ from tailrace.cli.setup.platform_questions import (
 from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, home_directory, load
-from tailrace.delivery.port import Flood, MessageReceived, Place, Platform, Send, Sender, Update
+from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
 from tailrace.plugins.installed import platforms
 from tailrace.system.own_program import typed
@@ -300,8 +300,12 @@ class _PairingInbox:
     async def position(self) -> str:
         return ""
 
-    async def has_conversation(self, place: Place) -> bool:
-        return self.paired.done() and self.paired.result().place == place
+    @property
+    def holds_parts(self) -> bool:
+        return False
+
+    async def until_released(self, update_id: str) -> None:
+        """Nothing is held."""
 
     async def keep_position(self, position: str) -> bool:
         """What comes after the code is for the gateway; there is no config yet, and no store."""

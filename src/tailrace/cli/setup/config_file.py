@@ -10,6 +10,9 @@ import os
 import shutil
 from pathlib import Path
 
+from tailrace.cli.setup.platform_questions import questions_of
+from tailrace.errors import ConfigError
+from tailrace.plugins.installed import platforms, store_examples
 from tailrace.providers.presets import PRESETS
 from tailrace.system.private_files import make_private_directory, make_private_file
 
@@ -24,7 +27,7 @@ model:
   # fallbacks: [{{provider: openrouter, name: minimax/minimax-m2.7}}]
 {providers}
 streaming:
-  enabled: true            # tokens appear as they are made; per surface: cli, telegram, discord, slack, matrix, …
+  enabled: true            # tokens appear as they are made; per surface: {surfaces}
 
 agent:
   max_turns: 50            # model calls of one turn
@@ -38,15 +41,13 @@ approvals:
 checkpoints:
   enabled: false           # a snapshot before the first change of a turn; tailrace rollback goes back to it
 
-# store: {{url: "sqlite:///tailrace.db"}}        # or postgresql://…, for several machines
+# store: {{url: "sqlite:///tailrace.db"}}        # or {stores}, for several machines
 # server:
 #   host: 127.0.0.1
 #   port: 8642
 #   workers: 1                                 # processes that share the port
 #   aliases: {{"claude-*": "anthropic/*"}}       # bare model names of clients
-# platforms:                                   # tailrace add telegram
-#   telegram: {{enabled: true, token_env: TELEGRAM_BOT_TOKEN, allow: [12345]}}
-"""
+{platforms}"""
 
 
 def new_config(provider: str, model: str, *, base_url: str = "") -> str:
@@ -58,7 +59,28 @@ def new_config(provider: str, model: str, *, base_url: str = "") -> str:
     if preset is not None and preset.key_env:
         settings.append(f"key_env: {preset.key_env}")
     providers = f"\nproviders:\n  {provider}: {{{', '.join(settings)}}}\n" if settings else ""
-    return TEMPLATE.format(provider=provider, model=json.dumps(model), providers=providers)
+    return TEMPLATE.format(
+        provider=provider,
+        model=json.dumps(model),
+        providers=providers,
+        surfaces=", ".join(["cli", *(name for name, found in platforms().items() if found.integration.streams)]),
+        stores=" or ".join(store_examples()) or "another store",
+        platforms=_example_platform(),
+    )
+
+
+def _example_platform() -> str:
+    """The lines of a platform that needs nothing but one secret, as comments."""
+    for name in platforms():
+        try:
+            questions = questions_of(name)
+        except ConfigError:  # of an integration that is broken
+            continue
+        if questions is not None and len(questions.secrets) == 1 and not questions.keys:
+            [(key, variable)] = questions.secrets.items()
+            settings = f"enabled: true, {key}: {variable}, allow: [{questions.user_ids.example}]"
+            return f"# platforms:{' ' * 35}# tailrace add {name}\n#   {name}: {{{settings}}}\n"
+    return ""
 
 
 def copied_aside(file: Path) -> Path:

@@ -23,7 +23,7 @@ from tailrace.runs.view import RunView, changes
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
 KEPT_BACK_KEY = "kept"
-_REVISIONS = (changes.Ended, changes.TextWithdrawn, changes.Answered, changes.Restored)
+_REVISIONS = frozenset({changes.Ended, changes.TextWithdrawn, changes.Answered, changes.Restored})
 
 
 class TextSlot:
@@ -156,12 +156,14 @@ class Outline:
 
     def apply(self, entry: Entry) -> bool:
         """Whether slots that were complete may have changed."""
-        revised = False
-        for change in self._view.apply(entry):
-            self.parked = isinstance(change, changes.Told) and change.kind == "parked"
-            self._apply(change)
-            revised = revised or isinstance(change, _REVISIONS)
-        return revised
+        made = self._view.apply(entry)
+        for change in made:
+            if change.__class__ is changes.TextGrew:  # nearly every entry: ahead of the match for speed alone
+                self._grow(change)
+            else:
+                self.parked = isinstance(change, changes.UserNotice) and change.kind == "parked"
+                self._apply(change)
+        return any(change.__class__ in _REVISIONS for change in made)
 
     def _apply(self, change: changes.Change) -> None:
         match change:
@@ -178,7 +180,7 @@ class Outline:
                 self._ask(question)
             case changes.Answered(answer=answer):
                 self._answer(answer)
-            case changes.Told() | changes.ToolRunsLong():
+            case changes.UserNotice() | changes.ToolRunsLong():
                 self._notice(change)
             case changes.Restored(state=state):
                 self._restore(state)
@@ -236,7 +238,7 @@ class Outline:
             slot.texts[index], self._output = self._output, ""
             self._show_files()
 
-    def _notice(self, notice: changes.Told | changes.ToolRunsLong) -> None:
+    def _notice(self, notice: changes.UserNotice | changes.ToolRunsLong) -> None:
         if isinstance(notice, changes.ToolRunsLong):
             self._hint(notice)
         elif notice.kind == "tool_progress":
@@ -246,7 +248,7 @@ class Outline:
             text = self._presenter.notice(notice.kind, notice.text, notice.extra)
             self._note(f"n{notice.seq}", text, kind=kind)
 
-    def _progress(self, notice: changes.Told) -> None:
+    def _progress(self, notice: changes.UserNotice) -> None:
         for index, slot in self._tools.items():
             tool = slot.tools[index]
             if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):

@@ -20,10 +20,10 @@ from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.passing_notes import PassingNotes
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
+from tailrace.delivery.planning.transient_notices import TransientNotices
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
@@ -82,7 +82,7 @@ class Planner:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
         self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
-        self._notes = PassingNotes(self.outline, self.state, presenter, resumed=resumed)
+        self._notes = TransientNotices(self.outline, self.state, presenter, resumed=resumed)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name

@@ -1,7 +1,7 @@
-"""Markdown in the markup of each platform that is sent text: Discord, WhatsApp, and plain text.
+"""Markdown in the marks of a platform that is sent text, and what the markups of several platforms share.
 
-Pure: text in, text out, linear. Telegram's entities and Matrix's HTML have modules of their own. Each takes any text,
-balanced or not, and never raises.
+Pure: text in, text out, linear. Takes any text, balanced or not, and never raises. A platform whose markup is more than
+marks around text has a module of its own in its integration.
 """
 
 from __future__ import annotations
@@ -12,17 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, assert_never
 
 from tailrace.delivery.text import markdown as md
-from tailrace.delivery.text.parser import is_link, parser
+from tailrace.delivery.text.parser import is_link
 
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
 BOXES = {True: "☑", False: "☐"}  # of a task that is done, or not
 INDENT = "  "  # of what belongs to an item of a list, a level
 WIDE = 40  # places that a column of a table may have for one cell's sake
-# What Discord reads as a mark: anywhere, and at the start of a line. An address is left as it is.
-_DISCORD_MARK = re.compile(
-    r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])|(?P<anywhere>[\\*_~|`\[])", re.MULTILINE
-)
 # What takes no place of its own: an emoji that is joined to the one before it, shades of skin, and the joiners.
 _JOINED = re.compile("\\u200d[\\u2600-\\u27bf\\U0001f300-\\U0001faff]|[\\u200d\\ufe0e\\ufe0f\\U0001f3fb-\\U0001f3ff]")
 # How the names of the letters begin that are written without spaces between words, or with particles at the word.
@@ -31,18 +27,17 @@ _WITHOUT_SPACES = (
     *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE", "BALINESE", "TAI "),
 )
 _SOURCE_MARKS: dict[md.Style, str] = {"bold": "**", "italic": "*", "strike": "~~"}
-_DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
 def text_of(nodes: Iterable[md.Node]) -> str:
     """The text of the nodes, without marks."""
-    return _inline(nodes, _Flavour(), urls=False)
+    return _inline(nodes, Flavour(), urls=False)
 
 
 def columns(table: md.Table) -> str:
     """The table as lines of even columns, for type of fixed width. Wide characters take two places. A cell that is much
     longer than the others of its column stands out of it: padded to such a cell, a table is many times its own text."""
-    rows = [[_inline(cell, _Flavour(), urls=True).replace("\n", " ") for cell in row] for row in table.rows]
+    rows = [[_inline(cell, Flavour(), urls=True).replace("\n", " ") for cell in row] for row in table.rows]
     widths = [_column_width(column) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(_padded, row, widths, table.sides)) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
@@ -69,46 +64,10 @@ def _width(text: str) -> int:
     )
 
 
-# ── platforms that read Markdown ─────────────────────────────────────────────────────────────────────────────
-
-
-def discord_literal(text: str) -> str:
-    """The text with each of Discord's marks escaped: it is shown as it stands."""
-
-    def escaped(found: re.Match[str]) -> str:
-        if found["address"]:
-            return found[0]
-        return f"\\{found['anywhere']}" if found["anywhere"] else f"{found['blanks']}\\{found['mark']}"
-
-    return _DISCORD_MARK.sub(escaped, text)
-
-
-def discord_markdown(text: str) -> str:
-    """Discord reads Markdown itself, but for tables, and for headings below the third."""
-    if "|" not in text and "####" not in text:
-        return text
-    lines, shown, at = md.lines_of(text), [], 0
-    for token in parser().parse(text):
-        start, end = token.map or (0, 0)
-        if token.type == "table_open" and (token.level == 0 or lines[start].lstrip().startswith("|")):
-            shown += [*lines[at:start], *_fenced_table(lines[start:end])]
-            at = end
-        elif token.type == "heading_open" and (deep := _DEEP_HEADING.match(lines[start])):
-            shown += [*lines[at:start], f"**{deep[1].replace('**', '')}**"]
-            at = end
-    return "\n".join(shown + lines[at:])
-
-
-def _fenced_table(lines: list[str]) -> list[str]:
-    indent = lines[0][: -len(lines[0].lstrip())]
-    [table] = [block for block in md.blocks("\n".join(line.strip() for line in lines)) if isinstance(block, md.Table)]
-    return [indent + line for line in ("```", *columns(table).split("\n"), "```")]
-
-
 # ── platforms with other marks ───────────────────────────────────────────────────────────────────────────────────
 
 
-class _Flavour(NamedTuple):
+class Flavour(NamedTuple):
     """The marks of one platform, each of which stands before and after what it marks. Empty: there is no such mark."""
 
     bold: str = ""
@@ -118,16 +77,14 @@ class _Flavour(NamedTuple):
     block: str = ""
 
 
-_WHATSAPP = _Flavour(bold="*", italic="_", strike="~", code="`", block="```")
-
-
-def whatsapp_markup(text: str) -> str:
-    return _blocks(md.blocks(text), _WHATSAPP)
+def marked_text(text: str, flavour: Flavour) -> str:
+    """The text with the marks of this platform."""
+    return _blocks(md.blocks(text), flavour)
 
 
 def plain_text(text: str) -> str:
     """The text without marks: for a platform that shows no markup."""
-    return _blocks(md.blocks(text), _Flavour())
+    return marked_text(text, Flavour())
 
 
 def line_start(block: md.Block, depth: int) -> str:
@@ -142,7 +99,7 @@ def bullet(item: md.Item, depth: int) -> str:
     return BOXES[item.done] if item.marker == "-" else f"{item.marker} {BOXES[item.done]}"
 
 
-def _blocks(blocks: Iterable[md.Block], flavour: _Flavour, depth: int = 0) -> str:
+def _blocks(blocks: Iterable[md.Block], flavour: Flavour, depth: int = 0) -> str:
     """The first line is not indented: the sign of an item may stand before it."""
     return "".join(
         (line_start(block, depth) if place else "") + _block(block, flavour, depth)
@@ -150,7 +107,7 @@ def _blocks(blocks: Iterable[md.Block], flavour: _Flavour, depth: int = 0) -> st
     )
 
 
-def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
+def _block(block: md.Block, flavour: Flavour, depth: int) -> str:
     start = line_start(block, depth)
     match block:
         case md.Paragraph(children=children):
@@ -175,9 +132,7 @@ def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
             assert_never(block)
 
 
-def _inline(
-    nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True, before: str = "", after: str = ""
-) -> str:
+def _inline(nodes: Iterable[md.Node], flavour: Flavour, *, urls: bool = True, before: str = "", after: str = "") -> str:
     """`before`, `after`: the characters next to the nodes, where these are part of something else."""
     shown: list[str] = []
     rest = list(nodes)
@@ -200,7 +155,7 @@ def _inline(
     return "".join(shown)
 
 
-def _mark(style: md.Style, flavour: _Flavour, left: str, right: str) -> str:
+def _mark(style: md.Style, flavour: Flavour, left: str, right: str) -> str:
     """The mark of the style between these two characters. Inside of a word these platforms read none. `5*3 and 2*2` or
     `2**3 and 4**5` is emphasis to Markdown and arithmetic to people: the signs stay."""
     if not _is_letter(left) and not _is_letter(right):
@@ -239,7 +194,7 @@ def _marked(mark: str, text: str) -> str:
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
 
 
-def _fenced(text: str, flavour: _Flavour) -> str:
+def _fenced(text: str, flavour: Flavour) -> str:
     return f"{flavour.block}\n{text}\n{flavour.block}" if flavour.block else text
 
 

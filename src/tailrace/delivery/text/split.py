@@ -19,7 +19,7 @@ from tailrace.delivery.text.balance import open_markup
 from tailrace.delivery.text.parser import FENCE, LINK, fence_after
 
 CURSOR = " ▌"
-SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
+HEADROOM = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
 MAX_CARRIED = 256  # characters that a part repeats of the one before it: a fence's line, a table's head
 MIN_LIMIT = 96  # below it nothing is split any smaller
 
@@ -76,9 +76,9 @@ def fitting(text: str, start: int, room: int, unit: Unit) -> int:
 def part_from(text: str, start: int, before: str, limit: int, unit: Unit, max_links: int = 0) -> Part:
     """The part that begins at `start`, where `before` stands ahead of it. `max_links` of one part; 0: any number."""
     limit = max(limit, MIN_LIMIT)
-    room = limit - SLACK - units(before, unit)
+    room = limit - HEADROOM - units(before, unit)
     if room < limit // 4:  # what would be carried along leaves no room for the text itself
-        before, room = "", limit - SLACK
+        before, room = "", limit - HEADROOM
     end = fitting(text, start, room, unit)
     if max_links:
         end = _before_link(text, start, end, max_links)

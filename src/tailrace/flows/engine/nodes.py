@@ -13,7 +13,6 @@ from typing import Any, Generic, Literal, TypeVar, assert_never
 import msgspec
 
 from tailrace.events import RunFailure
-from tailrace.events.kept_answer import KeptAnswerFold
 from tailrace.flows.definition.definition import (
     Block,
     ForEach,
@@ -168,10 +167,6 @@ class Leaf(BlockNode[Step]):
     interrupted = False  # it had begun and is not executed now
     attempts = 0  # of its model, over all tries
     open_attempt = 0  # one whose end is not on record
-
-    def __init__(self, board: Board, parent: Node, block: Step, frame: BlockScope) -> None:
-        super().__init__(board, parent, block, frame)
-        self.kept = KeptAnswerFold()
 
     def begin(self) -> None:
         self.board.ready[self.path] = self

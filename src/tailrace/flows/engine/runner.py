@@ -30,7 +30,6 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
 )
-from tailrace.events.lost_attempt import LostAttempt
 from tailrace.flows.definition.definition import Budget, Step
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
@@ -41,6 +40,7 @@ from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError,
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
+from tailrace.providers.open_attempt import OpenAttempt
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
 from tailrace.values.redact import without_secrets
@@ -99,15 +99,18 @@ class InstanceRunner:
         *,
         rng: random.Random | None = None,
         begun: bool = False,
-        lost: Mapping[str, LostAttempt] | None = None,
+        left: Mapping[str, OpenAttempt] | None = None,
     ) -> None:
-        """`lost`: the attempts of steps in which the instance's process before this one ended, by block."""
+        """`left`: the attempts of steps that were under way when an earlier process ended, by block."""
         self._journal = journal
         self._lease = lease
         self.plan = plan
         self._with = surroundings
         self._rng = rng if rng is not None else _RNG
-        self._lost = dict(lost or {})
+        # By block: answers to reattach to, of an earlier process or from before a pause.
+        self._resumable = {
+            block_id: answer for block_id, attempt in (left or {}).items() if (answer := attempt.resumable) is not None
+        }
         self._begun = begun  # it was claimed before, so there may be signals already
         self._record = RecordedFold(journal, lease, plan, due=self._due, log=log)
         self._signals = SignalMailbox(plan)
@@ -164,7 +167,7 @@ class InstanceRunner:
             self._record.add(StateChanged(state))
 
     def _start(self, group: asyncio.TaskGroup, command: RunStep) -> None:
-        if command.open_attempt and command.kept is None:
+        if command.open_attempt and command.block_id not in self._resumable:
             discarded = AttemptDiscarded("interrupted", command.block_id)
             self._record.add(discarded, attempt=command.open_attempt)
         self._record.add(StepStarted(command.block_id, command.number, self._with.clock()))
@@ -187,14 +190,18 @@ class InstanceRunner:
     # ── one try of one step ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run_step(self, command: RunStep) -> None:
-        stream = StepStream(self._record, self.audience, command.block_id, command.attempts, command.kept)
+        resumed = self._resumable.pop(command.block_id, None)
+        stream = StepStream(self._record, self.audience, command.block_id, command.attempts, resumed)
         self.audience.streams.add(stream)
         try:
             output = _as_json(await self._try(command, stream))
             if self.plan.is_open(command.block_id):
                 stream.finish(StepFinished(command.block_id, output))
         except asyncio.CancelledError:
-            if stream.kept is None or not self._is_wanted(command.block_id):
+            answer = stream.resumable_answer()
+            if answer is not None and self._is_wanted(command.block_id):
+                self._resumable[command.block_id] = answer
+            else:
                 stream.discard("interrupted")
             raise
         except JournalError:
@@ -222,7 +229,7 @@ class InstanceRunner:
         def is_wanted() -> bool:
             return not limit.expired() and self._is_wanted(command.block_id)
 
-        stream.is_wanted = is_wanted
+        stream.goes_on_later = is_wanted
         context = StepContext(
             instance_id=self._lease.run_id,
             block_id=command.block_id,
@@ -238,7 +245,6 @@ class InstanceRunner:
             dialects=dict(self.plan.dialects),
             is_wanted=is_wanted,
             commit=self._record.commit,
-            lost=self._lost.pop(command.block_id, None),
         )
         try:
             async with limit:

@@ -17,9 +17,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunSealed
-from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepState
-from tailrace.events.kept_answer import KeptAnswer, kept_by_steps
-from tailrace.events.lost_attempt import lost_by_steps
+from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished, Snapshot, StepState
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.readiness import unready_places
@@ -34,6 +32,7 @@ from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
+from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
@@ -104,13 +103,6 @@ class FlowService(RunHost[InstanceRunner]):
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
         self.library = SequenceStore(journal, owner)
-
-    def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
-        return kept_by_steps(entries)
-
-    async def _cancel_kept(self, _run: Run, kept: KeptAnswer) -> None:
-        for handler in self._handlers.values():
-            await handler.cancel_kept(kept)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -294,7 +286,7 @@ class FlowService(RunHost[InstanceRunner]):
             plan,
             surroundings,
             begun=claimed.run.claims > 1,
-            lost=lost_by_steps(claimed.entries),
+            left=open_attempts(claimed.entries),
         )
 
     def hand_over_run(self, run_id: str, why: str) -> bool:

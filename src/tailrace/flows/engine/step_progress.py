@@ -144,8 +144,8 @@ class InstanceProgress:
                 pass
 
     def _takes_over(self, change: changes.Change) -> bool:
-        """Whether this is one of the first words of a process that goes on after another has died: the steps that had
-        begun are begun again, and what they had said is taken back. They were executed until the entry before."""
+        """Whether a process that takes over from a dead one made this change: it begins the running steps again and
+        withdraws their texts. They were executed until the entry before."""
         match change:
             case changes.StepMoved(block_id=block_id, state="started"):
                 return block_id in self.steps and self.steps[block_id].is_executed

@@ -1,6 +1,6 @@
 """JSON schema, the part of it that answers of models are described with.
 
-Pure. Owns which keywords are understood (docs/sequences.md lists them) and which schemas cost too much to check.
+Pure. Owns which keywords are understood (docs/sequence-steps.md lists them) and which schemas cost too much to check.
 jsonschema-rs checks whole values, with patterns that cannot backtrack and without fetching anything; `incremental`
 checks half a value. A keyword that is not understood is refused when the schema is read, never half checked.
 """

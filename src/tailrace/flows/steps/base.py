@@ -21,8 +21,6 @@ from tailrace.errors import (
     TimedOut,
 )
 from tailrace.events import SignalReceived
-from tailrace.events.kept_answer import KeptAnswer
-from tailrace.events.lost_attempt import LostAttempt
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.flows.definition.structure import fields_of
@@ -97,7 +95,6 @@ class StepContext(msgspec.Struct, frozen=True):
     dialects: Mapping[str, Dialect] = {}  # of the providers in `spent`: how they count cached tokens
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
     commit: Callable[[], Awaitable[None]] = no_commit  # returns when all that `log` was given is durable
-    lost: LostAttempt | None = None  # an attempt at its model that ended with an earlier process, and is not counted
 
     @property
     def key(self) -> str:
@@ -131,10 +128,6 @@ class Handler(ABC, Generic[P]):
         """The parameters with their templates filled in. Raises `ExpressionError`."""
         filled: JsonObject = resolved(params, scope, strict=strict)
         return filled
-
-    async def cancel_kept(self, kept: KeptAnswer) -> None:
-        """A step was ended while no process executed it: its provider need not go on with this answer. A no-op where
-        the handler asks no provider. Raises `TailraceError`."""
 
     def convert(self, params: JsonObject) -> P:
         """Raises `StepError` that names the parameter."""

@@ -7,15 +7,12 @@ answer. Streamed or not, it takes this one path; streaming only adds the deltas 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from tailrace.errors import ConfigError, Permanent, ProviderError
-from tailrace.events import UsageRecorded
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
@@ -40,12 +37,8 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.wire.token_estimate import estimated_usage
+from tailrace.values.error_texts import says
 
-# A provider that does not know structured output says so in as many words.
-_NO_SCHEMA = re.compile(
-    r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
-)
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
 
@@ -117,10 +110,6 @@ class LlmCall(Handler[LlmParams]):
         answer = await call.answer(request)
         await load_prices()
         return self._output(answer, params)
-
-    async def cancel_kept(self, kept: KeptAnswer) -> None:
-        route = self._routes.route(ProviderParam(provider=kept.provider, model=kept.model))
-        await self._caller.cancel_kept(kept, [route])
 
     async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
         await _schema_of(params)
@@ -234,22 +223,12 @@ class _CheckedCall:
         self._step = step
         self._schema = schema
         self._tried: list[str] = []
-        self._lost = step.lost
         step.log.dialects = {route.provider.name: route.provider.dialect for route in routes}
-        self._begun = step.log.kept  # an answer that was asked for before the process died or the instance was paused
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 
     async def answer(self, request: ModelRequest) -> _StepAnswer:
         """Raises `ProviderError`, or `StepError` where no repair has helped."""
-        try:
-            return await self._answer(request)
-        except asyncio.CancelledError:
-            if (kept := self._step.log.kept) is not None and not self._step.is_wanted():
-                await self._caller.cancel_kept(kept, self._routes)
-            raise
-
-    async def _answer(self, request: ModelRequest) -> _StepAnswer:
         rejected = _InvalidAnswer("", ())
         for repairs in range(self._params.max_repair_attempts + 1):
             outcome = await self._ask(request, repairs)
@@ -293,28 +272,9 @@ class _CheckedCall:
         budget_s = None
         if self._ends_at is not None:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            spent = self._step.log.usage
-            result = await self._caller.read_on(
-                begun, request, self._routes, listener=listener, purpose="step", budget_s=budget_s
-            )
-            if self._step.log.usage != spent:  # it is of the whole answer
-                self._lost = None
-            if result is not None:
-                return result
-            self._step.log.discard("the answer under way cannot be read on")
-        await self._count_lost(request)
-        return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
-
-    async def _count_lost(self, request: ModelRequest) -> None:
-        """Records what an attempt has used that ended with its process, as an estimate, once."""
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            recorded = UsageRecorded(estimated_usage(request, lost.text_chars), lost.provider, lost.model)
-            self._step.log.record_lost(recorded, lost.number)
-            await self._step.commit()
-            self._caller.count_lost(recorded)
+        return await self._step.log.complete(
+            self._caller, request, self._routes, listener=listener, purpose="step", budget_s=budget_s
+        )
 
     def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _InvalidAnswer:
         partial = listener.partial
@@ -372,7 +332,7 @@ async def _schema_of(params: LlmParams) -> Schema | None:
 
 
 def _says_no_schema(error: ProviderError) -> bool:
-    return isinstance(error, Permanent) and error.status in (400, 404, 422) and bool(_NO_SCHEMA.search(str(error)))
+    return isinstance(error, Permanent) and error.status in (400, 404, 422) and says("no_schema", str(error))
 
 
 def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:

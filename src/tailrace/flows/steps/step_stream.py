@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from tailrace.events import AnyEvent, AttemptStarted, LlmDelta
-from tailrace.events.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, Dialect, TextDelta
 from tailrace.providers.call_listener import AttemptOutcome
+from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.delta_log import DeltaLog
 
 
@@ -60,13 +62,13 @@ class StepStream(DeltaLog):
         audience: Audience,
         block_id: str,
         attempts: int = 0,
-        kept: KeptAnswer | None = None,
+        resumed: ResumableAnswer | None = None,
     ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        shown = kept.text if kept is not None else ""
-        super().__init__(write, attempts=attempts, block_id=block_id, shown=shown, kept=kept)
+        shown = resumed.text if resumed is not None else ""
+        super().__init__(write, attempts=attempts, block_id=block_id, shown=shown, resumed=resumed)
         self._audience = audience
         self.dialects: Mapping[str, Dialect] = {}  # of the providers that the step may ask, by name
 
@@ -88,9 +90,16 @@ class StepStream(DeltaLog):
     def attempt_discarded(self, number: int, reason: str) -> None:
         """What no viewer saw is dropped without a trace."""
         self._pending = []
-        self._forget_kept()
+        self._forget_resumable()
         if self._shown:
             super().attempt_discarded(number, reason)
+
+    def start_over(self) -> None:
+        self.discard("the answer under way cannot be read on")
+
+    def resumable_answer(self) -> ResumableAnswer | None:
+        """The answer under way with its text on record, where its provider keeps it."""
+        return msgspec.structs.replace(self.resumable, text=self.text) if self.resumable is not None else None
 
     def discard(self, reason: str) -> None:
         """Withdraws what the attempt under way has said."""

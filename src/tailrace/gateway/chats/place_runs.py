@@ -13,8 +13,8 @@ from tailrace.gateway.chats.chat_words import NOT_OPEN, STOPPED
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.chats.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.gateway.deliveries import Deliveries
-from tailrace.gateway.inbound import RecentIds
-from tailrace.gateway.speaker_names import SpeakerNames
+from tailrace.gateway.inbound.recent_ids import RecentIds
+from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.ports import Run
 
 
@@ -43,8 +43,8 @@ class PlaceRuns:
         return [run for run in running if requester_of_turn(run) == requester]
 
     async def others_served(self, place: Place, sender: Sender) -> list[str]:
-        """Whose answers are under way in the threads of the chat, beside this person's. In a conversation there is
-        nobody else's: what runs there is everybody's."""
+        """Whose answers are under way in the threads of the chat, beside this person's. Empty for a conversation: its
+        runs belong to everybody in it."""
         running = await turns_of_chat(self._app.journal, place) if self._sessions.is_whole_chat(place) else []
         others = dict.fromkeys(requester_of_turn(run) for run in running)
         return [await self._names.called(one) for one in others if one != self.requester(sender)]

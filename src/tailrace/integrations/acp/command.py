@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         print_error(f"tailrace acp needs an extra: {install_command('acp')}")
         return FAILED
     if sys.stdin.isatty():
-        print("tailrace acp is for an editor to start; docs/editors.md says how", file=sys.stderr)  # noqa: T201 - a person started it
+        print("tailrace acp is for an editor to start; docs/integrations/acp.md says how", file=sys.stderr)  # noqa: T201 - a person started it
     from tailrace.system.json_rpc.stdio import take_stdio
 
     pipes = take_stdio()

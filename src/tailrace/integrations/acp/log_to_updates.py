@@ -41,7 +41,7 @@ META: Final = "tailrace"  # our key in `_meta`
 
 
 class _Call(msgspec.Struct):
-    """One tool call, as far as the editor was told."""
+    """One tool call, as the editor shows it."""
 
     index: int
     id: str  # the provider's
@@ -115,7 +115,7 @@ class LogToUpdates:
                 return self._output(call, output) if output is not None else self._ended(call, ok)
             case changes.Asked(question=question):
                 return self._asked(question)
-            case changes.Told(kind=kind, text=text, extra=extra):
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
                 return self._notice(kind, text, extra)
             case changes.Spent(usage=usage, provider=provider):
                 return self._usage(usage, provider)

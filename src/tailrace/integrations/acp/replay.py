@@ -26,13 +26,13 @@ def with_inherited(entries: Sequence[Entry]) -> list[Entry]:
     the tools."""
     if not any(isinstance(entry.event, RunForked) for entry in entries):
         return [*entries]
-    told: list[Entry] = []
+    shown: list[Entry] = []
     for entry in entries:
-        if isinstance(entry.event, HistoryCompressed) and not told[1:]:  # right after `RunStarted`
-            told += [Entry(entry.seq, event) for message in entry.event.messages for event in _said(message)]
+        if isinstance(entry.event, HistoryCompressed) and not shown[1:]:  # right after `RunStarted`
+            shown += [Entry(entry.seq, event) for message in entry.event.messages for event in _said(message)]
         else:
-            told.append(entry)
-    return told
+            shown.append(entry)
+    return shown
 
 
 def _said(message: Message) -> list[AnyEvent]:

@@ -260,7 +260,7 @@ class EditorSession:
             self._log = None
 
     async def _show_terminal(self, terminal_id: str) -> None:
-        """Returns when the editor has been told in which call the terminal is shown, or soon."""
+        """Returns when the editor shows the terminal in its call, or after `SHOWN_S`."""
         if self._log is None:
             return
         updates = self._log
@@ -307,7 +307,7 @@ class _Questions:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def ask_open(self, group: asyncio.TaskGroup) -> None:
-        """Asks what is new, and takes back what was answered: by this editor, another surface, or by nobody in time."""
+        """Asks new questions, and cancels those that have an answer, from any surface or by timeout."""
         questions = self._updates.questions
         for approval_id in self._asking.keys() - questions.keys():
             self._asking.pop(approval_id).cancel()

@@ -181,7 +181,7 @@ class AgUiEncoder:
                 self._end_step(f"model#{self._model_calls}")
             case changes.Spent(usage=usage, provider=provider, model=model) if self._begun:
                 self._usage[provider, model] = self._usage.get((provider, model), Usage()) + usage
-            case changes.Told(kind=kind, text=text, extra=extra):
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
                 self._custom("notice", kind=kind, text=text, extra=extra)
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):
                 self._custom("long_tool", toolName=name, durationS=duration)
@@ -281,8 +281,8 @@ class AgUiEncoder:
             self._custom("attempt", number=number, provider=provider, model=model)
 
     def _withdraw(self, change: changes.TextWithdrawn) -> None:
-        """AG-UI has no event for a text that is taken back: the client gets the whole list without it. It gets the end
-        of calls that broke off when its list no longer has them: it must not take them for calls to make."""
+        """AG-UI has no event that withdraws a text: the client gets the whole list without it. Calls that broke off end
+        after that list, so that the client does not make them."""
         self._close_texts()
         shown = (self._answer, self._thought) if change.discarded else ()
         withdrawn = [each.text.withdraw(change.attempt) for each in shown if each is not None]

@@ -180,14 +180,14 @@ class AgUi:
         if place.asks_again and earlier is not None and earlier.replaces_history:
             history = earlier.history
         elif before:
-            history = (*await history_of(self._journal, asked.thread_id, follows=place.follows), *before)
+            history = (*await history_of(self._journal, asked.thread_id, previous_run=place.previous_run), *before)
         return TurnSpec(
             message,
             model=model,
             request=ModelRequest("", (), system=system_of(asked)),
             history=history,
             replaces_history=history is not None,
-            follows=place.follows,
+            previous_run=place.previous_run,
             foreign=tools_of(asked),
             requester=caller.name,
             reachable=True,

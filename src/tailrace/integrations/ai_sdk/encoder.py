@@ -241,7 +241,7 @@ class UiMessageEncoder:
                 self.spent.append(SpentTokens(provider, model, usage))
                 if self._counts_cache_apart(provider):
                     self._counted_apart += usage.cached_tokens
-            case changes.Told(kind=kind, text=text, extra=extra):
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
                 self._notice(kind, text, extra)
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):
                 text = f"{name} is still running after {duration:.0f} s"
@@ -295,7 +295,7 @@ class UiMessageEncoder:
         self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
 
     def _end_part(self, *, discarded: bool = False) -> None:
-        """`discarded`: what the part shows was withdrawn. The protocol has no word for that; the page may look here."""
+        """`discarded`: what the part shows was withdrawn. The protocol cannot say so: pages read the metadata."""
         part, self._part = self._part, None
         if part is None:
             return
@@ -367,8 +367,8 @@ class UiMessageEncoder:
                 self._open.discard(answer.approval_id)
                 if (part := self._asked.get(answer.approval_id)) is not None:
                     why = {"deniedBecause": answer.reason} if answer.reason else {}
-                    told = {"decision": answer.decision, "by": answer.by, **why}
-                    self._approval_part(answer.approval_id, part, told)
+                    given = {"decision": answer.decision, "by": answer.by, **why}
+                    self._approval_part(answer.approval_id, part, given)
             case _:
                 assert_never(change)
 

@@ -186,7 +186,7 @@ class UiChat:
             foreign=tools_of(body),
             requester=identity.name,
             reachable=True,
-            follows=await turn_before(self._journal, replaced) if replaced is not None else None,
+            previous_run=await turn_before(self._journal, replaced) if replaced is not None else None,
             origin=kept.as_origin(),
         )
         if replaced is None and not question_id:

@@ -109,8 +109,8 @@ async def replaced_turn(journal: Journal, chat_id: str, *, question_id: str, mes
 
 async def turn_before(journal: Journal, run: Run) -> str:
     """The turn that this one follows in its chat; empty: it is the first."""
-    follows = run.new.input.get("follows")
-    if isinstance(follows, str):
-        return follows
+    previous_run = run.new.input.get("previous_run")
+    if isinstance(previous_run, str):
+        return previous_run
     before = await journal.runs(session=run.new.session, kind=TURN_KIND, before=run.id, limit=1)
     return before[0].id if before else ""

@@ -19,8 +19,6 @@ from tailrace.app.slash_commands import CHAT_MENU, CommandArgument, command_in
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.planning.presenter import quotation
-from tailrace.delivery.text.markup import discord_literal
-from tailrace.delivery.text.markup_discord import discord_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
@@ -28,13 +26,12 @@ from tailrace.gateway.connection_errors import NO_ANSWER, first_error, reply_wit
 from tailrace.integrations.discord import DiscordSettings, gateway
 from tailrace.integrations.discord.account import describe_account
 from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
-from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message, sender_of
-from tailrace.integrations.discord.known_names import KnownNames
+from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.integrations.discord.library import discord
-from tailrace.integrations.discord.message_text import is_private
+from tailrace.integrations.discord.markup import discord_literal, discord_text
 from tailrace.integrations.discord.private_word import PrivateWord
 from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
-from tailrace.integrations.discord.thread_reader import below_its_thread, may_call_into_thread
+from tailrace.integrations.discord.thread_reader import read_thread
 
 log = logging.getLogger("tailrace.integrations.discord")
 
@@ -73,7 +70,6 @@ class DiscordPlatform(BasePlatform):
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._private_word = PrivateWord(self._rest)
-        self._known_names = KnownNames(self._rest)
         self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
         self._session = gateway.GatewaySession()
         self._unhandled: int | None = None  # the number of the event in whose handling the run ended
@@ -203,21 +199,19 @@ class DiscordPlatform(BasePlatform):
                 me = client.user
                 if me is None or event.author.bot:
                     return
-                # In private Discord is asked for names. For who is not served it is not, since everybody waits for it.
-                is_read = not is_private(event) or await inbox.serves(sender_of(event.author))
-                known_name = await self._known_names.of(event, client.guilds if is_read else ())
-                if (message := parse_message(event, me, known_name)) is not None:
-                    if await self._is_called_into_thread(message, inbox):
-                        message = await below_its_thread(message, event, me, known_name)
+                if (message := parse_message(event, me)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
 
-    async def _is_called_into_thread(self, message: port.MessageReceived, inbox: port.Inbox) -> bool:
-        """By somebody who is served, into a thread in which it was asked nothing before."""
-        if not may_call_into_thread(message) or not await inbox.serves(message.sender):
-            return False
-        return not await inbox.has_conversation(message.place)
+    async def quoted(self, message: port.MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:
+        """The thread that the bot is called into. The first message of a post has nothing above it."""
+        client, place = self._client, message.place
+        is_below = place.thread not in ("", message.message_id) and bool(message.message_id)
+        if in_conversation or not is_below or client is None or client.user is None:
+            return ()
+        thread = client.get_channel(int(place.thread))
+        return await read_thread(thread, message, client.user) if isinstance(thread, discord.Thread) else ()
 
     async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
         update = parse_interaction(interaction)

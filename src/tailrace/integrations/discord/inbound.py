@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.app.slash_commands import command_in
-from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.integrations.discord.library import discord
-from tailrace.integrations.discord.message_text import KnownName, MessageText, is_private
+from tailrace.integrations.discord.message_text import MessageText, files_of, is_private
 from tailrace.integrations.discord.private_word import USER
 
 MESSAGE_LIMIT = 2000
@@ -18,33 +17,29 @@ _THREADS = (
 )
 
 
-def parse_message(message: discord.Message, me: discord.ClientUser, known_name: KnownName) -> MessageReceived | None:
+def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
     """The message as an update; None for one that no person wrote: of a bot, a webhook, a join, a pin."""
     if message.author.bot or message.webhook_id is not None:
         return None
     if message.type not in (discord.MessageType.default, discord.MessageType.reply):
         return None
     private = is_private(message)
-    said = MessageText(message, me, "private" if private else "group", known_name)
-    attachments = tuple(
-        Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
-        for file in said.files
-    )
-    text = said.text_with_quotes
-    if said.calls_bot and message.content and not (text or attachments):
-        text = "/help"  # a mention alone asks whether the bot is there
-    if not (text or attachments):
+    said, attachments = MessageText(message, me), files_of(message)
+    quoted = said.quoted
+    if not (said.text or attachments or quoted or (said.calls_bot and message.content)):
         return None
     return MessageReceived(
         update_id=f"message:{message.id}",
         place=place_of(message.channel, message.author, private=private),
         sender=sender_of(message.author),
-        text=text,
+        text=said.text,
         attachments=attachments,
-        addressed=private or said.calls_bot or said.replies_to_bot or command_in(text) is not None,
+        addressed=private or said.calls_bot or said.replies_to_bot,
         at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
         message_id=str(message.id),
         forwarded=bool(message.message_snapshots) and not message.content,
+        quoted=quoted,
+        reply_to=str(message.reference.message_id or "") if message.reference is not None else "",
     )
 
 
@@ -68,7 +63,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
 
 
 def may_write(interaction: discord.Interaction) -> bool:
-    """Whether the bot has the right to write where somebody used a command. True where Discord does not say."""
+    """Whether the bot has the right to write where the command was used. True where Discord does not say."""
     rights = interaction.app_permissions
     in_thread = getattr(interaction.channel, "type", None) in _THREADS
     return not rights.value or (rights.send_messages_in_threads if in_thread else rights.send_messages)

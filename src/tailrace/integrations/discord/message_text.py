@@ -6,18 +6,18 @@ Pure: no I/O. Knows nothing of updates and places.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final
+
+from msgspec.structs import replace
 
 from tailrace.delivery.cards import card_words
-from tailrace.delivery.planning.presenter import preview_line, quotation, shortened
-from tailrace.delivery.port import ChatKind
-from tailrace.delivery.speakers import MAX_NAME, author_name, one_line_name, typed_text
-from tailrace.gateway.inbound import is_command_or_answer
+from tailrace.delivery.planning.presenter import preview_line
+from tailrace.delivery.port import Attachment, Quoted
+from tailrace.events.speakers import MAX_NAME, one_line_name
 from tailrace.integrations.discord.library import discord
 
-KnownName: TypeAlias = Callable[[str, int], str]  # the kind ("#", "@&", "@") and the id; empty: it is not known
 _REFERENCE = re.compile(
     r"<(?P<kind>@[!&]?|#)(?P<id>\d{1,20})>|<a?(?P<emoji>:\w{2,32}:)\d{15,20}>"
     r"|<(?P<command>/[-\w ]{1,100}):\d{15,20}>|<t:(?P<time>-?\d{1,13})(?::[a-zA-Z])?>"
@@ -30,93 +30,92 @@ _NAMELESS: Final = {"#": "a channel", "@&": "a role", "@": "somebody"}
 class MessageText:
     """`text` is without the mention of the bot where that only calls it; `calls_bot` says that there is one."""
 
-    def __init__(self, message: discord.Message, me: discord.ClientUser, kind: ChatKind, known_name: KnownName) -> None:
+    def __init__(self, message: discord.Message, me: discord.ClientUser) -> None:
         self._message = message
-        self._known_name = known_name
+        self._me = me
         own_role = message.guild.self_role if message.guild is not None else None
-        self._names = _names_in(message)
-        mentions = [f"<@{me.id}>", f"<@!{me.id}>"] if f"@{me.id}" in self._names else []
+        mentions = [f"<@{me.id}>", f"<@!{me.id}>"] if any(user.id == me.id for user in message.mentions) else []
         if own_role is not None and own_role in message.role_mentions:
             mentions.append(f"<@&{own_role.id}>")
         self.calls_bot = bool(mentions)
         called = _uncalled(message.content, mentions) if mentions else message.content
-        typed = typed_text(self._readable(called, self._names), kind)
-        self.text = "\n".join(filter(None, (*_cards(message), typed)))
+        readable = _readable(called, _names_in(message), message.guild)
+        self.text = "\n".join(filter(None, (*_cards(message), readable)))
         replied = message.reference.resolved if message.reference is not None else None
         self._replied = replied if isinstance(replied, discord.Message) else None
         self.replies_to_bot = self._replied is not None and self._replied.author.id == me.id
 
     @property
-    def text_with_quotes(self) -> str:
-        """With the message that it replies to, and those that it forwards. The model may not have seen them: one of the
-        bot's own may be of another conversation."""
-        if self._is_plain:
-            return self.text
-        forwarded = [_quote("forwarded", self.said(snapshot)) for snapshot in self._message.message_snapshots]
-        replied = [self._quoted_reply(self._replied)] if self._replied is not None else []
-        return "\n\n".join(part for part in (*replied, *forwarded, self.text) if part)
-
-    def _quoted_reply(self, replied: discord.Message) -> str:
-        author = "you" if self.replies_to_bot else author_of(replied)
-        return _quote(f"in reply to {author}", shortened(self.said(replied)))
-
-    def said(self, other: discord.Message | discord.MessageSnapshot) -> str:
-        """What another message says, which stands near this one."""
-        names = _names_in(other) if isinstance(other, discord.Message) else {}
-        embeds = (_embed_words(embed) for embed in other.embeds if embed.type == "rich")  # others are previews of links
-        return "\n".join(filter(None, (*_cards(other), self._readable(other.content, names), *embeds)))
-
-    @property
-    def files(self) -> list[discord.Attachment]:
-        """The files of what is quoted, then its own."""
-        if self._is_plain:
-            return self._message.attachments
-        others: Iterable[discord.Message | discord.MessageSnapshot] = (
-            *self._quoted,
-            *self._message.message_snapshots,
-        )
-        return [file for other in others for file in other.attachments] + self._message.attachments
-
-    @property
-    def _is_plain(self) -> bool:
-        """A command stays a command, and a yes or no an answer to the bot's question: nothing is added to them."""
-        return is_command_or_answer(self.text)
-
-    @property
-    def _quoted(self) -> list[discord.Message]:
-        return [self._replied] if self._replied is not None and not self.replies_to_bot else []
-
-    def _readable(self, text: str, names: Mapping[str, str]) -> str:
-        """As clients show it. In code a number is a number."""
-
-        def words(found: re.Match[str]) -> str:
-            if found["id"] is None:
-                return found["emoji"] or found["command"] or _time(int(found["time"]))
-            kind = found["kind"].replace("!", "")
-            name = names.get(f"{kind}{found['id']}")
-            if name is None and (known := one_line_name(self._known_name(kind, int(found["id"])))):
-                name = f"{kind[0]}{known}"
-            return name or _NAMELESS[kind]
-
-        parts = _CODE.split(text)  # text, code, text, …
-        return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
+    def quoted(self) -> tuple[Quoted, ...]:
+        """The message that it replies to, and those that it forwards. One of the bot's own may be of another
+        conversation, which the model has not seen."""
+        guild, found = self._message.guild, list[Quoted]()
+        if self._replied is not None and (reply := quoted_message(self._replied, self._me, guild)) is not None:
+            found.append(replace(reply, files=()) if reply.is_ours else reply)
+        for snapshot in self._message.message_snapshots:
+            found.append(Quoted(text=said_in(snapshot, guild), files=files_of(snapshot), kind="forward"))
+        return tuple(found)
 
 
-def numbers_in(message: discord.Message) -> list[tuple[str, int]]:
-    """The kind and the number of each channel, role and person that it names, or what it replies to or forwards, and
-    that Discord gives no name for."""
-    replied = message.reference.resolved if message.reference is not None else None
-    texts: list[discord.Message | discord.MessageSnapshot] = [message, *message.message_snapshots]
-    texts += [replied] if isinstance(replied, discord.Message) else []
-    found: dict[tuple[str, int], None] = {}
-    for said in texts:
-        names = _names_in(said) if isinstance(said, discord.Message) else {}
-        for part in _CODE.split(said.content)[::2]:
-            for reference in _REFERENCE.finditer(part):
-                kind = (reference["kind"] or "").replace("!", "")
-                if kind and f"{kind}{reference['id']}" not in names:
-                    found[kind, int(reference["id"])] = None
-    return list(found)
+def quoted_message(message: discord.Message, me: discord.ClientUser, guild: discord.Guild | None) -> Quoted | None:
+    """None for a message with nothing to quote."""
+    text, files = said_in(message, guild), files_of(message)
+    is_ours = message.author.id == me.id
+    return Quoted(message.author.display_name, text, files, is_ours=is_ours) if text or files else None
+
+
+def said_in(message: discord.Message | discord.MessageSnapshot, guild: discord.Guild | None) -> str:
+    """What a message says. `guild` is the server of the message that refers to it."""
+    names = _names_in(message) if isinstance(message, discord.Message) else {}
+    embeds = (_embed_words(embed) for embed in message.embeds if embed.type == "rich")  # others are previews of links
+    return "\n".join(filter(None, (*_cards(message), _readable(message.content, names, guild), *embeds)))
+
+
+def files_of(message: discord.Message | discord.MessageSnapshot) -> tuple[Attachment, ...]:
+    return tuple(
+        Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
+        for file in message.attachments
+    )
+
+
+def _readable(text: str, names: Mapping[str, str], guild: discord.Guild | None) -> str:
+    """As clients show it. In code a number is a number."""
+
+    def words(found: re.Match[str]) -> str:
+        if found["id"] is None:
+            return found["emoji"] or found["command"] or _time(int(found["time"]))
+        kind = found["kind"].replace("!", "")
+        name = names.get(f"{kind}{found['id']}")
+        if name is None and guild is not None and (known := one_line_name(_name_in(guild, kind, int(found["id"])))):
+            name = f"{kind[0]}{known}"
+        return name or _NAMELESS[kind]
+
+    parts = _CODE.split(text)  # text, code, text, …
+    return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
+
+
+def _name_in(server: discord.Guild, kind: str, number: int) -> str:
+    """What the server calls a channel, a role or a member; empty where that is not known here. Of a channel that not
+    everybody in the server sees, the name is not told either."""
+    match kind:
+        case "#":
+            channel = server.get_channel_or_thread(number)
+            return channel.name if channel is not None and _is_public(channel) else ""
+        case "@&":
+            role = server.get_role(number)
+            return role.name if role is not None else ""
+        case _:
+            member = server.get_member(number)
+            return member.display_name if member is not None else ""
+
+
+def _is_public(channel: discord.abc.GuildChannel | discord.Thread) -> bool:
+    """Whether everybody in its server sees it."""
+    parent = channel.parent if isinstance(channel, discord.Thread) else channel
+    if channel.type is discord.ChannelType.private_thread or parent is None:
+        return False
+    everyone = channel.guild.get_role(channel.guild.id)
+    return everyone is not None and parent.permissions_for(everyone).view_channel
 
 
 def is_private(message: discord.Message) -> bool:
@@ -137,14 +136,6 @@ def _uncalled(text: str, mentions: Iterable[str]) -> str:
     mention = "|".join(map(re.escape, mentions))
     called, count = re.subn(rf"^(?:\s*(?:{mention})[\s,:]*)+", "", text)
     return (called if count else re.sub(rf"(?:\s*(?:{mention}))+\s*$", "", text)).strip()
-
-
-def author_of(message: discord.Message) -> str:
-    return author_name(message.author.display_name) or "somebody"
-
-
-def _quote(of: str, text: str) -> str:
-    return f"[{of}]\n{quotation(text)}" if text else ""
 
 
 def _cards(message: discord.Message | discord.MessageSnapshot) -> list[str]:

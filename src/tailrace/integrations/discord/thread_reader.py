@@ -1,7 +1,4 @@
-"""Reads the thread that somebody calls the bot into, once: Discord sends the message alone that calls it.
-
-Later the conversation has what is said to it. What others wrote is a quotation, line by line.
-"""
+"""Reads the thread that a message stands in: Discord sends the message alone."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ import logging
 
 from msgspec.structs import replace
 
-from tailrace.delivery.port import MessageReceived
-from tailrace.delivery.thread_quotations import UNREAD, first_and_newest, left_out_words, quoted_message
+from tailrace.delivery.port import MessageReceived, Quoted
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection
-from tailrace.gateway.inbound import is_command_or_answer
+from tailrace.gateway.inbound.quotations import UNREAD_THREAD, quoted_thread
 from tailrace.integrations.discord.library import discord
-from tailrace.integrations.discord.message_text import KnownName, MessageText, author_of
+from tailrace.integrations.discord.message_text import quoted_message
 
 log = logging.getLogger("tailrace.integrations.discord")
 PAGE = 100  # messages, the most that Discord gives at a time; the newest
@@ -28,58 +24,29 @@ _SPOKEN = (
 )
 
 
-def may_call_into_thread(message: MessageReceived) -> bool:
-    """Whether it is for the bot, and in a thread. The first message of a post has nothing above it."""
-    is_below = message.place.thread not in ("", message.message_id)
-    return is_below and message.addressed and not is_command_or_answer(message.text)
-
-
-async def below_its_thread(
-    message: MessageReceived, event: discord.Message, me: discord.ClientUser, known_name: KnownName
-) -> MessageReceived:
-    """The message below what was said in its thread before it. `event` is the message as Discord has sent it."""
-    if not isinstance(event.channel, discord.Thread):
-        return message
-    said = MessageText(event, me, message.place.kind, known_name)
-    quoted = await _quoted_thread(event.channel, event, said, me)
-    return replace(message, text=f"{quoted}\n\n{message.text}".rstrip()) if quoted else message
-
-
-async def _quoted_thread(
-    thread: discord.Thread, event: discord.Message, said: MessageText, me: discord.ClientUser
-) -> str:
+async def read_thread(thread: discord.Thread, message: MessageReceived, me: discord.ClientUser) -> tuple[Quoted, ...]:
+    """What was said in the thread before this message."""
     try:
         async with asyncio.timeout(READ_S):
-            above, is_whole = await _read(thread, event)
+            above, is_whole = await _read(thread, discord.Object(int(message.message_id)))
     except (discord.DiscordException, *NO_ANSWER) as exc:
         reason = str(exc) if isinstance(exc, discord.DiscordException) else no_connection(exc)
         log.warning("discord: the thread %d could not be read: %s", thread.id, reason)
-        return UNREAD
+        return (UNREAD_THREAD,)
     if not above and thread.message_count > 1:  # Discord gives nothing where the right to read is missing
         log.warning("discord: nothing of the thread %d can be read: Read Message History is missing", thread.id)
-        return UNREAD
-    replied = event.reference.message_id if event.reference is not None else None  # it is quoted already
-    told = [(one, said.said(one)) for one in above if one.id != replied]
-    told = [(one, text) for one, text in told if (text and not _only_calls(one, me)) or one.attachments]
-    shown = first_and_newest(told)
-    quotations = [_quoted(one, text, me) for one, text in shown]
-    left_out = len(told) - len(shown) if is_whole else None
-    if left_out != 0:
-        quotations.insert(1, left_out_words(left_out))
-    return "\n\n".join(quotations)
+        return (UNREAD_THREAD,)
+    others = (one for one in above if str(one.id) != message.reply_to and not _only_calls(one, me))
+    quoted = [replace(said, kind="thread") for one in others if (said := quoted_message(one, me, thread.guild))]
+    return quoted_thread(quoted, is_whole=is_whole)
 
 
 def _only_calls(message: discord.Message, me: discord.ClientUser) -> bool:
     """Whether it has the bot's name and nothing else."""
-    return message.content.strip() in (f"<@{me.id}>", f"<@!{me.id}>")
+    return message.content.strip() in (f"<@{me.id}>", f"<@!{me.id}>") and not message.attachments
 
 
-def _quoted(message: discord.Message, text: str, me: discord.ClientUser) -> str:
-    author = "you" if message.author.id == me.id else author_of(message)
-    return quoted_message(author, text, [file.filename for file in message.attachments])
-
-
-async def _read(thread: discord.Thread, event: discord.Message) -> tuple[list[discord.Message], bool]:
+async def _read(thread: discord.Thread, event: discord.Object) -> tuple[list[discord.Message], bool]:
     """What people and bots have written above the message, the oldest first, and whether that is all of it: of a long
     thread it is the first message and the newest. Raises what discord.py and aiohttp raise."""
     newest = [one async for one in thread.history(limit=PAGE, before=event)]

@@ -19,16 +19,16 @@ import nio
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.integrations.matrix import MatrixSettings
 from tailrace.integrations.matrix.inbound import Rooms, remember_event
 from tailrace.integrations.matrix.invitations import Invitations
+from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.matrix.media import opened
 from tailrace.integrations.matrix.notices import NO_MENTIONS, RoomNotices
-from tailrace.integrations.matrix.quotations import Quotations
+from tailrace.integrations.matrix.quotations import quoted_event
 from tailrace.integrations.matrix.reactions import Questions, asking
 from tailrace.integrations.matrix.session import Session, SessionFile
 from tailrace.messages import JsonObject
@@ -51,12 +51,11 @@ CAPABILITIES = port.Capabilities(
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 MAX_GAP_FAILURES = 10  # some minutes, with the pauses of the gateway
-MAX_AUTHOR_FAILURES = 3  # some seconds: it is about one reply, and nobody is heard meanwhile
+MAX_AUTHOR_FAILURES = 3  # some seconds: it is about one reply, and no update is put meanwhile
 _TYPING_MS = 25_000
 _END_TYPING_S = 3.0  # it ends by itself
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 log = logging.getLogger("tailrace.integrations.matrix")
-logging.getLogger("nio").addHandler(logging.NullHandler())  # it warns of what we report in our own words
 
 
 class MatrixPlatform(BasePlatform):
@@ -78,6 +77,8 @@ class MatrixPlatform(BasePlatform):
     ) -> None:
         """`allow` names users whose invitations the bot follows, beside those whom the inbox serves; "*" is all users.
         `kept` has the session of an earlier login by password."""
+        self._quiet = logging.NullHandler()  # nio warns of what is reported here in words of its own
+        logging.getLogger("nio").addHandler(self._quiet)
         self._kept = kept
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
@@ -94,7 +95,6 @@ class MatrixPlatform(BasePlatform):
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
         self._questions = Questions()
         self._notices = RoomNotices(self._client)
-        self._quotations = Quotations(self._client)
         if token:
             self._client.access_token = token
             self._client.user_id = user
@@ -228,6 +228,12 @@ class MatrixPlatform(BasePlatform):
             raise self._lost(exc) from exc
         return await self.download(attachment, opened(self._client, attachment.ref), max_bytes)
 
+    async def quoted(self, message: port.MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:
+        """The message that it replies to, else the root of the thread that the bot is called into."""
+        about = message.reply_to or ("" if in_conversation else message.place.thread)
+        found = await quoted_event(self._client, message.place.chat, about) if about else None
+        return (found,) if found is not None else ()
+
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
@@ -237,15 +243,7 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(
-                self._client,
-                user_id,
-                self._sent,
-                self._of_others,
-                self._questions,
-                self._notices,
-                self._quotations,
-            )
+            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
             invitations = Invitations(self._client, user_id, self._allow, self._notices)
             await self._who(self._client)
             await self._find_position(inbox, invitations)
@@ -260,7 +258,7 @@ class MatrixPlatform(BasePlatform):
                 invitations.note_entered(answer)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
-                async for update in rooms.updates(answer, inbox, first=first, late=self._late):
+                for update in rooms.updates(answer, first=first, late=self._late):
                     await inbox.put(update)
                 first = self._late = False
                 self._since = answer.next_batch
@@ -410,6 +408,7 @@ class MatrixPlatform(BasePlatform):
         return f"logged in as {name}"
 
     async def close(self) -> None:
+        logging.getLogger("nio").removeHandler(self._quiet)
         await self._client.close()
 
     def _lost(self, error: Exception) -> PlatformError:

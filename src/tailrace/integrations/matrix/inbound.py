@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
 import nio
 from msgspec.structs import replace
 
-from tailrace.delivery.port import ButtonPressed, Inbox, MessageReceived, Place, Sender, Update
-from tailrace.delivery.speakers import typed_text
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.gateway.connection_errors import NO_ANSWER
 from tailrace.integrations.matrix.addressing import BotNames, is_command, is_others_command, with_slash
@@ -33,7 +32,6 @@ from tailrace.integrations.matrix.event_fields import (
 )
 from tailrace.integrations.matrix.invitations import Serves
 from tailrace.integrations.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
-from tailrace.integrations.matrix.quotations import Quotations
 from tailrace.integrations.matrix.reactions import Questions, reaction_in
 from tailrace.messages import JsonObject
 
@@ -49,7 +47,7 @@ _ASKED_FOR = [
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
-MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
+MAX_ASKED = 50  # messages of a sync whose authors are asked for: no update is put meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
 
@@ -71,7 +69,6 @@ class Rooms:
         of_others: OrderedDict[str, bool],
         questions: Questions,
         notices: RoomNotices,
-        quotations: Quotations,
     ) -> None:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it. `of_others` are
         rooms and events in them that are known not to be ours."""
@@ -81,11 +78,10 @@ class Rooms:
         self._of_others = of_others
         self._questions = questions
         self._notices = notices
-        self._quotations = quotations
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
-        """Whoever writes in an encrypted room, switches encryption on, or sends us an encrypted file, is told once that
-        it cannot be read."""
+        """Notes for each room with encrypted messages or files that its people are told, once, that the bot cannot read
+        them."""
         for room_id, event in self._events(answer):
             if event.get("sender") == self._user_id:
                 continue
@@ -101,8 +97,8 @@ class Rooms:
                 yield room_id, event
 
     async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
-        """Asks whose message somebody replies or reacts to, where it is none of those that this process has sent: an
-        answer from before a restart is ours too. What is for us anyway, or from somebody who is not served, needs no
+        """Asks whose message a person replies or reacts to, where it is none of those that this process has sent: an
+        answer from before a restart is ours too. What is for us anyway, or from a person who is not served, needs no
         such question. Of many the newest `MAX_ASKED` are asked for. Raises `PlatformError` as `fill_gaps` does."""
         undecided = await self._all_undecided(answer, serves)
         if len(undecided) > MAX_ASKED:
@@ -148,8 +144,6 @@ class Rooms:
 
     async def _note_author(self, room_id: str, event_id: str) -> None:
         found = await self._client.room_get_event(room_id, event_id)
-        if isinstance(found, nio.RoomGetEventResponse):
-            self._quotations.note_found(event_id, found.event.source)
         if isinstance(found, nio.RoomGetEventResponse) and found.event.sender == self._user_id:
             remember_event(self._sent, event_id)
             self._questions.note_found(event_id, found.event.source)
@@ -192,12 +186,9 @@ class Rooms:
         log.warning("matrix: too much was written in %s meanwhile: the oldest of it is not read", room_id)
         return missed
 
-    async def updates(
-        self, answer: nio.SyncResponse, inbox: Inbox, *, first: bool = False, late: bool = False
-    ) -> AsyncIterator[Update]:
-        """Messages of people who are served have what they refer to above them. `first`: the sync begins a connection,
-        and may tell of days. `late`: it tells what happened while no process was there. What was written in a room
-        before the bot came in is both."""
+    def updates(self, answer: nio.SyncResponse, *, first: bool = False, late: bool = False) -> Iterator[Update]:
+        """`first`: the sync begins a connection, and may tell of days. `late`: it tells what happened while no process
+        was there. What was written in a room before the bot came in is both."""
         early = self._before_joining(answer)
         for room_id, event in self._events(answer):
             self._note_redaction(event)
@@ -208,21 +199,9 @@ class Rooms:
             if (first or is_early) and age_s(event) > LATE_S:
                 log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
                 continue
-            if isinstance(update, MessageReceived):
-                update = await self._with_reference(update, event, inbox)
-                update = replace(update, late_s=max(0.0, age_s(event))) if late or is_early else update
+            if isinstance(update, MessageReceived) and (late or is_early):
+                update = replace(update, late_s=max(0.0, age_s(event)))
             yield update
-        self._quotations.forget_found()
-
-    async def _with_reference(self, message: MessageReceived, event: JsonObject, inbox: Inbox) -> MessageReceived:
-        relation, place = relation_of(content_of(event)), message.place
-        if not (relation and await inbox.serves(message.sender)):
-            return message
-        has_conversation = bool(place.thread) and await inbox.has_conversation(place)
-        about = self._quotations.reference(message, relation, has_conversation=has_conversation)
-        if not about:
-            return message
-        return await self._quotations.placed_above(message, about)
 
     def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
         """The events of rooms from before the bot came in."""
@@ -277,10 +256,8 @@ class Rooms:
         mentioned = self._is_mentioned(content)
         written = without_quote(str(content.get("body") or ""), relation)
         to_us = place.kind == "private" or mentioned or names.named_in(written)
-        text = typed_text(with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us), place.kind)
+        text = with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us)
         named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
-        if named and not text.strip() and content.get("msgtype") in _TEXTS and not replied_to(relation):
-            text = "/help"  # the bot's name alone
         to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
         attachment = attachment_in(content)
         is_name = content.get("msgtype") in FILES and not _is_caption(content)
@@ -293,6 +270,7 @@ class Rooms:
             addressed=place.kind == "private" or named or (place.thread in self._sent and not to_others),
             message_id=str(event.get("event_id")),
             to_others=to_others,
+            reply_to=replied_to(relation),
         )
 
     def _is_mentioned(self, content: JsonObject) -> bool:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if depth_in(os.environ) > 1:
         raise ConfigError("tailrace mcp is a server of itself here, which would start without end", key="mcp.servers")
     if sys.stdin.isatty():
-        sys.stderr.write("tailrace mcp is for an MCP host to start; docs/mcp.md says how\n")
+        sys.stderr.write("tailrace mcp is for an MCP host to start; docs/integrations/mcp_server.md says how\n")
     pipes = take_stdio()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:

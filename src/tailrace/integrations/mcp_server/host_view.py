@@ -108,7 +108,7 @@ class HostView:
                 return f"waiting for {asked.provider}/{asked.model}{again}"
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):
                 return f"{name} has been running for {duration:.0f} s"
-            case changes.Told(text=text):
+            case changes.UserNotice(text=text):
                 return text or self._line
             case changes.Restored():
                 return None

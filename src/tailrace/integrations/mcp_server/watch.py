@@ -87,7 +87,7 @@ class RunWatch:
         await self.answer(approval_id, await asked_by_request(self._context, asked))
 
     async def _report_progress(self) -> None:
-        """The newest state, as often as a person can read; a host that sent no token is told nothing by the SDK."""
+        """The newest state, as often as a person can read; the SDK sends nothing to a host that sent no token."""
         at = 0.0
         while True:
             with suppress(TimeoutError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,24 +24,25 @@ from slack_sdk.web.async_client import AsyncWebClient
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError
+from tailrace.events.speakers import one_line_name
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
+from tailrace.gateway.inbound.quotations import UNREAD_THREAD
 from tailrace.integrations.slack import SlackSettings
 from tailrace.integrations.slack.blocks import key_of, message_body, metadata, stream_body
 from tailrace.integrations.slack.envelope_order import OrderedTasks, is_answered_soon, order_keys
 from tailrace.integrations.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.integrations.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.integrations.slack.slash_commands import (
+from tailrace.integrations.slack.slash import (
     LATE,
     STRANGER,
     ResponseUrls,
+    SlashQuestions,
+    UnfinishedAnswers,
     why_not_here,
 )
-from tailrace.integrations.slack.slash_questions import SlashQuestions
 from tailrace.integrations.slack.socket import OneSocket
-from tailrace.integrations.slack.surroundings import ReadThread, Surroundings, may_be_answered
-from tailrace.integrations.slack.thread_reader import PAGE, read_thread
-from tailrace.integrations.slack.unfinished_answers import UnfinishedAnswers
+from tailrace.integrations.slack.thread_reader import PAGE, PERSON, read_thread, with_names
 from tailrace.integrations.slack.user_names import UserNames
 from tailrace.integrations.slack.workspace_limits import WorkspaceLimits
 from tailrace.runs.signals import FlatTaskGroup
@@ -77,6 +79,7 @@ SCOPES = (  # as in the manifest of docs/integrations/slack.md
 )
 VITAL = frozenset({"app_mentions:read", "chat:write", "im:history"})  # without these it hears or says nothing
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
+MAX_NAMES = 20  # that are asked for at a time
 FIND_S = 1.0  # Slack wants a command confirmed within three seconds
 _RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
@@ -105,7 +108,7 @@ class SlackPlatform(BasePlatform):
         self._response_urls = ResponseUrls()
         self._user_names = UserNames()
         self._limits = WorkspaceLimits()
-        self._surroundings = Surroundings(self._read_thread, self._name_of, tells_names=tells_names)
+        self._tells_names = tells_names
         self._unfinished = UnfinishedAnswers(self._call)
         self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
 
@@ -189,8 +192,8 @@ class SlackPlatform(BasePlatform):
         return port.Accepted(self._limits.pause_s(loop.time()))
 
     async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
-        """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
-        in every channel, else as a message in this one. Where it may have been shown it is not sent again."""
+        """Answers a slash command so that no other person sees it: at the address that came with the command, which is
+        good in every channel, else as an ephemeral message. An answer that may have been shown is not sent again."""
         body = message_body(action)
         told = await self._answer_command(place, body)
         if isinstance(told, port.Sent):
@@ -261,8 +264,21 @@ class SlackPlatform(BasePlatform):
         ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
         return ours, bool(page.get("has_more"))
 
-    async def _read_thread(self, place: port.Place) -> ReadThread | None:
-        return await read_thread(self._call, place)
+    async def quoted(self, message: port.MessageReceived, *, in_conversation: bool) -> tuple[port.Quoted, ...]:
+        """The thread that the bot is called into."""
+        place = message.place
+        if in_conversation or place.kind == "private" or place.thread in ("", message.message_id):
+            return ()
+        try:
+            return await read_thread(self._call, message, await self._who(), self._names)
+        except (SlackApiError, *NO_ANSWER):  # who the bot is could not be asked
+            return (UNREAD_THREAD,)
+
+    async def _names(self, ids: Iterable[str]) -> dict[str, str]:
+        """The names of people by their ids, where names are told and Slack has them."""
+        asked = list(dict.fromkeys(filter(None, ids)))[:MAX_NAMES] if self._tells_names else []
+        found = await asyncio.gather(*map(self._name_of, asked))
+        return {one: name for one, given in zip(asked, found, strict=True) if (name := one_line_name(given))}
 
     async def _name_of(self, user_id: str) -> str:
         return await self._user_names.of(self._client(), user_id)
@@ -337,26 +353,24 @@ class SlackPlatform(BasePlatform):
             inbox.connected()
             while (envelope := await socket.next_envelope()) is not None:
                 update = parse_envelope(envelope.type, envelope.payload, me)
-                take = partial(self._take_and_confirm, socket, envelope, update, inbox, me)
+                take = partial(self._take_envelope, envelope, update, inbox)
+                confirm = partial(self._confirm_released, socket, envelope, update, inbox)
                 late = partial(self._confirm_late, socket, envelope, update)
                 late_if_awaited = late if is_answered_soon(envelope.type, update) else None
-                taking.start(order_keys(update), take, when_late=late_if_awaited)
+                taking.start(order_keys(update), take, then=confirm, when_late=late_if_awaited)
             if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
                 raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
         finally:
             await socket.finish()
 
-    async def _take_and_confirm(
-        self,
-        socket: OneSocket,
-        envelope: SocketModeRequest,
-        update: port.Update | None,
-        inbox: port.Inbox,
-        me: BotAccount,
+    async def _confirm_released(
+        self, socket: OneSocket, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox
     ) -> None:
-        """An envelope is confirmed once it is in good hands. One that cannot be confirmed comes again."""
-        await self._take_envelope(envelope, update, inbox, me)
+        """An envelope is confirmed once it was put and is no held part of a paste. One that is not confirmed comes
+        again, also to the next process."""
+        if update is not None:
+            await inbox.until_released(update.update_id)
         await self._confirm(socket, envelope)
 
     async def _confirm_late(self, socket: OneSocket, envelope: SocketModeRequest, update: port.Update | None) -> None:
@@ -369,19 +383,16 @@ class SlackPlatform(BasePlatform):
         with contextlib.suppress(*NO_ANSWER):
             await socket.confirm(envelope, text)
 
-    async def _take_envelope(
-        self, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox, me: BotAccount
-    ) -> None:
+    async def _take_envelope(self, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox) -> None:
         if envelope.type == "slash_commands":
             self._response_urls.keep(envelope.payload)
         if envelope.type == "slash_commands" and update is not None and not await inbox.serves(update.sender):
             await self._answer_stranger(update.place)
         if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
             await self._questions.take(update, inbox)
-        elif isinstance(update, port.MessageReceived) and may_be_answered(update) and await inbox.serves(update.sender):
-            if me.began_thread_of(envelope.payload.get("event") or {}):
-                self._surroundings.join(update.place)
-            await inbox.put(await self._surroundings.add_to(update, me, inbox.has_conversation))
+        elif isinstance(update, port.MessageReceived) and PERSON.search(update.text) and _may_be_answered(update):
+            names = await self._names(PERSON.findall(update.text)) if await inbox.serves(update.sender) else {}
+            await inbox.put(msgspec.structs.replace(update, text=with_names(update.text, names)))
         elif update is not None:
             await inbox.put(update)
 
@@ -464,6 +475,11 @@ class SlackPlatform(BasePlatform):
             return PlatformError(f"{token} was refused ({code}){hint}", platform=self.name, permanent=True)
         host = urlsplit(self._web.base_url).netloc
         return PlatformError(code or f"{host} answered {status_of(error)}, and not as Slack does", platform=self.name)
+
+
+def _may_be_answered(message: port.MessageReceived) -> bool:
+    """Whether it is addressed to the bot, or stands in a thread that the bot may have part in."""
+    return message.addressed or message.place.thread != message.message_id
 
 
 def _sent(answer: dict[str, Any]) -> port.AnyReply:

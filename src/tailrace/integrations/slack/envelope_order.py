@@ -27,10 +27,12 @@ class OrderedTasks:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def start(self, keys: Collection[str], work: Work, *, when_late: Work | None = None) -> None:
-        """`when_late` is called once where the work has not ended within `LATE_S`."""
+    def start(self, keys: Collection[str], work: Work, *, then: Work, when_late: Work | None = None) -> None:
+        """`then` is called when the work is done, and later tasks do not wait for it. `when_late` is called once where
+        the work has not ended within `LATE_S`."""
         earlier = {self._newest[key] for key in keys if key in self._newest}
         task = self._group.create_task(_after(earlier, work))
+        self._group.create_task(_after({task}, then, only_done=True))
         if when_late is not None:
             self._group.create_task(_unless_soon(task, when_late))
         self._newest.update(dict.fromkeys(keys, task))
@@ -40,10 +42,12 @@ class OrderedTasks:
         self._newest = {key: task for key, task in self._newest.items() if task is not ended}
 
 
-async def _after(earlier: Collection[asyncio.Task[None]], work: Work) -> None:
+async def _after(earlier: Collection[asyncio.Task[None]], work: Work, *, only_done: bool = False) -> None:
+    """`only_done`: not where one of them has failed."""
     if earlier:
         await asyncio.wait(earlier)
-    await work()
+    if not only_done or not any(task.cancelled() or task.exception() for task in earlier):
+        await work()
 
 
 async def _unless_soon(task: asyncio.Task[None], when_late: Work) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 from tailrace.app.slash_commands import command_in, is_unknown_command, with_command_mark
-from tailrace.delivery.planning.presenter import quotation
-from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
-from tailrace.delivery.speakers import author_name, typed_text
+from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Quoted, Sender, Update
 
 # `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
 OWN_COMMAND = "/tailrace"
@@ -65,7 +63,7 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         return None
     written = str(event.get("text") or "")
     forwarded = [one for one in event.get("attachments") or () if one.get("is_share") or one.get("is_msg_unfurl")]
-    files = [*(event.get("files") or ()), *(file for one in forwarded for file in one.get("files") or ())]
+    files = event.get("files") or ()
     if not (written or files or forwarded):
         return None
     channel, ts = event["channel"], event["ts"]
@@ -73,20 +71,16 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
     replied = me.began_thread_of(event)
     private = event.get("channel_type") == "im" or channel.startswith("D")
     to_others = not (private or named) and _TO_OTHERS.match(written) is not None
-    text = readable(me.unnamed(written) if named else written)
-    if not (text or files or forwarded):
-        text = "/help"  # the bot's name alone
-    text = typed_text(text, "private" if private else "group")
-    text = "\n\n".join(part for part in (text, *map(_forwarded, forwarded)) if part)
     return MessageReceived(
         update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
         place=_place(
             channel, str(event.get("thread_ts") or ts), str(user), str(event.get("team") or team), private=private
         ),
         sender=Sender(str(user)),
-        text=text,
-        attachments=tuple(map(_file, files)),
-        addressed=private or named or (replied and not to_others) or command_in(text) is not None,
+        text=readable(me.unnamed(written) if named else written),
+        attachments=tuple(map(file_of, files)),
+        quoted=tuple(map(_forwarded, forwarded)),
+        addressed=private or named or (replied and not to_others),
         at_limit=len(written) >= _PART_CHARS,
         message_id=ts,
         to_others=to_others,
@@ -112,7 +106,7 @@ def _button(payload: dict[str, Any], pressed: dict[str, Any]) -> ButtonPressed |
 def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     """Slack says neither in which thread a command was given nor gives it an id; `trigger_id` serves as one."""
     place = _place(payload["channel_id"], "", payload["user_id"], payload.get("team_id"))
-    text = typed_text(readable(str(payload.get("text") or "")), place.kind)  # escaped where the app's settings say so
+    text = readable(str(payload.get("text") or ""))  # escaped where the app's settings say so
     asked = with_command_mark(text) if command == OWN_COMMAND else f"{command} {text}".strip()
     user = payload["user_id"]
     return MessageReceived(
@@ -140,7 +134,7 @@ def _place(channel: str, thread: str, user: str, team: str | None, *, private: b
     return Place("slack", channel, thread, "private" if private or channel.startswith("D") else "group", extra)
 
 
-def _file(file: dict[str, Any]) -> Attachment:
+def file_of(file: dict[str, Any]) -> Attachment:
     """A file of another workspace comes without an address (`file_access: check_file_info`): it is named."""
     size = file.get("size")
     return Attachment(
@@ -151,11 +145,11 @@ def _file(file: dict[str, Any]) -> Attachment:
     )
 
 
-def _forwarded(message: dict[str, Any]) -> str:
-    """A message of somebody else's that the person forwards, as a quotation."""
+def _forwarded(message: dict[str, Any]) -> Quoted:
+    """A message that the person shares in theirs."""
     text = readable(str(message.get("text") or message.get("fallback") or ""))
-    author = author_name(readable(str(message.get("author_name") or ""))) or "somebody"
-    return f"[forwarded, written by {author}]\n{quotation(text)}".rstrip()
+    author = readable(str(message.get("author_name") or ""))
+    return Quoted(author, text, tuple(map(file_of, message.get("files") or ())), kind="forward")
 
 
 def readable(text: str) -> str:

@@ -25,12 +25,12 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 from tailrace.app.slash_commands import CHAT_MENU
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup_telegram import MAX_ENTITIES, telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.integrations.telegram import TelegramSettings
 from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
 from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
+from tailrace.integrations.telegram.markup import MAX_ENTITIES, telegram_text
 from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
 from tailrace.integrations.telegram.updates import NONSENSE, UpdateConnections, readable
 
@@ -48,6 +48,7 @@ MAX_PHOTO_BYTES = 10 << 20
 ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
 DOWNTIME_S = 300.0  # before its start: who wrote earlier did not know that a process was about to come
 UPDATES_PER_POLL = 100  # at most: Telegram's own number
+HELD_POLL_S = 0.3  # between polls while a part of a paste is held
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _WEBHOOK_KEY = "platforms.telegram.webhook_url"
@@ -203,7 +204,8 @@ class TelegramPlatform(BasePlatform):
             await self._poll(inbox)
 
     async def _poll(self, inbox: port.Inbox) -> None:
-        """An offset confirms every update before it: it moves when the update is in good hands."""
+        """An offset confirms every update before it, so it moves when none of them is held: a paste that a crash cuts
+        is delivered again. While a part is held, polls return at once, with that part and what has come since."""
         offset, wait_s = 0, 0  # the first one only asks whether polling works
         while True:
             try:
@@ -222,8 +224,11 @@ class TelegramPlatform(BasePlatform):
                 wait_s = POLL_S
             for update in updates:
                 await self._handle_update(update, inbox, waited=self._reads_backlog)
-                offset = update.update_id + 1
+                if not inbox.holds_parts:
+                    offset = update.update_id + 1
             self._reads_backlog &= len(updates) >= UPDATES_PER_POLL
+            if inbox.holds_parts:
+                await asyncio.sleep(HELD_POLL_S)
 
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         given = request.headers.get(SECRET_HEADER, "").encode()
@@ -237,12 +242,13 @@ class TelegramPlatform(BasePlatform):
             return port.HookAnswer(400)
         try:
             await self._handle_update(update, inbox, waited=True)  # any call may be a repeated one
+            await inbox.until_released(str(update.update_id))
         except TailraceError:
             return port.HookAnswer(503)  # it will be delivered again
         return port.HookAnswer()
 
     async def _who_we_are(self, update: telegram.Update) -> telegram.User:
-        """The bot as it is called now: BotFather may change its name at any time, and tells nobody."""
+        """The bot with its current name: BotFather may change it at any time, without an update."""
         if self._me is None:  # another process keeps the connection; the webhook may call this one
             self._me = await self._ask(self._bot.get_me())
         now = asyncio.get_running_loop().time()

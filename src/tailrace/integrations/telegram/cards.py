@@ -1,7 +1,7 @@
 """Messages of Telegram that are neither text nor a file, in words for the model: places, contacts, polls, stickers.
 
 Each kind of the Bot API is a card, a kind that the bot cannot read and the model is told of, or a service message,
-which nobody wrote. Pure: no I/O.
+which no person wrote. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import telegram
 
 from tailrace.delivery.cards import card_words
 from tailrace.delivery.text.markup import BOXES
-from tailrace.gateway.inbound import is_yes_or_no
+from tailrace.gateway.inbound.incoming import is_yes_or_no
 
 UNREAD: Final = {  # kinds of which the bot has no content, and what the model is told
     "story": "a story",

@@ -7,12 +7,9 @@ import re
 import telegram
 from telegram.constants import ChatType, MessageEntityType
 
-from tailrace.app.slash_commands import command_in
 from tailrace.delivery import port
-from tailrace.delivery.speakers import typed_text
-from tailrace.gateway.inbound import is_command_or_answer
 from tailrace.integrations.telegram.cards import UNKNOWN, card_of, is_service
-from tailrace.integrations.telegram.context import replied_message, with_context
+from tailrace.integrations.telegram.context import attachments_of, forwarded_in, quoted_in, replied_message
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
 STOPPED = "stopped_message_generation"
@@ -41,35 +38,29 @@ def was_before(update: telegram.Update, at_s: float) -> bool:
 
 def _message(update_id: str, message: telegram.Message, me: telegram.User) -> port.MessageReceived | None:
     sender = _sender(message)
-    text = message.text or message.caption or ""
-    attachments = tuple(_attachments(message))
+    written, attachments = message.text or message.caption or "", tuple(attachments_of(message))
     card = card_of(message)
-    if sender is None or not (text or attachments or card or not is_service(message)):
+    if sender is None or (is_service(message) and not (written or attachments or card)):
         return None  # a service message, a channel's post, another bot
-    named, said = _without_mentions(message, text, me)
+    named, said = _without_mentions(message, written, me)
     private = message.chat.type == ChatType.PRIVATE
-    if not (private or named) and (command := _COMMAND.match(said)) and command["bot"]:
-        return None  # another bot's command, also where every message is answered
-    if (replied := replied_message(message)) is not None and replied.from_user != me and not is_command_or_answer(said):
-        attachments += tuple(_attachments(replied))
-    if message.external_reply is not None and not is_command_or_answer(said):
-        attachments += tuple(_attachments(message.external_reply))
-    typed = said if message.forward_origin is not None else typed_text(said, _kind(message.chat))
-    text = with_context(message, "\n".join(filter(None, (card, typed))), me)
-    if not (message.text or message.caption or attachments or card):
+    if not (private or named) and _names_other_bot(said):
+        return None  # also where every message is answered
+    text = "\n".join(filter(None, (card, said)))
+    forwarded = forwarded_in(message, text)
+    if not (written or attachments or card):
         text = UNKNOWN
-    if named and not (text or attachments):
-        text = "/help"  # a mention alone asks whether the bot is there
     return port.MessageReceived(
         update_id=update_id,
         place=_place(message),
         sender=sender,
-        text=text,
+        text=text if forwarded is None else "",
         attachments=attachments,
-        addressed=private or named or _replies_to(message, me) or _is_command(text),
+        addressed=private or named or _replies_to(message, me),
         at_limit=_may_go_on(message, said),
         message_id=str(message.message_id),
-        forwarded=message.forward_origin is not None,
+        forwarded=forwarded is not None,
+        quoted=(forwarded,) if forwarded is not None else quoted_in(message, me),
     )
 
 
@@ -145,11 +136,10 @@ def names_unknown_bot(message: telegram.Message, me: telegram.User) -> bool:
     return any(name.endswith("bot") and name != (me.username or "").lower() for name in names)
 
 
-def _is_command(text: str) -> bool:
-    """One of our commands, that names no other bot; our own name was taken out before. Any other may be the command of
-    another bot in the group."""
+def _names_other_bot(text: str) -> bool:
+    """Whether it is a command with a bot's name; our own name was taken out before."""
     found = _COMMAND.match(text)
-    return found is not None and found["bot"] is None and command_in(text) is not None
+    return found is not None and found["bot"] is not None
 
 
 def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
@@ -162,27 +152,6 @@ def _may_go_on(message: telegram.Message, said: str) -> bool:
     return (
         _units(said) >= MAY_CONTINUE_UNITS or message.media_group_id is not None or message.forward_origin is not None
     )
-
-
-def _attachments(message: telegram.Message | telegram.ExternalReplyInfo) -> list[port.Attachment]:
-    found: list[port.Attachment] = []
-    if message.photo:
-        largest = max(message.photo, key=lambda size: size.width * size.height)
-        found.append(port.Attachment(largest.file_id, "photo.jpg", "image/jpeg", largest.file_size))
-    for file, name, media_type in (
-        (message.document, "document", "application/octet-stream"),
-        (message.audio, "audio", "audio/mpeg"),
-        (message.video, "video", "video/mp4"),
-    ):
-        if file is not None:
-            found.append(
-                port.Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size)
-            )
-    if (note := message.video_note) is not None:
-        found.append(port.Attachment(note.file_id, "video-message.mp4", "video/mp4", note.file_size))
-    if (voice := message.voice) is not None:
-        found.append(port.Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
-    return found
 
 
 def _units(text: str) -> int:

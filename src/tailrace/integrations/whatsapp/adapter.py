@@ -18,12 +18,12 @@ import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.integrations.whatsapp import WhatsAppSettings, inbound
 from tailrace.integrations.whatsapp.context import RecentTexts
+from tailrace.integrations.whatsapp.markup import whatsapp_markup
 from tailrace.integrations.whatsapp.meta_errors import (
     NO_SUCH_THING,
     TOKEN_CODES,
@@ -51,7 +51,7 @@ CAPABILITIES = port.Capabilities(
 )
 
 WARNING_S = 60.0  # between two warnings of the same
-_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256"
+_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: it is not Meta's, or a proxy drops X-Hub-Signature-256"
 _SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
 _NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
 _CLOCK_BEHIND = (
@@ -138,7 +138,7 @@ class WhatsAppPlatform(BasePlatform):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
             self._told.sent(action.key)
-            self._recent.add(place.chat, reply.message_id, "you", action.text)
+            self._recent.add(place.chat, reply.message_id, action.text, is_ours=True)
         return reply
 
     async def _attempt(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
@@ -256,11 +256,14 @@ class WhatsAppPlatform(BasePlatform):
         now_s = self._time_of_day()
         try:
             for key, lost in inbound.lost(statuses):
-                if not self._told.is_awaited(key):  # else whoever waits for it says so
+                if not self._told.is_awaited(key):  # else the send that waits for it reports it
                     await inbox.put(lost)
-            heard = inbound.received(notification, self._number, now_s, self._recent, started_s=self._started_at)
-            for update in heard:
-                await inbox.put(update)
+            started_s = self._started_at
+            messages = [*inbound.received(notification, self._number, now_s, self._recent, started_s=started_s)]
+            for message in messages:
+                await inbox.put(message)
+            for message in messages:  # a held part that a crash loses comes again: Meta has no answer yet
+                await inbox.until_released(message.update_id)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
         if inbound.is_ahead_of_us(notification, self._number, now_s):
@@ -284,7 +287,7 @@ class WhatsAppPlatform(BasePlatform):
         """Meta asks once, when the address is entered, whether it is ours."""
         query = request.query
         if query.get("hub.mode") != "subscribe":
-            return port.HookAnswer(403)  # a browser, a probe: nobody who could be told
+            return port.HookAnswer(403)  # a browser or a probe
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._verify_token.encode()):
             self._warn(_NOT_VERIFIED)

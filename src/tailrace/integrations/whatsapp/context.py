@@ -1,5 +1,4 @@
-"""What a message refers to, in words for the model: the message that it replies to, or that it is forwarded; and
-whose last message could not be read.
+"""The newest texts of the chats, for quoting what a message replies to; and whose last message could not be read.
 
 WhatsApp names the message that is replied to by its id alone, so the newest texts are kept, those of both sides. Pure.
 """
@@ -7,18 +6,12 @@ WhatsApp names the message that is replied to by its id alone, so the newest tex
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
 
-from tailrace.delivery.planning.presenter import quotation, shortened
-from tailrace.gateway.inbound import is_command_or_answer
+from tailrace.delivery.planning.presenter import shortened
+from tailrace.delivery.port import Quoted
 
 MAX_REMEMBERED = 4096  # texts; the oldest are forgotten first
 MAX_REMEMBERED_CHARS = 4_000_000  # of them all
-
-
-class Quote(NamedTuple):
-    author: str
-    text: str
 
 
 class RecentTexts:
@@ -27,15 +20,16 @@ class RecentTexts:
 
     def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
-        self._quotes: OrderedDict[tuple[str, str], Quote] = OrderedDict()
+        self._quotes: OrderedDict[tuple[str, str], Quoted] = OrderedDict()
         self._chars = 0
         self._unreadable: OrderedDict[str, None] = OrderedDict()  # chats whose last message could not be read
 
-    def add(self, chat: str, message_id: str, author: str, text: str) -> None:
-        """`author` as the model is told: "you" is the model itself."""
+    def add(self, chat: str, message_id: str, text: str, *, is_ours: bool) -> None:
         if (former := self._quotes.pop((chat, message_id), None)) is not None:
             self._chars -= len(former.text)
-        self._quotes[chat, message_id] = quote = Quote(author, shortened(text))
+        self._quotes[chat, message_id] = quote = Quoted(
+            text=shortened(text), is_ours=is_ours, what="" if is_ours else "a message of their own"
+        )
         self._chars += len(quote.text)
         while len(self._quotes) > self._limit or self._chars > MAX_REMEMBERED_CHARS:
             _, oldest = self._quotes.popitem(last=False)
@@ -54,18 +48,5 @@ class RecentTexts:
         """A message of the chat could be read."""
         self._unreadable.pop(chat, None)
 
-    def quote(self, chat: str, message_id: str) -> Quote:
-        return self._quotes.get((chat, message_id)) or Quote("an earlier message", "")
-
-
-def with_context(text: str, quote: Quote | None, *, forwarded: bool, origin: str = "") -> str:
-    """The text below what it refers to, and below the `origin` that it came from. A command and an answer to a question
-    stay as they are, unless the message is forwarded: then they are somebody else's."""
-    if forwarded:
-        return f"[forwarded]\n{quotation(text)}".rstrip()
-    if is_command_or_answer(text):
-        return text
-    above = [origin] if origin else []
-    if quote is not None:
-        above.append(f"[in reply to {quote.author}]" + (f"\n{quotation(quote.text)}" if quote.text else ""))
-    return "\n\n".join(["\n".join(above), text] if above else [text]).rstrip()
+    def quoted(self, chat: str, message_id: str) -> Quoted:
+        return self._quotes.get((chat, message_id)) or Quoted(what="an earlier message")

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.delivery.planning.presenter import preview_line
-from tailrace.delivery.port import Attachment, MessageLost, MessageReceived, Place, Refused, Sender, Sent
+from tailrace.delivery.port import Attachment, MessageLost, MessageReceived, Place, Quoted, Refused, Sender, Sent
 from tailrace.integrations.whatsapp.cards import (
     AnsweredForm,
     ContactCard,
@@ -26,7 +26,7 @@ from tailrace.integrations.whatsapp.cards import (
     Sticker,
     Unsupported,
 )
-from tailrace.integrations.whatsapp.context import RecentTexts, with_context
+from tailrace.integrations.whatsapp.context import RecentTexts
 from tailrace.integrations.whatsapp.meta_errors import WINDOW_CLOSED, Trouble, explained, lets_others_through
 from tailrace.integrations.whatsapp.statuses import Outcome
 from tailrace.values.validation_words import decoding_problem
@@ -39,7 +39,7 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
 MAX_TEXT_CHARS = 4096
-_NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
+_NO_MESSAGES = frozenset({"system", "reaction"})  # no answer to them is expected
 # Several that are sent at once come one by one, and nothing says that they belong together.
 _IN_ALBUMS = frozenset({"image", "video", "document"})
 _UNREADABLE = frozenset({"unsupported", "unknown"})
@@ -254,16 +254,17 @@ def received(
             else:
                 continue
             context = message.context
-            quote = recent.quote(message.sender, context.id) if context.id else None
             forwarded = context.forwarded or context.frequently_forwarded
-            text = with_context(said, quote, forwarded=forwarded, origin=message.origin)
-            recent.add(message.sender, message.id, "a message of their own", said)
+            quoted = [Quoted(text=message.origin, what="an advertisement or a product")] if message.origin else []
+            quoted += [recent.quoted(message.sender, context.id)] if context.id else []
+            recent.add(message.sender, message.id, said, is_ours=False)
             yield MessageReceived(
                 update_id=message.id,
                 # the message's id lets it be marked as read while the answer is made
                 place=Place("whatsapp", message.sender, extra={"message": message.id}),
                 sender=Sender(message.sender, names.get(message.sender, "")),
-                text=text,
+                text="" if forwarded else said,
+                quoted=(Quoted(text=said, kind="forward"),) if forwarded else tuple(quoted),
                 attachments=attachments,
                 at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,

@@ -50,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: str = ""  # a unix socket to connect to instead of the host in `base_url`
     quirks: tuple[str, ...] = ()  # names of quirks that hold here whatever the host
     connect_timeout_s: float = 10.0
-    reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be read on
+    reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be reattached to
 
     def __repr__(self) -> str:
         return f"Endpoint(name={self.name!r}, dialect={self.dialect!r}, host={self.host!r})"
@@ -64,8 +64,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """On this machine or in the same private network: such an endpoint is given more time."""
         return bool(self.socket_path) or is_local_host(self.host)
 
-    def url(self) -> str:
-        return url_of(self.base_url, self.dialect)
+    def url(self, model: str = "", *, stream: bool = True) -> str:
+        return url_of(self.base_url, self.dialect, model, stream=stream)
 
     def models_url(self) -> str:
         """Where the endpoint lists its models."""
@@ -83,7 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url())
         return urlunsplit(parts._replace(path=parts.path + route))
 
-    def kept_url(self, answer_id: str, route: str = "", **query: str) -> str:
+    def answer_url(self, answer_id: str, route: str = "", **query: str) -> str:
         """Where an answer is kept; `route` is what is done with it."""
         parts = urlsplit(self.url())
         path = f"{parts.path}/{quote(answer_id, safe='')}{route}"
@@ -129,8 +129,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
 
 
-def url_of(base_url: str, dialect: Dialect) -> str:
-    """The address of the dialect's one route under what one would give its official SDK, with `/v1` or without.
+def url_of(base_url: str, dialect: Dialect, model: str = "", *, stream: bool = True) -> str:
+    """The address of the dialect's route under what one would give its official SDK, with `/v1` or without.
 
     An address that ends in the route already is taken as it is, query included: the way out for gateways that
     follow no convention.
@@ -143,7 +143,7 @@ def url_of(base_url: str, dialect: Dialect) -> str:
         segments = path.split("/")
         # OpenAI's SDK is given the version, wherever it stands (`/v1beta/openai`); Anthropic's puts it at the end.
         versioned = any(map(_VERSION.fullmatch, segments[-1:] if wire.version_is_last else segments))
-        path += ("" if versioned else "/v1") + wire.path
+        path += ("" if versioned else "/v1") + wire.path_of(model, stream=stream)
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 

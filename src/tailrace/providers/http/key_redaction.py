@@ -40,18 +40,15 @@ _EVENTS = (EventDelta, EventRunDelta)
 
 
 class RedactedAnswer(AnswerStream):
-    """`may_go_on` says after an error whether the answer may yet be read on: what waits
-    then waits for that, because the rest of a key may follow."""
+    """After an error of an answer that is resumable, what waits goes on waiting: the rest of a key may follow."""
 
     def __init__(
         self,
         inner: AnswerStream,
         redactor: TextRedactor,
         completion_from_body: Callable[[JsonObject], Completion],
-        may_go_on: Callable[[], bool] = lambda: False,
     ) -> None:
         self.inner = inner
-        self._may_go_on = may_go_on
         self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
@@ -70,7 +67,7 @@ class RedactedAnswer(AnswerStream):
         try:
             deltas = await anext(self._deltas)
         except (ProviderError, StopAsyncIteration) as exc:
-            if isinstance(exc, ProviderError) and self._may_go_on():
+            if isinstance(exc, ProviderError) and self.resumable_id:
                 raise
             held = self.release_rest()
             if not held:
@@ -83,7 +80,7 @@ class RedactedAnswer(AnswerStream):
         try:
             await self.inner.pump(lambda deltas: take(self._without_secrets(deltas)))
         except ProviderError:
-            if not self._may_go_on() and (held := self.release_rest()):
+            if not self.resumable_id and (held := self.release_rest()):
                 take(held)
             raise
         if held := self.release_rest():
@@ -96,6 +93,14 @@ class RedactedAnswer(AnswerStream):
         if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
             return self._redacted(deltas)
         return self._relayed(deltas)
+
+    @property
+    def resumable_id(self) -> str:
+        return self.inner.resumable_id
+
+    @property
+    def is_queued(self) -> bool:
+        return self.inner.is_queued
 
     def release_rest(self) -> list[AnyDelta]:
         """What waited, now that nothing follows."""

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from tailrace.errors import PeerError, Permanent, ProviderError, Rejected
-from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
+from tailrace.errors import PeerError, ProviderError, Rejected
+from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
@@ -26,7 +26,7 @@ from tailrace.providers.http.refused_fields import Place, RefusedFields, refused
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
-from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
+from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
@@ -35,7 +35,6 @@ from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.failure import failure, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.quirks import WireQuirks
-from tailrace.wire.responses.decode import ResponsesDecoder
 
 log = logging.getLogger("tailrace.providers")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
@@ -46,14 +45,13 @@ MAX_KNOWN_MODELS = 1024  # whose quirks are kept at hand: clients name any model
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
-KEPT: Final[JsonObject] = {"background": True, "store": True}  # how a provider is asked to keep its answer
-_NOT_ENDED = ("queued", "in_progress")
-_STATUSES = (*_NOT_ENDED, "completed", "incomplete", "failed", "cancelled")
 
 
 class _ModelHere(msgspec.Struct, frozen=True, gc=False):
     """What is known of one model at this endpoint before it is asked: the same for every request."""
 
+    url: str  # for an answer that streams
+    whole_url: str
     place: Place
     quirks: tuple[Quirk, ...]
     wire_quirks: WireQuirks
@@ -67,17 +65,15 @@ class HttpProvider:
         self.name = endpoint.name
         self.dialect: Dialect = endpoint.dialect
         self.is_local = endpoint.is_local
-        self.keeps_answers = endpoint.reattach
         self._endpoint = endpoint
         self._transport = transport
         self._refused = refused if refused is not None else RefusedFields()
         self._wire = DIALECTS[endpoint.dialect]
-        self._url = endpoint.url()
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
         # Nothing is kept, cut or looked for in what it streams.
-        self._passes_plain_streams = self._redactor.idle and not self.keeps_answers and self._wire.has_stop_strings
+        self._passes_plain_streams = self._redactor.idle and not endpoint.reattach and self._wire.has_stop_strings
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
@@ -88,13 +84,12 @@ class HttpProvider:
     async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
         """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
         body_without = partial(self.request_body, request, stream=True)
-        reply, refused = await self._post(request, body_without, self._url)
+        reply, refused = await self._post(request, body_without, self._model(request.model).url)
         block.reply = reply
         try:
-            kept = self.keeps_answers and self._may_keep(request, refused)
             if self._passes_plain_streams and reply.is_event_stream:
                 return self._streamed(reply, request)  # as what follows would return it
-            return self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
+            return self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
         except BaseException as exc:
             reply.close()
             if isinstance(exc, ProviderError):
@@ -103,7 +98,7 @@ class HttpProvider:
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
-        reply, _ = await self._post(request, body_without, self._url)
+        reply, _ = await self._post(request, body_without, self._model(request.model).whole_url)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -118,9 +113,7 @@ class HttpProvider:
     def _without_key(self, answer: AnswerStream) -> AnswerStream:
         if self._redactor.idle:
             return answer
-        return RedactedAnswer(
-            answer, self._redactor, self._wire.completion_from_body, may_go_on=lambda: bool(self.kept_id(answer))
-        )
+        return RedactedAnswer(answer, self._redactor, self._wire.completion_from_body)
 
     def _cut(self, answer: AnswerStream, request: ModelRequest) -> AnswerStream:
         """The answers of an API without stop strings are cut here."""
@@ -133,26 +126,18 @@ class HttpProvider:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
         the fields of ours that it has `refused`."""
         quirks, extra = self._model(request.model).quirks, self._endpoint.extra_body
-        body = adapted_body(request, self._wire, quirks, extra=extra, refused=refused, stream=stream)
-        return {**body, **KEPT} if stream and self.keeps_answers and self._may_keep(request, refused) else body
+        return adapted_body(request, self._wire, quirks, extra=extra, refused=refused, stream=stream)
 
     def _model(self, name: str) -> _ModelHere:
         if (model := self._models.get(name)) is None:
             quirks = quirks_of(self._endpoint, name)
-            model = _ModelHere((self.name, self._url, name), quirks, wire_quirks_of(quirks))
+            url, whole_url = (self._endpoint.url(name, stream=stream) for stream in (True, False))
+            model = _ModelHere(url, whole_url, (self.name, url, name), quirks, wire_quirks_of(quirks))
             if len(self._models) >= MAX_KNOWN_MODELS:
                 del self._models[next(iter(self._models))]
             if len(name) <= MAX_MODEL_CHARS:
                 self._models[name] = model
         return model
-
-    def _may_keep(self, request: ModelRequest, refused: Collection[str]) -> bool:
-        """Whether a provider that keeps answers is asked to keep this one: neither the user nor the client forbids it.
-        An answer that is cut here is not: what follows the stop string would be paid for."""
-        if not KEPT.keys().isdisjoint(refused) or self._cuts(request):
-            return False
-        chosen = merged(self._endpoint.extra_body, request.extra)
-        return not any(chosen.get(name) is False for name in KEPT)
 
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
@@ -219,90 +204,6 @@ class HttpProvider:
             reply.close()
         names = (text_of(model.get("id")) for model in objects_of(listed))
         return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
-
-    # ── answers that the provider keeps ──────────────────────────────────────────────────────────────────────
-
-    def kept_id(self, answer: AnswerStream) -> str:
-        kept = _kept_answer(answer)
-        return kept.kept_id if kept is not None else ""
-
-    def is_queued(self, answer: AnswerStream) -> bool:
-        kept = _kept_answer(answer)
-        return kept is not None and kept.is_queued
-
-    @asynccontextmanager
-    async def read_on(
-        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
-    ) -> AsyncGenerator[AnswerStream, None]:
-        kept = _kept_answer(answer) if answer is not None else self._new_kept(request, kept_id)
-        if kept is None:
-            raise ValueError("the answer is not one that this provider keeps")
-        reply = await self._get_kept(request, kept_id, kept.last_number)
-        try:
-            await self._attach(kept, reply)
-            yield answer if answer is not None else self._without_key(kept)
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
-            reply.close()
-
-    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
-        return answer.release_rest() if isinstance(answer, RedactedAnswer) else []
-
-    async def cancel_kept(self, kept_id: str) -> None:
-        endpoint = self._endpoint
-        reply = await self._transport.post(
-            endpoint.kept_url(kept_id, "/cancel"),
-            headers=self._headers,
-            body=b"",
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
-        try:
-            if not 200 <= reply.status < 300:
-                raise await self._refusal(reply)
-        finally:
-            reply.close()
-
-    def _new_kept(self, request: ModelRequest, kept_id: str = "") -> KeptAnswerStream:
-        decoder = ResponsesDecoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
-        return KeptAnswerStream(self._wire, decoder, self._failed, kept_id)
-
-    async def _get_kept(self, request: ModelRequest, kept_id: str, after: int) -> HttpReply:
-        """The events after this number. Where the provider no longer streams them, the response as it is now."""
-        endpoint = self._endpoint
-        starting_after = {"starting_after": str(after)} if after >= 0 else {}
-        streamed = endpoint.kept_url(kept_id, stream="true", **starting_after)
-        refusal: ProviderError | None = None
-        for url in (streamed, endpoint.kept_url(kept_id)):
-            try:
-                reply = await self._transport.get(
-                    url,
-                    headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-                    connect_timeout_s=endpoint.connect_timeout_s,
-                    socket_path=endpoint.socket_path,
-                )
-            except ProviderError as exc:
-                exc.provider = self.name
-                raise
-            if 200 <= reply.status < 300:
-                return reply
-            try:
-                refusal = refusal or await self._refusal(reply)
-            finally:
-                reply.close()
-            if not isinstance(refusal, Permanent):
-                break
-        raise refusal if refusal is not None else AssertionError("two addresses were asked")
-
-    async def _attach(self, kept: KeptAnswerStream, reply: HttpReply) -> None:
-        kind, head = await self._kind_of(reply)
-        if kind == "stream":
-            kept.attach(reply, head)
-        else:
-            body = await self._json_body(reply, head)
-            kept.take_whole(body if body.get("status") in _STATUSES else self._checked(body))
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -389,23 +290,20 @@ class HttpProvider:
         redacted = msgspec.structs.replace(error, message=self._endpoint.redacted(error.message))
         return to_exception(redacted, provider=self.name, retry_after_s=retry_after)
 
-    async def _answer(self, reply: HttpReply, request: ModelRequest, *, kept: bool = False) -> AnswerStream:
-        kind: Literal["stream", "whole"] = "stream"
-        head = b""
-        if not reply.is_event_stream:
-            kind, head = await self._kind_of(reply)
+    async def _streamed_answer(
+        self, reply: HttpReply, request: ModelRequest, _refused: Collection[str]
+    ) -> AnswerStream:
+        """The answer to a request for a stream that was sent without the `_refused` fields."""
+        return await self._answer(reply, request)
+
+    async def _answer(self, reply: HttpReply, request: ModelRequest) -> AnswerStream:
+        kind, head = await self._kind_of(reply)
         if kind == "whole":
-            body = self._checked(await self._json_body(reply, head))
-            if kept and body.get("status") in _NOT_ENDED:
-                answer = self._new_kept(request)
-                answer.take_whole(body)
-                return answer
-            return WholeAnswer(self._wire.completion_from_body(body))
-        if kept:
-            answer = self._new_kept(request)
-            answer.attach(reply, head)
-            return answer
+            return self._whole(self._checked(await self._json_body(reply, head)))
         return self._streamed(reply, request, head)
+
+    def _whole(self, body: JsonObject) -> WholeAnswer:
+        return WholeAnswer(self._wire.completion_from_body(body))
 
     def _streamed(self, reply: HttpReply, request: ModelRequest, head: bytes = b"") -> StreamedAnswer:
         decoder = self._wire.decoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
@@ -413,6 +311,8 @@ class HttpProvider:
 
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
+        if reply.is_event_stream:
+            return "stream", b""
         match media_type(reply):
             case kind if kind == EVENT_STREAM:
                 return "stream", b""
@@ -482,8 +382,3 @@ class OpenAnswer:
             self.reply.close()
         if isinstance(exc, ProviderError):
             exc.provider = exc.provider or self._provider.name
-
-
-def _kept_answer(answer: AnswerStream) -> KeptAnswerStream | None:
-    inner = answer.inner if isinstance(answer, RedactedAnswer) else answer
-    return inner if isinstance(inner, KeptAnswerStream) else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from tailrace.errors import ProviderError
 from tailrace.messages import JsonObject, ModelRequest
+from tailrace.values.error_texts import says
 from tailrace.wire.dialect import WireDialect
 
 REPROBE_S = 3600.0
@@ -21,13 +22,6 @@ Place = tuple[str, str, str]  # the endpoint's name, its address, the model
 
 
 _STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
-_REFUSES = re.compile(
-    r"unsupported|not (?:be |currently )?(?:support|allow|permit|availab|implement|recogni|expect|accept|valid)|"
-    r"n.t (?:support|allow|accept)|unknown|unrecogni|unexpected|extra (?:inputs?|fields?)|extra_forbidden|"
-    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only |"
-    r"must be false|cannot be (?:true|used|enabled)|zero.data.retention",
-    re.IGNORECASE,
-)
 
 
 def refused_field(
@@ -39,7 +33,7 @@ def refused_field(
 ) -> str | None:
     """The path of the optional field in `body` that the error refuses by name. `chosen` are the fields that the user or
     the client wrote in the dialect's own words."""
-    if error.status not in _STATUSES or not _REFUSES.search(message := str(error)):
+    if error.status not in _STATUSES or not says("field_refused", message := str(error)):
         return None
     for field in wire.optional_fields:
         is_sent = request.cache_prompt if field.scattered else _has(body, field.path)

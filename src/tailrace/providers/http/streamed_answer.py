@@ -1,26 +1,18 @@
-"""An answer over one connection or several: bytes through the decoder, as they come.
-
-Owns what is read of one answer. Which connection it is read from, and when it is read on from another one, is the
-provider's part.
-"""
+"""An answer over one connection: bytes through the decoder, as they come. And an answer that came whole."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
-from typing import Final
 
-from tailrace.errors import PeerError, ProviderError, StreamCut
-from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject
+from tailrace.errors import PeerError, ProviderError
+from tailrace.messages import AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.responses.decode import ResponsesDecoder
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was streamed: no model says so much, an endless stream does
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
-_KEPT_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,255}")  # what may stand in the path of an address
 
 
 class StreamedAnswer(AnswerStream):
@@ -43,7 +35,7 @@ class StreamedAnswer(AnswerStream):
         self._failed = failed
         self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
-        self._take: Callable[[list[AnyDelta]], None] = _nobody  # of the `pump` under way
+        self._take: Callable[[list[AnyDelta]], None] = _discard  # of the `pump` under way
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
@@ -76,7 +68,7 @@ class StreamedAnswer(AnswerStream):
                 if not decoder.complete:
                     self._take_the_end(take)
         finally:
-            self._take = _nobody  # whoever takes may hold this answer
+            self._take = _discard  # `take` may hold this answer
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -154,86 +146,6 @@ class StreamedAnswer(AnswerStream):
             pass
 
 
-class KeptAnswerStream(StreamedAnswer):
-    """An answer that the provider keeps. It can be read on from another connection, after the last event that came.
-    `kept_id`: where the id is known before the first event."""
-
-    __slots__ = ("_known_id", "_polled", "_whole")
-
-    def __init__(
-        self,
-        wire: WireDialect,
-        decoder: ResponsesDecoder,
-        failed: Callable[[ErrorDelta], ProviderError],
-        kept_id: str = "",
-    ) -> None:
-        self._decoder: ResponsesDecoder
-        super().__init__(wire, decoder, _NO_REPLY, b"", failed)
-        self._known_id = kept_id
-        self._whole: list[AnyDelta] | None = None  # what a body brought that was not streamed
-        self._polled = False  # the last connection said no more than that the answer is not ready
-
-    @property
-    def kept_id(self) -> str:
-        """Empty where the provider has ended the answer."""
-        known = self._known_id or self._decoder.response_id
-        return known if _KEPT_ID.fullmatch(known) and not self._decoder.settled else ""
-
-    @property
-    def is_queued(self) -> bool:
-        return self._polled or self._decoder.is_queued
-
-    @property
-    def last_number(self) -> int:
-        return self._decoder.last_number
-
-    def attach(self, reply: HttpReply, head: bytes = b"") -> None:
-        """The events come from this connection now."""
-        self._decoder.reopen()
-        self._reply, self._head, self._failure = reply, head, None
-        self._whole, self._polled = None, False
-
-    def take_whole(self, body: JsonObject) -> None:
-        """The provider gave the response whole, as far as it has come."""
-        self._decoder.reopen()
-        self._reply, self._failure = _NO_REPLY, None
-        self._whole = self._decoder.take_whole(body)
-        self._polled = not self._decoder.settled
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._whole:
-            deltas, self._whole = self._whole, []
-            return self._up_to(deltas, deltas[-1]) if isinstance(deltas[-1], ErrorDelta) else deltas
-        if self._whole is not None and self._failure is None:
-            if self._decoder.complete:
-                raise StopAsyncIteration
-            raise StreamCut("the provider has not finished the answer and does not stream it")
-        return await super().__anext__()
-
-    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        if self._whole is None:
-            await super().pump(take)
-        else:
-            await AnswerStream.pump(self, take)
-
-
-class _NoReply(HttpReply):
-    """Stands where there is no connection."""
-
-    status = 0
-    headers: Final[dict[str, str]] = {}
-    at_end = True
-
-    async def read(self) -> bytes:
-        return b""
-
-    def close(self) -> None:
-        pass
-
-
-_NO_REPLY: Final = _NoReply()
-
-
 class WholeAnswer(AnswerStream):
     """An answer that came in one piece although a stream was asked for."""
 
@@ -250,8 +162,8 @@ class WholeAnswer(AnswerStream):
         return self._completion
 
 
-def _nobody(_deltas: list[AnyDelta]) -> None:
-    """Takes what comes when nobody reads."""
+def _discard(_deltas: list[AnyDelta]) -> None:
+    """Takes what comes outside of a `pump`."""
 
 
 def _too_long() -> PeerError:

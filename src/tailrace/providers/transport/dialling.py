@@ -1,4 +1,4 @@
-"""Connections to a destination: sockets, TLS, tunnels through a proxy, and what is told where there is none.
+"""Connections to a destination: sockets, TLS, tunnels through a proxy, and the error where there is none.
 
 Owns the translation of the system's errors. Knows nothing of requests.
 """

@@ -134,7 +134,7 @@ class Noticed(_Changed, frozen=True):
     """Base of all that happens beside texts, calls and questions."""
 
 
-class Told(Noticed, frozen=True):
+class UserNotice(Noticed, frozen=True):
     """A notice for the user. `kind` is for programs."""
 
     kind: str

@@ -31,7 +31,8 @@ _Standalone: TypeAlias = (
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
-    | events.RelayFact
+    | events.ProviderEvents
+    | events.ProviderAnswer
     | events.StateChanged
     | events.StepStarted
     | events.StepFailed
@@ -214,7 +215,7 @@ class RunView:
 def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
     match event:
         case events.GatewayNotice(kind, text, extra):
-            return [changes.Told(seq, attempt, kind, text, extra)]
+            return [changes.UserNotice(seq, attempt, kind, text, extra)]
         case events.LongToolHint(name, duration):
             return [changes.ToolRunsLong(seq, attempt, name, duration)]
         case events.RunStarted():

@@ -1,1 +1,1 @@
-"""Protocols of front ends over the log of runs: AG-UI and the AI SDK's UI message stream."""
+"""What the protocols of front ends share, which are integrations."""

@@ -123,7 +123,7 @@ class Sequences:
         return json_response(_detail(await self._flows.library.get(request.match_info["id"])))
 
     async def sequence_graph(self, request: web.Request) -> web.Response:
-        """The blocks of a sequence as a graph, for whoever draws it."""
+        """The blocks of a sequence as a graph."""
         return json_response(graph_of((await self._flows.library.get(request.match_info["id"])).definition))
 
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────

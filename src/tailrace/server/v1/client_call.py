@@ -1,7 +1,8 @@
-"""One request of a connected client, and the way to its answer's header."""
+"""One request of a connected client, and the id and the header of its answer."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -11,14 +12,16 @@ from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
-from tailrace.server.v1.answer_ids import answer_id
 from tailrace.system.private_apis import request_values
 from tailrace.wire.client_request import ClientRequest, InvalidRequest
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
 from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
 
 MAX_NAMES: Final = 32
 MAX_NAME_CHARS: Final = 64
+_PREFIXES: Final = "|".join(re.escape(dialect.id_prefix) for dialect in (CHAT, RESPONSES, ANTHROPIC))
+_ANSWER_ID: Final = re.compile(rf"(?:{_PREFIXES})([0-9a-z]+)")
 
 
 def read_client_request(request: web.Request, dialect: ServedDialect, body: JsonObject) -> ClientRequest:
@@ -37,6 +40,17 @@ def forwarded_headers(request: web.Request, dialect: WireDialect) -> dict[str, s
             if not (value.isascii() and value.isprintable()):
                 raise InvalidRequest("holds a character that no HTTP header can", name)
     return headers
+
+
+def answer_id(dialect: ServedDialect, run_id: str) -> str:
+    """The id of a run's answer in this API."""
+    return dialect.id_prefix + run_id.removeprefix("run_")
+
+
+def run_id_of(given: str) -> str:
+    """The run behind an answer's id; the text unchanged where it is no such id (no run has it)."""
+    bare = _ANSWER_ID.fullmatch(given)
+    return f"run_{bare[1]}" if bare else given
 
 
 def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:

@@ -126,12 +126,11 @@ class LogToDeltas:
     def _deltas(self, change: changes.Change) -> list[AnyDelta]:
         if self._last_message is not None and self._last_message.holds(change):
             return []
+        if change.__class__ is changes.TextGrew:  # nearly every change: ahead of the match for speed alone
+            return self._grown(change)
         match change:
-            case changes.TextGrew(text=text, ends=ends, final=final):
-                delta = [TextDelta(self._add_text(text))] if text or not ends else []
-                if ends and not final:
-                    self._gap = bool(self._texts)
-                return [*delta]
+            case changes.TextGrew():
+                return self._grown(change)
             case changes.ThoughtGrew(text=text):
                 return [self._reasoning_delta(text)] if text and self._reasoning else []
             case changes.AttemptBegan(asked=asked):
@@ -159,6 +158,13 @@ class LogToDeltas:
                 return []
             case _:
                 assert_never(change)
+
+    def _grown(self, change: changes.TextGrew) -> list[AnyDelta]:
+        text, ends = change.text, change.ends
+        delta: list[AnyDelta] = [TextDelta(self._add_text(text))] if text or not ends else []
+        if ends and not change.final:
+            self._gap = bool(self._texts)
+        return delta
 
     def chunk_text(self, batch: Sequence[Entry]) -> str:
         """As `take_entry`, for a batch that is one chunk of text: what it adds to the answer. Empty, with nothing
@@ -299,7 +305,7 @@ def progress_comment(change: changes.Change) -> str:
             return f"tool {name} {'done' if ok else 'failed'} after {duration:.1f} s"
         case changes.ToolRunsLong(tool_name=name, duration_s=duration):
             return f"tool {name} still runs after {duration:.0f} s"
-        case changes.Told(text=text):
+        case changes.UserNotice(text=text):
             return text
         case _:
             return ""

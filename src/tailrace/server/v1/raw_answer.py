@@ -138,11 +138,7 @@ class _RawAnswer:
             self._record(record, partial(record.failed, exc))
             raise
         except asyncio.CancelledError:
-            unwanted = record.kept
             self._record(record, record.stopped)
-            if unwanted is not None:
-                caller = self._pipeline.app.caller
-                await self._pipeline.run_to_end(caller.cancel_kept(unwanted, self._routes))
             raise
 
     def _record(self, record: CallLog, end: Callable[[], RunFinished]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from tailrace.delivery.port import MessageReceived, Place, Platform, Sender, Update
+from tailrace.delivery.port import Platform, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.testing.platforms.loopback import Changing
 
@@ -22,6 +22,9 @@ class CollectingInbox(Changing):
         self.connections = 0
         self.closed = False
         self.strangers: set[str] = set()
+        self.held: set[str] = (
+            set()
+        )  # ids of updates that wait for the rest of their paste; call `changed` after a change
         self.kept_position = ""
         self.forgets = False
         self.flowing = asyncio.Event()
@@ -37,9 +40,12 @@ class CollectingInbox(Changing):
     async def serves(self, sender: Sender) -> bool:
         return sender.id not in self.strangers
 
-    async def has_conversation(self, place: Place) -> bool:
-        asked = [one for one in self.updates if isinstance(one, MessageReceived) and one.addressed]
-        return any(one.place.key == place.key for one in asked)
+    async def until_released(self, update_id: str) -> None:
+        await self.until(lambda: update_id not in self.held)
+
+    @property
+    def holds_parts(self) -> bool:
+        return bool(self.held)
 
     def connected(self) -> None:
         self.connections += 1

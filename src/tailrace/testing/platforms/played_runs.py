@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from delivery.by_hand import HeldConsumer, begin, orphaned
-from tailrace.delivery.consumer import ChatLines
-from tailrace.delivery.ledger import DeliverySpec
+from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
+from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Place, Platform
+from tailrace.errors import StaleEpoch
 from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished
+from tailrace.journal.fold import DELIVERY
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import Lease, NewRun
+from tailrace.ports import Journal, Lease, NewRun
+from tailrace.runs.lease import held
+from tailrace.runs.recovery import ClaimedRun, recover, take_over
 from tailrace.runs.signals import stop_failure, stop_signal
 
 CODE = "```python\n" + "".join(f"def f{n}():\n    return '漢字 {n}'\n" for n in range(250)) + "```"
@@ -40,6 +43,32 @@ class Timed(NamedTuple):
 def chunks(text: str, *, piece: int = 20, pace_s: float = 0.1) -> list[Timed]:
     """A model that writes this text, so many characters at a time."""
     return [Timed(pace_s, MessageChunk(text[at : at + piece])) for at in range(0, len(text), piece)]
+
+
+class HeldConsumer(GatewayStreamConsumer):
+    """Holds the lease while it delivers, as the host does."""
+
+    async def run(self) -> RunFinished | None:
+        async with held(self._journal, self._ledger._lease):
+            try:
+                return await super().run()
+            except StaleEpoch:
+                return None
+
+
+async def begin(journal: Journal, spec: DeliverySpec, owner: str) -> Ledger | None:
+    """The record of a delivery that begins; None where another process has it, or it has ended."""
+    run, lease = await journal.start(new_delivery(spec), owner)
+    claimed = ClaimedRun(run, lease) if lease is not None else await take_over(journal, run.id, owner)
+    return Ledger(journal, claimed) if claimed is not None else None
+
+
+async def orphaned(journal: Journal, platform: str, owner: str) -> AsyncIterator[Ledger]:
+    """Deliveries to this platform that no living process has."""
+    async for claimed in recover(
+        journal, owner, wanted=lambda run: run.new.kind == DELIVERY and platform_of(run) == platform
+    ):
+        yield Ledger(journal, claimed)
 
 
 class Scene:

@@ -5,8 +5,6 @@ The words are the services' own, as recorded or as their SDKs type them.
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.scripted import responses
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
@@ -104,19 +102,9 @@ def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> 
 def error_events(dialect: Dialect, failure: Failure, request: ScriptedRequest, *, after: int = 0) -> list[Sse]:
     """The failure inside a stream that has sent `after` events with status 200. Nothing follows it."""
     body = error_body(dialect, failure, request)
-    match dialect:
-        case "chat":
-            return [Sse(body)]
-        case "anthropic":
-            return [Sse(body, "error")]
-        case "responses":
-            code = failure.openai_code or failure.openai_type
-            failed = {
-                **responses.opening(request),
-                "status": "failed",
-                "error": {"code": code, "message": failure.message},
-            }
-            sent = [{"type": "error", **body}, {"type": "response.failed", "response": failed}]
-            return responses.numbered(sent, request, start=after)
-        case _:
-            assert_never(dialect)
+    if dialect != "responses":
+        return [Sse(body, "error")] if dialect == "anthropic" else [Sse(body)]
+    code = failure.openai_code or failure.openai_type
+    failed = {**responses.opening(request), "status": "failed", "error": {"code": code, "message": failure.message}}
+    sent = [{"type": "error", **body}, {"type": "response.failed", "response": failed}]
+    return responses.numbered(sent, request, start=after)

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
@@ -82,8 +82,10 @@ def depth_in(environment: Mapping[str, str]) -> int:
 
 
 class _SdkLines(logging.Handler):
-    """What the SDK logs of a connection, as one line: that it was lost, or that a request was refused (401), which the
-    SDK tells nobody else. The SDK writes it with a traceback."""
+    """Writes what the SDK logs of a connection as one line, without its traceback: that the connection was lost, or
+    that a request was refused (401), which the SDK reports nowhere else."""
+
+    connections = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         failure = record.exc_info[1] if record.exc_info else None
@@ -91,7 +93,21 @@ class _SdkLines(logging.Handler):
         log.log(min(record.levelno, logging.WARNING), "MCP: %s%s", record.getMessage(), why)
 
 
-logging.getLogger("mcp").addHandler(_SdkLines(logging.WARNING))
+_SDK_LINES: Final = _SdkLines(logging.WARNING)
+
+
+@contextmanager
+def _sdk_lines_logged() -> Iterator[None]:
+    """The handler is on the SDK's logger while there are connections: a host program may use the SDK itself."""
+    logger = logging.getLogger("mcp")
+    _SDK_LINES.connections += 1
+    logger.addHandler(_SDK_LINES)
+    try:
+        yield
+    finally:
+        _SDK_LINES.connections -= 1
+        if not _SDK_LINES.connections:
+            logger.removeHandler(_SDK_LINES)
 
 
 class McpFailed(TailraceError):
@@ -166,25 +182,27 @@ class McpConnection:
 
     async def _hold(self) -> None:
         try:
-            if (
-                self._settings.uses_sse
-            ):  # a newer protocol has no such transport, and Home Assistant's server dies of it
-                await self._hold_with("legacy")
-                return
-            try:
-                await self._hold_with("auto")
-            except Exception as exc:  # as below; older servers end at a request that they do not know
-                if self._ready.done() or not _is_closed(exc):
-                    raise
-                log.debug("the MCP server %s ends at server/discover; the handshake follows", self._name)
-                self.lost = False
-                await self._hold_with("legacy")
+            with _sdk_lines_logged():
+                await self._hold_by_any_opening()
         except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
             self._fail(f"the MCP server {self._name} cannot be reached: {self._reason(exc)}{self.last_words()}")
         finally:
             self.lost = True
             self._fail(f"the MCP server {self._name} was let go")
             self._errors.close()
+
+    async def _hold_by_any_opening(self) -> None:
+        if self._settings.uses_sse:  # a newer protocol has no such transport, and some servers die of it
+            await self._hold_with("legacy")
+            return
+        try:
+            await self._hold_with("auto")
+        except Exception as exc:
+            if self._ready.done() or not _is_closed(exc):  # older servers end at a request that they do not know
+                raise
+            log.debug("the MCP server %s ends at server/discover; the handshake follows", self._name)
+            self.lost = False
+            await self._hold_with("legacy")
 
     async def _hold_with(self, opening: Opening) -> None:
         async with self._client(opening) as client, asyncio.TaskGroup() as group:

@@ -22,11 +22,11 @@ from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.returned_thinking import returned_part, with_thinking_of_providers
 from tailrace.wire.client_request import (
     ClientRequest,
-    FieldsBeyond,
     InvalidRequest,
     Name,
     ThreadsUnsupported,
     ToolChoice,
+    UnmappedFields,
     converted,
     image_url,
 )
@@ -91,23 +91,23 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         raise ThreadsUnsupported
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
-    beyond = FieldsBeyond(body, known=_Fields.__struct_fields__, defaults=_DEFAULTS, meaning=_MEANING)
+    unmapped = UnmappedFields(body, known=_Fields.__struct_fields__, defaults=_DEFAULTS, meaning=_MEANING)
     if fields.max_tokens == 0:
-        beyond.only.append("max_tokens")  # it warms Anthropic's cache, and asks for no answer
+        unmapped.only.append("max_tokens")  # it warms Anthropic's cache, and asks for no answer
     if not _only_shortens(body.get("context_management")):
-        beyond.only.append("context_management")
+        unmapped.only.append("context_management")
     conversation = _Conversation("anthropic")
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
     choice, parallel = _choice(fields.tool_choice)
     config = fields.output_config or {}
     for name in (name for name in config if name not in ("effort", "format")):
-        (beyond.only if name == _TASK_BUDGET else beyond.optional).append(f"output_config.{name}")
+        (unmapped.only if name == _TASK_BUDGET else unmapped.optional).append(f"output_config.{name}")
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=_system(fields.system),
-        tools=_tools(fields.tools or [], choice, beyond),
+        tools=_tools(fields.tools or [], choice, unmapped),
         tool_choice=choice,
         web_search=next((from_tool(tool) for tool in fields.tools or [] if is_web_search(tool)), None),
         parallel_tool_calls=parallel,
@@ -131,7 +131,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         words={**_WORDS, "reasoning_effort": "output_config.effort" if "effort" in config else "thinking"},
         withheld_fields=("thinking",) if sent.get("thinking") != body.get("thinking") else (),
     )
-    return beyond.named_in(client_request)
+    return unmapped.apply_to(client_request)
 
 
 class _Conversation(Conversation):
@@ -226,15 +226,15 @@ def _only_shortens(management: object) -> bool:
     return all(text_of(edit.get("type")).startswith(_SHORTENING_EDITS) for edit in objects_of(edits))
 
 
-def _tools(tools: list[JsonObject], choice: ToolChoice, beyond: FieldsBeyond) -> tuple[ToolSpec, ...]:
+def _tools(tools: list[JsonObject], choice: ToolChoice, unmapped: UnmappedFields) -> tuple[ToolSpec, ...]:
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
         if is_web_search(tool):
             continue
         if (kind := tool.get("type")) not in (None, "custom"):  # a tool that Anthropic runs or defines
-            beyond.optional.append(f"tools.{text_of(kind)}")
+            unmapped.optional.append(f"tools.{text_of(kind)}")
             if isinstance(choice, NamedTool) and choice.name == tool.get("name"):
-                beyond.only.append("tool_choice")
+                unmapped.only.append("tool_choice")
             continue
         known = converted(tool, _Tool, f"tools[{index}]")
         specs.append(ToolSpec(known.name, known.description or "", known.input_schema, known.strict))

@@ -111,14 +111,14 @@ class AnthropicDecoder(TemplateDecoder):
         """Makes the event of this frame the template of the next, which is nearly always the block's next piece."""
         make_delta = _delta_maker(block)
         self._forget_template()
-        if self._lessons == 0 or make_delta is None:
+        if self._samples_left == 0 or make_delta is None:
             return
-        self._lessons -= 1
+        self._samples_left -= 1
         path = ("delta", block.source)
         event = decode_object(frame[_HEAD_LENGTH:])
         self._template = learn(frame, event, path, block.pieces, make_delta, data_at=_HEAD_LENGTH, spaced=True)
         if self._template is not None:
-            self._template.tells_empty = block.grows_by is ThinkingPiece  # hidden thinking: they are progress (C47)
+            self._template.emits_empty = block.grows_by is ThinkingPiece  # hidden thinking: they are progress (C47)
 
     def _keep(self, event: JsonObject, out: list[AnyDelta], **changes: Any) -> None:
         """Hands out the provider's own event, with these changes, before its deltas."""

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, ModelRequest, NativeDelta, WebSearch
 from tailrace.wire.anthropic.body_events import events_of_body
 from tailrace.wire.anthropic.client_request import parse_client_request
-from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.completion import STOPS, completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
 from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
 from tailrace.wire.anthropic.prompt_cache import CACHE_MARKS
 from tailrace.wire.anthropic.provider_request import encode_request
-from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
 from tailrace.wire.peer_json import encode_object, objects_of
-from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
+from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.translation.web_search import setting_words
 
 _API_VERSION = "2023-06-01"
@@ -45,14 +43,19 @@ class AnthropicDialect(ServedDialect):
     has_web_search = True
     conversation_fields = ("messages", "system")
     answer_field = "content"
+    stops = STOPS
     counts_cache_apart = True
     id_prefix = "msg_"
 
+    encode_request = staticmethod(encode_request)
+    decoder = staticmethod(AnthropicDecoder)
+    completion_from_body = staticmethod(completion_from_body)
+    parse_client_request = staticmethod(parse_client_request)
+    new_encoder = staticmethod(StreamEncoder)
+    encode_body = staticmethod(encode_body)
+
     def credentials(self, key: str) -> dict[str, str]:
         return {"anthropic-version": _API_VERSION, **({"x-api-key": key} if key else {})}
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> JsonObject:
-        return encode_request(request, stream=stream)
 
     def unsupported_settings(self, request: ModelRequest) -> list[str]:
         unsupported = {
@@ -70,12 +73,6 @@ class AnthropicDialect(ServedDialect):
 
     def user_fields(self, user: str) -> JsonObject:
         return {"metadata": {"user_id": user}}
-
-    def decoder(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> AnthropicDecoder:
-        return AnthropicDecoder(quirks, keep_events=keep_events)
-
-    def completion_from_body(self, body: JsonObject) -> Completion:
-        return completion_from_body(body)
 
     def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
         return (EventDelta(self.name, event["type"], encode_object(event)) for event in events_of_body(body))
@@ -99,12 +96,3 @@ class AnthropicDialect(ServedDialect):
     def honours_signature(self, made_by: str, model: str) -> bool:
         """Claude's signatures hold at every host of Claude."""
         return _CLAUDE in made_by and _CLAUDE in model
-
-    def parse_client_request(self, body: JsonObject) -> ClientRequest:
-        return parse_client_request(body)
-
-    def new_encoder(self, header: AnswerHeader) -> StreamEncoder:
-        return StreamEncoder(header)
-
-    def encode_body(self, completion: Completion, header: AnswerHeader) -> JsonObject:
-        return encode_body(completion, header)

@@ -58,17 +58,6 @@ _STOP_REASONS: dict[Stop, str] = {
     "pause": "pause_turn",
     "unknown": "end_turn",
 }
-# The finish reasons of the other dialects in this one; its own are kept.
-_FOREIGN_REASONS = {
-    "stop": "end_turn",
-    "completed": "end_turn",
-    "length": "max_tokens",
-    "incomplete": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
-}
 # The deltas that stand for each kind of block; any other kind is this dialect's alone.
 _KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
@@ -109,6 +98,11 @@ class StreamEncoder(RelayingEncoder):
         message = _message_body(self._id, self._model, [], None, usage_body(self._usage, self._source))
         return _event("message_start", {"type": "message_start", "message": message})
 
+    def encode_text(self, text: str) -> bytes:
+        if self._kind is not TextDelta or self._relays is not False or self._preamble or self._ended:
+            return super().encode_text(text)
+        return b"%b%b}}\n\n" % (self._head, _json_text(text))
+
     def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
         if self._preamble:  # the end of what another attempt had opened
             out += self._preamble
@@ -126,7 +120,7 @@ class StreamEncoder(RelayingEncoder):
             case NativeDelta():
                 self._native(delta, out)
             case FinishDelta(reason, 0):
-                self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
+                self._stop_reason = self._reason_for(reason, _STOP_REASONS)
             case UsageDelta():
                 self._note_usage(delta)
             case ErrorDelta():
@@ -213,7 +207,7 @@ class StreamEncoder(RelayingEncoder):
         out.append(framed(delta))
 
     def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
-        """Pieces of one block: nothing in them is ours, so they are sent as they came."""
+        """Pieces of one block: nothing in them is ours, so they are sent as they came: -37 % CPU of a relay."""
         if self._relays and self._started:
             out.append(run.data)
         else:

@@ -43,7 +43,7 @@ class ChoiceState:
     __slots__ = (
         *("_audio", "_began", "_cumulative", "_fields", "_function_call", "_has_logprobs", "_logprobs", "_message"),
         *("_reasoning_field", "_refusal", "_role", "_shown", "content", "finish_reason", "index", "reasoning"),
-        *("_name_in_pieces", "told_reason", "told_role", "tool_calls"),
+        *("_name_in_pieces", "sent_reason", "sent_role", "tool_calls"),
     )
 
     def __init__(self, index: int, quirks: WireQuirks) -> None:
@@ -65,8 +65,8 @@ class ChoiceState:
         self._message: JsonObject | None = None  # the message's other fields, and nulls where the delta had them
         self._fields: JsonObject | None = None  # the choice's other fields
         self._began = False
-        self.told_role = False  # of the provider's own chunks: the client has the role, and this finish reason
-        self.told_reason = ""
+        self.sent_role = False  # of the provider's own chunks: the client has the role, and this finish reason
+        self.sent_reason = ""
 
     @property
     def calls(self) -> Sequence[GrowingCall]:
@@ -112,9 +112,9 @@ class ChoiceState:
         if (said := _plain_text(delta)) is None:
             return None
         content, role, has_nulls = said
-        if relayed and not self.told_role and not role:
+        if relayed and not self.sent_role and not role:
             return None
-        self.told_role = True
+        self.sent_role = True
         if delta:
             self._began = True
             self._role = self._role or role
@@ -128,7 +128,7 @@ class ChoiceState:
         if "logprobs" in choice:
             self._has_logprobs = True
         if reason is not None:
-            self.told_reason = reason
+            self.sent_reason = reason
             self._finish(reason, deltas)
         return bool(content) and reason is None
 
@@ -154,7 +154,7 @@ class ChoiceState:
             choice |= copied(self._fields)
         return choice
 
-    def _tell_field(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
+    def _name_field(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
         """Says where the thoughts are, unless that is known."""
         field = next((field for field in TEXT_FIELDS if delta.get(field)), "")
         if field != self._reasoning_field:
@@ -172,7 +172,7 @@ class ChoiceState:
             new, thought_in_parts = self.content.add_parts(content)
             thought = thought or thought_in_parts
         if thought:
-            self._tell_field(delta, deltas)
+            self._name_field(delta, deltas)
             deltas.append(ReasoningDelta(thought, choice))
         if new:
             deltas.append(TextDelta(new, choice))

@@ -1,4 +1,4 @@
-"""A provider's chunk as a client of the same dialect is sent it: with every field, mended where clients would stumble.
+"""A provider's chunk for a client of the same dialect: every field is kept, and what breaks clients is mended.
 
 Owns the mends: a first chunk without a role, calls without an index or an id, a finish reason that hides the calls
 (B36), an answer that came whole. A chunk that needs none of them is sent as it is.
@@ -35,9 +35,9 @@ def last_chunk(state: ChoiceState, deltas: Sequence[AnyDelta], answer_id: str) -
     before the calls, or none at all. None where it owes nothing."""
     calls = _pieces(state, deltas, answer_id)
     reason = finish_reason_for(state.finish_reason, called=state.tool_calls is not None and bool(state.calls))
-    if not calls and reason == state.told_reason:
+    if not calls and reason == state.sent_reason:
         return None
-    state.told_reason = reason
+    state.sent_reason = reason
     delta = {"tool_calls": calls} if calls else {}
     return {"choices": [{"index": state.index, "delta": delta, "finish_reason": reason}]}
 
@@ -60,12 +60,12 @@ def _changes(choice: JsonObject, state: ChoiceState, deltas: Sequence[AnyDelta],
     """The fields of this choice that its client is sent otherwise than they came."""
     changes: JsonObject = {}
     delta, whole = choice.get("delta"), choice.get("message")
-    if not isinstance(delta, dict) and isinstance(whole, dict) and not state.told_role:
+    if not isinstance(delta, dict) and isinstance(whole, dict) and not state.sent_role:
         delta = changes["delta"] = whole  # the whole answer in one event
     if isinstance(delta, dict):
-        if not state.told_role and not delta.get("role"):
+        if not state.sent_role and not delta.get("role"):
             delta = changes["delta"] = {**delta, "role": "assistant"}
-        state.told_role = True
+        state.sent_role = True
     items = objects_of(delta.get("tool_calls")) if isinstance(delta, dict) else []
     pieces = _pieces(state, deltas, answer_id)
     if (items or pieces) and not _by_the_book(items, pieces):
@@ -76,7 +76,7 @@ def _changes(choice: JsonObject, state: ChoiceState, deltas: Sequence[AnyDelta],
         told = None
         if isinstance(reason, str) and reason and reason != "error":
             told = finish_reason_for(reason, called=bool(state.calls))
-            state.told_reason = told
+            state.sent_reason = told
         if told != reason:
             changes["finish_reason"] = told
     return changes

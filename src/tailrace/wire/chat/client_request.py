@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
-from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
 from tailrace.wire.openai_request import (
     function_tools,
     is_json_object,
@@ -73,7 +73,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     fields = converted(body, _Fields)
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
-    beyond = FieldsBeyond(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
+    unmapped = UnmappedFields(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
     conversation = ChatConversation()
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
@@ -86,8 +86,8 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         model=fields.model,
         messages=tuple(conversation.messages),
         system="\n\n".join(conversation.system),
-        tools=offered_tools(function_tools(tools, beyond, nested=True), choice, nested=True) if tools else (),
-        tool_choice=None if choice is None else tool_choice(choice, beyond, nested=True),
+        tools=offered_tools(function_tools(tools, unmapped, nested=True), choice, nested=True) if tools else (),
+        tool_choice=None if choice is None else tool_choice(choice, unmapped, nested=True),
         parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
@@ -95,7 +95,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
         seed=fields.seed,
         reasoning_effort=fields.reasoning_effort,
-        response_schema=None if form is None else response_schema(form, "response_format", beyond, nested=True),
+        response_schema=None if form is None else response_schema(form, "response_format", unmapped, nested=True),
         json_object=is_json_object(form),
         verbosity=fields.verbosity,
         service_tier=service_tier(fields.service_tier),
@@ -111,7 +111,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         opaque_at=conversation.opaque_at,
         legacy_functions=legacy,
     )
-    return beyond.named_in(client_request)
+    return unmapped.apply_to(client_request)
 
 
 def _choice_of_function(choice: str | JsonObject | None) -> str | JsonObject | None:

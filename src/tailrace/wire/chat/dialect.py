@@ -6,17 +6,15 @@ from collections.abc import Iterator
 
 from tailrace.messages import AnyDelta, Completion, EventDelta, File, FinishDelta, JsonObject, ModelRequest
 from tailrace.wire.chat.client_request import parse_client_request
-from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.completion import STOPS, completion_from_body
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.encode import StreamEncoder
 from tailrace.wire.chat.encode_body import chunks_of_body, encode_body
 from tailrace.wire.chat.provider_request import encode_request
-from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import OptionalField, TextSlot, text_parts
 from tailrace.wire.peer_json import encode_object, objects_of
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.reasoning_seal import USUAL_FIELD
-from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
+from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.translation.message_deltas import message_deltas
 
 
@@ -34,24 +32,23 @@ class ChatDialect(ServedDialect):
         OptionalField("store", ("store",)),
     )
     answer_field = "choices"
+    stops = STOPS
     end_frame = b"data: [DONE]\n\n"
     keeps_order = False  # one field has all the thoughts and one all the texts
     reasoning_field = USUAL_FIELD
     id_prefix = "chatcmpl-"
 
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> JsonObject:
-        return encode_request(request, stream=stream)
+    encode_request = staticmethod(encode_request)
+    decoder = staticmethod(ChatDecoder)
+    completion_from_body = staticmethod(completion_from_body)
+    parse_client_request = staticmethod(parse_client_request)
+    new_encoder = staticmethod(StreamEncoder)
+    encode_body = staticmethod(encode_body)
 
     def unsupported_field(self, request: ModelRequest) -> str | None:
         """The API takes the files themselves, not their addresses."""
         parts = (part for message in request.messages for part in message.parts)
         return "messages" if any(isinstance(part, File) and part.url for part in parts) else None
-
-    def decoder(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> ChatDecoder:
-        return ChatDecoder(quirks, keep_events=keep_events)
-
-    def completion_from_body(self, body: JsonObject) -> Completion:
-        return completion_from_body(body)
 
     def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
         return (EventDelta(self.name, "", encode_object(chunk)) for chunk in chunks_of_body(body))
@@ -84,15 +81,6 @@ class ChatDialect(ServedDialect):
             if isinstance(message := choice.get("message"), dict):
                 message.pop("tool_calls", None)
                 message.pop("function_call", None)
-
-    def parse_client_request(self, body: JsonObject) -> ClientRequest:
-        return parse_client_request(body)
-
-    def new_encoder(self, header: AnswerHeader) -> StreamEncoder:
-        return StreamEncoder(header)
-
-    def encode_body(self, completion: Completion, header: AnswerHeader) -> JsonObject:
-        return encode_body(completion, header)
 
 
 def _first_message(body: JsonObject) -> JsonObject:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Reasoning, Text, ToolResult
-from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
 from tailrace.wire.conversation import Conversation, unknown_role
 from tailrace.wire.openai_request import (
     file_of,
@@ -70,9 +70,9 @@ _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
 def parse_client_request(body: JsonObject) -> ClientRequest:
     """Raises `InvalidRequest`. What came before, by `previous_response_id` or `conversation`, is not in it."""
     fields = converted(body, _Fields)
-    beyond = FieldsBeyond(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
+    unmapped = UnmappedFields(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
     if _LOGPROBS in (fields.include or ()):
-        beyond.only.append("include")
+        unmapped.only.append("include")
     conversation = _Conversation()
     for index, item in enumerate(items_of(fields.input)):
         conversation.add(item, f"input[{index}]")
@@ -84,7 +84,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     offered = fields.tools or []
     searches = [from_tool(tool) for tool in offered if is_web_search(tool) and is_allowed(fields.tool_choice)]
     others = [tool for tool in offered if not is_web_search(tool)]
-    functions = function_tools(as_functions(others), beyond, nested=False)
+    functions = function_tools(as_functions(others), unmapped, nested=False)
     choice = choice_as_function(fields.tool_choice)
     if searches and is_web_search(choice):
         choice = {"type": "function", "name": NAME}
@@ -93,14 +93,14 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
         tools=offered_tools(functions, choice, nested=False),
-        tool_choice=tool_choice(choice, beyond, nested=False),
+        tool_choice=tool_choice(choice, unmapped, nested=False),
         web_search=next(iter(searches), None),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
         reasoning_effort=effort if isinstance(effort, str) else None,
-        response_schema=response_schema(form.get("format"), "text.format", beyond, nested=False),
+        response_schema=response_schema(form.get("format"), "text.format", unmapped, nested=False),
         json_object=is_json_object(form.get("format")),
         verbosity=verbosity if isinstance(verbosity, str) else None,
         service_tier=service_tier(fields.service_tier),
@@ -115,7 +115,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         reasoning=reasoning.get("summary") is not None or reasoning.get("generate_summary") is not None,
         words=_WORDS,
     )
-    return beyond.named_in(client_request)
+    return unmapped.apply_to(client_request)
 
 
 def items_of(given: str | list[JsonObject]) -> list[JsonObject]:

@@ -24,6 +24,7 @@ from tailrace.wire.translation.citations import of_annotations
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
 _UNENDED = frozenset({"", "queued", "in_progress"})  # the status of a response that has not ended
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
+STOPS: dict[str, Stop] = {"completed": "end", "stop_sequence": "end", "incomplete": "length", **_INCOMPLETE}
 
 
 def completion_from_body(body: JsonObject) -> Completion:

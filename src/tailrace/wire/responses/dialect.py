@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, EventDelta, JsonObject, ModelRequest, WebSearch
-from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
 from tailrace.wire.failure import failure, failure_in
 from tailrace.wire.peer_json import encode_object, objects_of
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.responses.body_events import events_of_body
 from tailrace.wire.responses.client_request import parse_client_request
-from tailrace.wire.responses.completion import completion_from_body, finish_reason_of
+from tailrace.wire.responses.completion import STOPS, completion_from_body, finish_reason_of
 from tailrace.wire.responses.decode import ResponsesDecoder
 from tailrace.wire.responses.encode import StreamEncoder, encode_body
 from tailrace.wire.responses.provider_request import encode_request
-from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
+from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.translation.web_search import setting_words
 
 MAX_STOP_CHARS = 65_536  # of all stop strings of one request: we look for them ourselves
@@ -50,12 +48,17 @@ class ResponsesDialect(ServedDialect):
     has_web_search = True
     conversation_fields = ("input", "instructions")
     answer_field = "output"
+    stops = STOPS
     keeps_answers = True
     logs_events = True
     id_prefix = "resp_"
 
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> JsonObject:
-        return encode_request(request, stream=stream)
+    encode_request = staticmethod(encode_request)
+    decoder = staticmethod(ResponsesDecoder)
+    completion_from_body = staticmethod(completion_from_body)
+    parse_client_request = staticmethod(parse_client_request)
+    new_encoder = staticmethod(StreamEncoder)
+    encode_body = staticmethod(encode_body)
 
     def unsupported_field(self, request: ModelRequest) -> str | None:
         return "stop" if sum(map(len, request.stop)) > MAX_STOP_CHARS else None
@@ -65,12 +68,6 @@ class ResponsesDialect(ServedDialect):
 
     def unsupported_search(self, search: WebSearch) -> list[str]:
         return setting_words(search, max_uses=search.max_uses, blocked_domains=search.blocked_domains)
-
-    def decoder(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> ResponsesDecoder:
-        return ResponsesDecoder(quirks, keep_events=keep_events)
-
-    def completion_from_body(self, body: JsonObject) -> Completion:
-        return completion_from_body(body)
 
     def failure_of_body(self, body: JsonObject) -> ErrorDelta | None:
         if (error := failure_in(body)) is not None or (status := body.get("status")) not in ("failed", "cancelled"):
@@ -106,12 +103,3 @@ class ResponsesDialect(ServedDialect):
 
     def remove_calls(self, body: JsonObject) -> None:
         body["output"] = [i for i in objects_of(body.get("output")) if not str(i.get("type")).endswith("_call")]
-
-    def parse_client_request(self, body: JsonObject) -> ClientRequest:
-        return parse_client_request(body)
-
-    def new_encoder(self, header: AnswerHeader) -> StreamEncoder:
-        return StreamEncoder(header)
-
-    def encode_body(self, completion: Completion, header: AnswerHeader) -> JsonObject:
-        return encode_body(completion, header)

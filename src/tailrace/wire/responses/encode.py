@@ -85,7 +85,7 @@ class StreamEncoder(RelayingEncoder):
         self._calls: dict[int, OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
         self._usage: Usage | None = None
-        self._reason = ""
+        self._stop: Stop = "unknown"
         self._sequence = 0
         self._started = False
         self._relayed = RelayedItems()
@@ -132,7 +132,7 @@ class StreamEncoder(RelayingEncoder):
             case NativeDelta(choice=0):
                 self._foreign(delta, out)
             case FinishDelta(reason, 0):
-                self._reason = reason
+                self._stop = self._source.stop_of(reason)
             case UsageDelta():
                 self._note_usage(delta)
             case ErrorDelta():
@@ -147,7 +147,7 @@ class StreamEncoder(RelayingEncoder):
     def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
         """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
         event (H94)."""
-        if reason := INCOMPLETE_REASONS.get(stop or self._reason):
+        if reason := INCOMPLETE_REASONS.get(stop or self._stop):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
         return self._finish("completed", {"completed_at": None if at is None else int(at)})
 

@@ -1,7 +1,7 @@
 """`ModelRequest` to the body of a Responses API request.
 
-Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and answers are cut by their
-readers. Reasoning and native items of other dialects are dropped.
+Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and the provider's HTTP
+client cuts answers at stop strings. Reasoning and native items of other dialects are dropped.
 """
 
 from __future__ import annotations

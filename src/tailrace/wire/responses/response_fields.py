@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.messages import ErrorDelta, JsonObject, Usage
+from tailrace.messages import ErrorDelta, JsonObject, Stop, Usage
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import TOO_LONG, openai_error_body
 from tailrace.wire.failure import failure, failure_in
 
-# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
-INCOMPLETE_REASONS = {
+# Why an incomplete answer is so, by how it ended.
+INCOMPLETE_REASONS: dict[Stop, str] = {
     "length": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "max_output_tokens",
-    "incomplete": "max_output_tokens",
     "pause": "max_output_tokens",
-    "pause_turn": "max_output_tokens",
     "filter": "content_filter",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
 }
 
 # What a request means that leaves the field out. A response has every one of them.

@@ -1,6 +1,6 @@
-"""The half of a decoder that is alike in the dialects whose events have templates: from bytes to blocks and runs.
+"""The part of a decoder that dialects with templates share: from bytes to blocks and runs.
 
-Owns the way of each block: through the template of the one before it, or to the dialect, which decodes it in full.
+Owns the order: the template of the block before is tried first, then the dialect decodes the block in full.
 Never awaits, never raises on what a peer sends.
 """
 
@@ -16,11 +16,11 @@ from tailrace.wire.failure import protocol_error
 from tailrace.wire.sse import BLANK_LINE, SseDecoder
 from tailrace.wire.templates.template import Path, Template
 
-_LESSONS: Final = 4  # unused templates in a row after which learning is given up
+_MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
 
-class Lesson(msgspec.Struct, frozen=True):
+class TemplateSample(msgspec.Struct, frozen=True):
     """What a template can be learnt from: the block of an event, and which of its texts grows. The event itself is not
     kept: decoding the block again costs a microsecond, and a stream may be silent for long."""
 
@@ -35,7 +35,7 @@ class TemplateDecoder:
     """Base of a `ports.StreamDecoder`. The dialect decodes blocks, and sets `_template` after one that the next may
     repeat around another text."""
 
-    __slots__ = ("_ended", "_keeps_events", "_lesson", "_lessons", "_sse", "_template", "complete")
+    __slots__ = ("_ended", "_keeps_events", "_sample", "_samples_left", "_sse", "_template", "complete")
 
     _dialect: Dialect
     _run_name: str  # of the events that have templates
@@ -46,8 +46,8 @@ class TemplateDecoder:
         self._ended = False  # the terminal event or an error came: nothing after it is read
         self.complete = False  # the dialect's terminal event came and no error did
         self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
-        self._lessons = _LESSONS if learns else 0
-        self._lesson: Lesson | None = None  # of the block before: an answer of a word needs no template
+        self._samples_left = _MAX_SAMPLES if learns else 0
+        self._sample: TemplateSample | None = None  # of the block before: an answer of a word needs no template
 
     def feed(self, data: bytes) -> list[AnyDelta]:
         template, sse = self._template, self._sse
@@ -72,8 +72,8 @@ class TemplateDecoder:
         at, end, looks = 0, len(whole), _LOOKS
         while at < end:
             template = self._template
-            if template is None and self._lesson is not None:
-                template = self._learnt_for(self._lesson, whole, at)
+            if template is None and self._sample is not None:
+                template = self._template_for(self._sample, whole, at)
             if template is not None:
                 bodies, texts, stop = template.bodies_in(whole, at, at_once=looks > 0)
                 looks -= 1
@@ -95,13 +95,13 @@ class TemplateDecoder:
         if self._keeps_events:
             text = "".join(texts)
             run = EventRunDelta(self._dialect, self._run_name, template.form, bodies, texts)
-            if text or template.tells_empty:
+            if text or template.emits_empty:
                 template.pieces.append(text)
                 deltas += (run, template.delta(text))
             else:
                 deltas += run.events()
         else:
-            said = texts if template.tells_empty else [text for text in texts if text]
+            said = texts if template.emits_empty else [text for text in texts if text]
             template.pieces += said
             deltas += map(template.delta, said)
 
@@ -109,20 +109,20 @@ class TemplateDecoder:
         self._ended = True
         deltas.append(error)
 
-    def _learnt(self, lesson: Lesson) -> Template | None:
-        """The template, where there is one. For a dialect that sets `_lesson`."""
+    def _from_sample(self, sample: TemplateSample) -> Template | None:
+        """The template, where there is one. For a dialect that sets `_sample`."""
         raise NotImplementedError
 
-    def _learnt_for(self, lesson: Lesson, whole: bytes, at: int) -> Template | None:
+    def _template_for(self, sample: TemplateSample, whole: bytes, at: int) -> Template | None:
         """The template is made when the next event begins alike."""
-        self._lesson = None
-        if whole.startswith(lesson.block[: lesson.alike], at):
-            self._lessons -= 1
-            self._template = self._learnt(lesson)
+        self._sample = None
+        if whole.startswith(sample.block[: sample.alike], at):
+            self._samples_left -= 1
+            self._template = self._from_sample(sample)
         return self._template
 
     def _forget_template(self) -> None:
         """Another event may change what the template holds constant. After a used one, learning restarts."""
         if self._template is not None and self._template.was_used:
-            self._lessons = _LESSONS
+            self._samples_left = _MAX_SAMPLES
         self._template = None

@@ -39,7 +39,7 @@ PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: O
 class Template:
     """Bytes around the text, and where the text goes. In this form nothing but the text varies."""
 
-    __slots__ = ("_line_start", "_lines", "delta", "form", "learnt_at", "pieces", "start", "stop", "tells_empty")
+    __slots__ = ("_line_start", "_lines", "delta", "emits_empty", "form", "pieces", "start", "stop", "used_from")
 
     def __init__(self, prefix: bytes, suffix: bytes, pieces: list[str], delta: Callable[[str], AnyDelta]) -> None:
         """`prefix` ends with the quote that opens the text, `suffix` begins with the one that closes what varies."""
@@ -50,12 +50,12 @@ class Template:
         self._line_start = self.start - prefix.rfind(b"\n") - 1
         self.pieces = pieces  # takes the decoded text
         self.delta = delta
-        self.learnt_at = len(pieces)
-        self.tells_empty = False  # an empty text has a delta too
+        self.used_from = len(pieces)
+        self.emits_empty = False  # an empty text has a delta too
 
     @property
     def was_used(self) -> bool:
-        return len(self.pieces) > self.learnt_at
+        return len(self.pieces) > self.used_from
 
     def text_in(self, event: bytes) -> str | None:
         """The text, or None where this is anything but the template around one JSON string. The event has its blank

@@ -1,4 +1,4 @@
-// One run on the screen: the same fold over its events that the server does, and the nodes that show it.
+// One run on the screen: what its log changes, and the nodes that show it.
 
 import { RunApprovals } from "../approvals/run_approvals.js";
 import { Activity } from "./activity.js";
@@ -7,6 +7,7 @@ import { make } from "./dom.js";
 import { RunEnding } from "./failure.js";
 import { render } from "./markdown.js";
 import { Thought } from "./reasoning.js";
+import { RunChanges, piecesOf } from "./run_changes.js";
 import { RunFacts } from "./run_facts.js";
 import { spokenText } from "./speaker.js";
 import { ToolCards } from "./tool_cards.js";
@@ -57,6 +58,7 @@ export class RunView {
 
   reset() {
     this.body.replaceChildren();
+    this.log = new RunChanges();
     this.texts = [];
     this.open = null;
     this.thought = null;
@@ -123,60 +125,62 @@ export class RunView {
 
   apply(event) {
     if (event.seq !== undefined) this.seq = event.seq;
-    switch (event.type) {
-      case "snapshot":
-        return this.restore(event);
-      case "run_started":
-        this.startedAt = event.at;
-        return this.activity.began(event.at);
-      case "attempt_started":
-        this.tools.dropWritten();
-        this.ending.attempt(event);
-        this.facts.know({ model: [event.provider, event.model].filter(Boolean).join("/") });
-        if (event.previous_failure) this.note.textContent = `The try before failed: ${event.previous_failure}`;
-        return this.activity.attempt(event);
-      case "message_chunk":
-        this.note.textContent = "";
-        return this.add(event.text, event.attempt);
-      case "reasoning_chunk":
-        return this.think(event.text);
-      case "message_stop":
-        this.open = null;
+    for (const change of this.log.apply(event)) this.take(change);
+  }
+
+  take(change) {
+    switch (change.change) {
+      case "TextGrew":
+        return this.grow(change);
+      case "ThoughtGrew":
+        return change.ends ? this.endThought() : this.think(change.text);
+      case "TextWithdrawn":
+        return this.withdraw(change);
+      case "CallWritten":
+        return change.call ? this.tools.recorded(change) : this.writeCall(change);
+      case "CallRuns":
+        return this.tool(change);
+      case "CallEnded":
+        if (change.output) this.output = change.output;
+        else this.toolEnded({ ...change, duration: change.duration_s });
         return undefined;
-      case "commentary":
-        this.add(event.text, event.attempt);
-        this.open = null;
-        return undefined;
-      case "message_recorded":
-        return this.recorded(event.message);
-      case "tool_arguments_chunk":
-        return this.writeCall(event);
-      case "tool_call_chunk":
-        return this.tool(event);
-      case "tool_output_recorded":
-        this.output = event;
-        return undefined;
-      case "tool_call_finished":
-        return this.toolEnded(event);
-      case "attempt_discarded":
-        return this.withdraw(event.attempt);
-      case "approval_asked":
-        this.ask(event, null, event.attempt);
+      case "Asked":
+        this.ask(change.question, null, change.attempt);
         return this.tellDoing();
-      case "approval_answered":
-        this.approvals.answered(event);
+      case "Answered":
+        this.approvals.answered(change.answer);
         return this.tellDoing();
-      case "history_compressed":
-        if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
-        return undefined;
-      case "gateway_notice":
-        return this.notice(event);
-      case "run_finished":
-        this.facts.know({ usage: event.usage, duration_s: this.startedAt && event.at ? event.at - this.startedAt : null });
-        this.finish(event.status, event.error);
-        return this.loadSummary();
+      case "Ended":
+        return this.end(change.finished);
       default:
-        return undefined; // facts for the history, and whatever is yet to be invented
+        return this.takeNotice(change);
+    }
+  }
+
+  /** What happens beside texts, calls and questions; a kind that the page does not know shows nothing. */
+  takeNotice({ change, seq, asked, ...more }) {
+    switch (change) {
+      case "Restored":
+        return this.restore(more.state);
+      case "RunBegan":
+        this.startedAt = more.started.at;
+        return this.activity.began(more.started.at);
+      case "AttemptBegan":
+        this.ending.attempt(asked);
+        this.facts.know({ model: [asked.provider, asked.model].filter(Boolean).join("/") });
+        if (asked.previous_failure) this.note.textContent = `The try before failed: ${asked.previous_failure}`;
+        return this.activity.attempt(asked);
+      case "MessageJoined":
+        if (more.message.role !== "assistant") return undefined;
+        this.ending.answered = true;
+        return this.activity.answered();
+      case "HistoryReplaced":
+        if (seq === 2) this.inherit(more.messages); // else a long conversation was summarised
+        return undefined;
+      case "UserNotice":
+        return this.notice(more);
+      default:
+        return undefined;
     }
   }
 
@@ -188,6 +192,12 @@ export class RunView {
   }
 
   // ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  grow({ text, ends, commentary, attempt }) {
+    if (text && !commentary) this.note.textContent = "";
+    if (text || !ends) this.add(text, attempt);
+    if (ends) this.open = null;
+  }
 
   add(piece, attempt = 1) {
     this.endThought();
@@ -203,9 +213,9 @@ export class RunView {
     this.dirty.add(this.open);
   }
 
-  withdraw(attempt) {
+  withdraw({ attempt, discarded = true }) {
     this.tools.dropWritten();
-    for (const text of this.texts) {
+    for (const text of discarded ? this.texts : []) {
       text.withdraw(attempt);
       this.dirty.add(text);
     }
@@ -251,7 +261,7 @@ export class RunView {
   /** What each attempt thought, before what it said and did. */
   restoreReasoning(text, pieces) {
     const source = typeof text === "string" ? text : (text?.text ?? "");
-    for (const [attempt, thought] of byAttempt(source, pieces ?? text?.pieces)) {
+    for (const [attempt, thought] of piecesOf({ text: source, pieces: pieces ?? text?.pieces })) {
       if (!thought.trim()) continue;
       this.think(thought);
       this.endThought(false);
@@ -269,15 +279,6 @@ export class RunView {
     this.attempts.set(card.node, event.attempt ?? 1);
     this.dirty.add(card);
     this.activity.set(`Writing a call of ${event.tool_name}`);
-  }
-
-  /** The model's answer is whole: its calls wait for their turn. */
-  recorded(message) {
-    if (message.role !== "assistant") return;
-    this.ending.answered = true;
-    this.endThought();
-    this.tools.recorded((message.parts ?? []).filter((part) => part.type === "tool_call"));
-    this.activity.answered();
   }
 
   tool(event) {
@@ -321,6 +322,7 @@ export class RunView {
 
   restore(state) {
     this.reset();
+    this.log.restore(state);
     this.activity.began(state.started?.at ?? state.created_at);
     this.startedAt = state.started?.at;
     const asked = approvalsByCall(state.approvals ?? [], state.tools ?? []);
@@ -349,8 +351,14 @@ export class RunView {
   }
 
   restoreText(text) {
-    for (const [attempt, piece] of byAttempt(text.text ?? "", text.pieces)) this.add(piece, attempt);
+    for (const [attempt, piece] of piecesOf(text)) this.add(piece, attempt);
     if (text.stopped) this.open = null;
+  }
+
+  end({ status, error, usage, at }) {
+    this.facts.know({ usage, duration_s: this.startedAt && at ? at - this.startedAt : null });
+    this.finish(status, error);
+    return this.loadSummary();
   }
 
   finish(status, error) {
@@ -390,17 +398,6 @@ function inOrder(texts, tools) {
     items.push(text);
   }
   return [...items, ...tools.slice(next)];
-}
-
-/** What each attempt wrote of a text: `pieces` are [attempt, length]. */
-function byAttempt(text, pieces) {
-  const characters = [...text]; // lengths count characters, not UTF-16 units
-  let start = 0;
-  const written = (pieces ?? [[1, characters.length]]).map(([attempt, length]) => {
-    start += length;
-    return [attempt, characters.slice(start - length, start).join("")];
-  });
-  return written.filter(([, piece]) => piece);
 }
 
 /** The approvals by the call that each was asked about; those of a call that has not begun are under null. */

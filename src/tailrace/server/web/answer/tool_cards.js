@@ -23,13 +23,9 @@ export class ToolCards {
     for (const card of this.open) if (card.state === "writing") this.remove(card);
   }
 
-  /** These calls are whole. One that was being written and is not among them has come to nothing. */
-  recorded(calls) {
-    const written = [...this.open].filter((card) => card.state === "writing");
-    written.forEach((card, at) => {
-      if (calls[at]?.name === card.name) card.recorded(parsed(calls[at].arguments));
-      else this.remove(card);
-    });
+  /** A call is whole. One that was not seen being written has its card when it begins. */
+  recorded({ index, call }) {
+    this.cards.get(index)?.recorded(parsed(call.arguments));
   }
 
   begin(event) {

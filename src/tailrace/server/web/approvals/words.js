@@ -13,7 +13,7 @@ export function outcome(asked, { decision, by = "", reason = "" }) {
   return reason ? `Denied: ${reason}` : "Denied";
 }
 
-/** The requester, for people: "telegram:7" is Anna. */
+/** The requester, for people: "PLATFORM:7" is Anna. */
 export const requesterName = (asked) => asked.requester_name || asked.requester || "";
 
 /** What the two longer approvals cover, each in one line. */

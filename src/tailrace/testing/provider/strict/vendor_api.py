@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import assert_never
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -36,31 +35,27 @@ class VendorApi:
         """The first reason to refuse the request, if there is one. The names of headers are in lower case."""
         if self._rules is None:
             return None
-        match request.dialect:
-            case "anthropic":
-                refusals = anthropic.refusals(request.body, headers, counting=counting)
-            case "responses":
-                refusals = responses.refusals(request.body, self._issued)
-            case "chat":
-                refusals = chat.refusals(request.body, self._issued, returns_reasoning=self._rules.returns_reasoning)
-            case _:
-                assert_never(request.dialect)
+        body, dialect = request.body, request.dialect
+        refusals: Iterator[Failure] = iter(())  # of an API whose rules are not known
+        if dialect == "anthropic":
+            refusals = anthropic.refusals(body, headers, counting=counting)
+        if dialect == "responses":
+            refusals = responses.refusals(body, self._issued)
+        if dialect == "chat":
+            refusals = chat.refusals(body, self._issued, returns_reasoning=self._rules.returns_reasoning)
         return next(refusals, None)
 
     def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
         """The reply with signatures and encrypted content of this provider; what is in it is recognised from now on."""
         if self._rules is None:
             return reply
-        match request.dialect:
-            case "anthropic":
-                return _with_signatures(reply, [thinking_signature(block.text) for block in _thoughts(reply)])
-            case "responses":
-                return self._encrypted(reply, request)
-            case "chat":
-                self._issued.add_chat(body_of("chat", reply, request))
-                return reply
-            case _:
-                assert_never(request.dialect)
+        if request.dialect == "anthropic":
+            return _with_signatures(reply, [thinking_signature(block.text) for block in _thoughts(reply)])
+        if request.dialect == "responses":
+            return self._encrypted(reply, request)
+        if request.dialect == "chat":
+            self._issued.add_chat(body_of("chat", reply, request))
+        return reply
 
     def conversation(self, request: ScriptedRequest) -> list[JsonObject]:
         """The messages or items of a request, with those of the response that it goes on from."""

@@ -1,0 +1,1 @@
+"""An incoming message: what it is, what it refers to, who wrote it, and its files."""

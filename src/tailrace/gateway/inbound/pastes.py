@@ -1,0 +1,126 @@
+"""Messages that a client has split or sent in two: the parts of a paste, a forwarded message and its comment (G89).
+
+Pure: every method that needs the time takes it as a parameter. Knows no platform and starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tailrace.delivery.port import MessageReceived
+
+PASTE_GAP_S = 1.5
+
+
+class AskedAlready(NamedTuple):
+    """A message that has become a question, and the run of it."""
+
+    message: MessageReceived
+    run_id: str
+    until: float  # a message that is forwarded before this time belongs to it
+
+
+class Pastes:
+    """A message at the size limit is held for `PASTE_GAP_S`; the sender's next message in the same place within that
+    time is appended to it.
+
+    A client sends a forwarded message and its comment as two messages. A comment that comes first does not wait: it is
+    joined afterwards, by `comment_on`. Where it comes second and alone addresses the bot, the forwarded message has
+    been `set_aside`."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
+        self._aside: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
+        self._asked: dict[tuple[str, str], AskedAlready] = {}
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next held message is complete, if no other part arrives."""
+        return min((until for _, until in self._held.values()), default=None)
+
+    def continues(self, message: MessageReceived) -> bool:
+        """Whether a part of the same paste is held."""
+        return _of_sender(message) in self._held
+
+    def follows_comment(self, message: MessageReceived, now: float) -> bool:
+        """Whether the message is forwarded right after a comment that has become a question."""
+        asked = self._asked.get(_of_sender(message))
+        return message.forwarded and asked is not None and now <= asked.until
+
+    def note_asked(self, message: MessageReceived, run_id: str, now: float) -> None:
+        """The message has become a question. The sender's next one replaces it here."""
+        self._asked = {key: one for key, one in self._asked.items() if now <= one.until}
+        self._asked[_of_sender(message)] = AskedAlready(message, run_id, now + PASTE_GAP_S)
+
+    def take_comment(self, message: MessageReceived) -> AskedAlready | None:
+        """The sender's last question: the comment, where the message `follows_comment`. It is joined with one message
+        only."""
+        return self._asked.pop(_of_sender(message), None)
+
+    def set_aside(self, message: MessageReceived, now: float) -> None:
+        """Keeps a forwarded message that is not addressed to the bot: a comment that mentions the bot may follow."""
+        self._aside = {key: one for key, one in self._aside.items() if now <= one[1]}
+        if message.forwarded:
+            self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
+
+    def take_of_sender(self, message: MessageReceived) -> MessageReceived | None:
+        """The held message of this message's sender, as it is."""
+        held = self._held.pop(_of_sender(message), None)
+        return held[0] if held is not None else None
+
+    def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
+        """The complete message, or None while another part may arrive."""
+        key = _of_sender(message)
+        aside = self._aside.pop(key, None)
+        held = self._held.pop(key, None) or (aside if aside is not None and now <= aside[1] else None)
+        whole = joined_message(held[0], message) if held is not None else message
+        if not message.at_limit:
+            return whole
+        self._held[key] = (whole, now + PASTE_GAP_S)
+        return None
+
+    def take_complete(self, now: float) -> list[MessageReceived]:
+        """Held messages whose time has passed."""
+        due = [key for key, (_, until) in self._held.items() if until <= now]
+        return [self._held.pop(key)[0] for key in due]
+
+    def hold_again(self, messages: Iterable[MessageReceived]) -> None:
+        """Messages that were taken and have not become questions. They are due at once; what their senders have written
+        since stands below them."""
+        for message in messages:
+            key = _of_sender(message)
+            later = self._held.get(key)
+            self._held[key] = (message if later is None else joined_message(message, later[0]), 0.0)
+
+    def take_all(self) -> list[MessageReceived]:
+        held = [message for message, _ in self._held.values()]
+        self._held.clear()
+        return held
+
+
+def _of_sender(message: MessageReceived) -> tuple[str, str]:
+    """A message that begins a thread of its own is in none yet: the next part of the paste begins another one."""
+    place = message.place
+    thread = place.thread if place.thread != message.message_id else ""
+    return replace(place, thread=thread).key, message.sender.id
+
+
+def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:
+    """One message with the first one's id. Clients cut at a space or a line end and drop it; a line end replaces it."""
+    return replace(
+        first,
+        text="\n".join(text for text in (first.text, second.text) if text),
+        attachments=first.attachments + second.attachments,
+        quoted=first.quoted + second.quoted,
+        addressed=first.addressed or second.addressed,
+        at_limit=second.at_limit,
+        parts=part_ids(first) + part_ids(second),
+    )
+
+
+def part_ids(message: MessageReceived) -> tuple[str, ...]:
+    """The updates that it was joined from."""
+    return message.parts or (message.update_id,)

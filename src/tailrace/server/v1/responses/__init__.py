@@ -1,0 +1,1 @@
+"""`/v1/responses`: requests, stored responses and their routes."""
