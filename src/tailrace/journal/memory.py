@@ -219,7 +219,7 @@ class MemoryJournal(MemoryState):
             self._forget(lease.run_id)
             then(error)
 
-        run = known.changed(state=finished.status, owner="", finished=finished)
+        run = known.changed(state=finished.status, owner="", finished=finished, last_seq=entry.seq)
         ended = EndedRun(run, [*known.shown, entry], known.times.with_end(entry.seq, self._clock()))
         self._ended_runs.add(ended, recorded, at_once=waited_for or known.is_observed)
         return entry

@@ -323,6 +323,38 @@ async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body
                 assert (await response.json())["output"] == body["output"]
 
 
+def _cut_and_continued(up: Dialect) -> tuple[bytes, bytes]:
+    """Half of the long text, and an answer that goes on from a little before the cut."""
+    half = len(LONG) // 2
+    first, rest = LONG[:half], LONG[half - 60 :]
+    if up == "chat":
+        cut = chat_stream({"delta": {"content": first}}).removesuffix(b"data: [DONE]\n\n")
+        return cut, chat_stream({"delta": {"content": rest}}, {"delta": {}, "finish_reason": "stop"})
+    if up == "responses":
+        end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}}
+        return named_stream(*_texts(first, opened=False)), named_stream(*CUT[up][:2], *_part_events(0, rest), end)
+    delta = {"type": "content_block_delta", "index": 0}
+    said = [{**delta, "delta": {"type": "text_delta", "text": text}} for text in (first, rest)]
+    stop = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
+    ends: list[JsonObject] = [{"type": "content_block_stop", "index": 0}, stop, {"type": "message_stop"}]
+    return named_stream(CUT[up][0], said[0]), named_stream(*CUT[up][:2], said[1], *ends)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("up", DIALECTS)
+@pytest.mark.parametrize("down", DIALECTS)
+async def test_N172_it_is_whole_for_a_client_of_any_dialect(
+    tmp_path: Path, down: Dialect, up: Dialect, stream: bool
+) -> None:
+    async with replaying(tmp_path, *_cut_and_continued(up)) as server:
+        if stream:
+            body = rebuilt(down, await server.streamed(down, up))
+        else:
+            _, body = await server.whole(down, up)
+    assert body is not None
+    assert WIRES[down].completion_from_body(body).text == LONG
+
+
 @pytest.mark.parametrize("begun", [True, False], ids=["behind its text", "behind nothing"])
 @pytest.mark.parametrize("dialect", ["chat", "anthropic"])
 async def test_D48_an_answer_that_breaks_off_behind_its_finish_reason_has_one_end(

@@ -10,12 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.cli.runs.words import STYLES, duration, spent_words
-from tailrace.messages import JsonObject
-from tailrace.runs.approval_words import unanswered_words
-from tailrace.runs.failures import stop_words
-from tailrace.runs.timeline import AnyItem, Timeline
-from tailrace.runs.timeline.items import (
+from tailrace.app.timeline import AnyItem, Timeline
+from tailrace.app.timeline.items import (
     ApprovalItem,
     AttemptItem,
     CompressionItem,
@@ -34,6 +30,10 @@ from tailrace.runs.timeline.items import (
     TextItem,
     ToolCallItem,
 )
+from tailrace.cli.runs.words import STYLES, duration, spent_words
+from tailrace.messages import JsonObject
+from tailrace.runs.approval_words import unanswered_words
+from tailrace.runs.failures import stop_words
 
 LABEL_WIDTH = 12
 _PROGRESS = "tool_progress"  # the output of the tool has it

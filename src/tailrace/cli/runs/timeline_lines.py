@@ -12,11 +12,11 @@ from typing import NamedTuple
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
+from tailrace.app.timeline import Timeline
 from tailrace.cli.runs.happenings import LABEL_WIDTH, Detail, Happening, happenings_of
 from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.runs.timeline import Timeline
 
 MIN_NUMBERED = 76  # columns from which on entries are numbered
 SHORT_DETAILS = 6  # lines of an output that are shown without --full

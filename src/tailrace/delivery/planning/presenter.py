@@ -46,10 +46,10 @@ _OUTCOMES: dict[Decision, str] = {
 }
 REACTIONS: dict[str, Decision] = {"✅": "once", "👍": "once", "❌": "deny", "👎": "deny"}
 ANSWER_BY_REACTION = "React with ✅ to approve once, or with ❌ to deny."  # precedes the next one
-MAX_QUOTED = 4000  # characters of a message that somebody replies to
+MAX_QUOTED = 4000  # characters of a message that another one replies to
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
-STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebody stopped who did not do so by the chat
+STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that was stopped by another surface
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
