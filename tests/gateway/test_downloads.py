@@ -11,10 +11,10 @@ import pytest
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
 from tailrace.agent.fork import ForkRequest
+from tailrace.app.timeline.question import question_of as question_of_run
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
 from tailrace.gateway.inbound import attachments
 from tailrace.messages import Image, Message, Text, user
-from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply

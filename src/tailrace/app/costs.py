@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.app.models import LOCAL
+from tailrace.app.timeline.run_overview import cost_of
 from tailrace.config.load import Config
 from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd, load_prices
 from tailrace.providers.provider_dialects import counts_cache_apart, dialect_of
-from tailrace.runs.run_overview import cost_of
 
 
 class Costs:

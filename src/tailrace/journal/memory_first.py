@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
@@ -40,7 +40,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
-    async def record(self, ended: EndedRun) -> None:
+    def record(self, ended: EndedRun) -> Awaitable[None]:
         """Stores a whole run that has ended in memory."""
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...

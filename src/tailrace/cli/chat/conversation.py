@@ -19,6 +19,7 @@ from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.markdown_export import markdown_of
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
@@ -32,7 +33,6 @@ from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.runs.timeline.question import question_of
 from tailrace.wire.token_estimate import message_tokens
 
 _REACH_S = 2.0  # to connect to a server on this machine

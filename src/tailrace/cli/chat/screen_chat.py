@@ -26,6 +26,7 @@ from tailrace import __version__
 from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
@@ -37,7 +38,7 @@ from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
-from tailrace.cli.screen.input.typed_ahead import typed_ahead
+from tailrace.cli.screen.input.typeahead import typeahead
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
@@ -47,7 +48,6 @@ from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 
@@ -248,7 +248,7 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
-        for line in typed_ahead(sys.stdin.fileno()):
+        for line in typeahead(sys.stdin.fileno()):
             self.entered(TypedLine(line, line))
         with _logged_to(self):
             async with asyncio.TaskGroup() as group:

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from tailrace.app.timeline.question import question_of
+from tailrace.app.timeline.run_overview import ShownState, overview_of
 from tailrace.cli.flow.files import json_or_text
 from tailrace.cli.flow.rows import STATE_COLUMN
 from tailrace.cli.flow.watch import Outputs, print_summary
@@ -37,8 +39,6 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
-from tailrace.runs.run_overview import ShownState, overview_of
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from rich.text import Text
 
+from tailrace.app.timeline.question import question_of
+from tailrace.app.timeline.run_overview import overview_of
 from tailrace.cli.flow.foreground import is_in_foreground
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
 from tailrace.cli.flow.rows import failure_words, loop_limits, summary_table, text_of
@@ -33,9 +35,7 @@ from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.ports import Batch, Journal, Run
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
-from tailrace.runs.run_overview import overview_of
 from tailrace.runs.signals import run_beside
-from tailrace.runs.timeline.question import question_of
 from tailrace.runs.view import RunView, changes
 from tailrace.system.own_program import typed
 

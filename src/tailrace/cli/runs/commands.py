@@ -15,6 +15,9 @@ import msgspec
 
 from tailrace.agent.session import last_words
 from tailrace.app.error_advice import run_advice
+from tailrace.app.timeline.export_html import read_export
+from tailrace.app.timeline.read import read_timeline
+from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE
@@ -35,9 +38,6 @@ from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
-from tailrace.runs.run_overview import OWN_RECORDS
-from tailrace.runs.timeline.export_html import read_export
-from tailrace.runs.timeline.read import read_timeline
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.app import costs
+from tailrace.app.timeline.run_overview import RunOverview
 from tailrace.config.load import Config
-from tailrace.runs.run_overview import RunOverview
 
 
 class Costs:

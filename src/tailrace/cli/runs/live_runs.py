@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview, overview_of
 from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
@@ -23,7 +24,6 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import is_fact
 from tailrace.ports import Journal, Run, RunState
-from tailrace.runs.run_overview import OWN_RECORDS, RunOverview, overview_of
 
 LIVE: tuple[RunState, ...] = ("pending", "running", "parked")
 MOST_LIVE = 200

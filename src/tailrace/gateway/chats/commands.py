@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
+from tailrace.app.timeline.question import question_of
 from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
@@ -27,7 +28,6 @@ from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
-from tailrace.runs.timeline.question import question_of
 
 MAX_QUESTION = 80  # characters of the question that a conversation is known by
 

@@ -148,6 +148,19 @@ class Commits(GroupCommit[_Work]):
     def _start_writer(self) -> None:
         self._writer.start()
 
+    def submit(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        fsync: bool = False,
+        long: bool = False,
+        log: StoredLog | None = None,
+    ) -> asyncio.Future[T]:
+        """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
+        entry of the `log` was refused. `long`: what it does grows with the log of a run, and the loop must not wait for
+        it."""
+        return self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
+
     async def call(
         self,
         work: Callable[[sqlite3.Connection], T],
@@ -156,11 +169,8 @@ class Commits(GroupCommit[_Work]):
         long: bool = False,
         log: StoredLog | None = None,
     ) -> T:
-        """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
-        entry of the `log` was refused. `long`: what it does grows with the log of a run, and the loop must not wait for
-        it."""
-        result: T = await self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
-        return result
+        """As `submit`, once it is committed."""
+        return await self.submit(work, fsync=fsync, long=long, log=log)
 
     @property
     def failing(self) -> bool:

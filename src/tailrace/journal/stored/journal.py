@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -67,7 +67,7 @@ class Database(ABC):
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
 
     @abstractmethod
-    async def record(self, ended: EndedRun) -> None:
+    def record(self, ended: EndedRun) -> Awaitable[None]:
         """Stores a whole run that has ended in memory."""
 
     @abstractmethod

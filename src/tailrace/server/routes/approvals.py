@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.safety.waiting_approvals import WaitingApproval
-from tailrace.runs.run_summary import title_of
+from tailrace.app.timeline.run_summary import title_of
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.request_body import IDENTITY

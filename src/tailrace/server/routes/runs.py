@@ -17,6 +17,8 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
+from tailrace.app.timeline.run_overview import tries_of_last_call
+from tailrace.app.timeline.tool_outputs import tool_outputs
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.events.speakers import SpokenBy
@@ -25,8 +27,6 @@ from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reason
 from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.public_ids import public_id, run_id_of
-from tailrace.runs.run_overview import tries_of_last_call
-from tailrace.runs.tool_outputs import tool_outputs
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.app.timeline.question import question_of
+from tailrace.app.timeline.run_summary import title_of
 from tailrace.messages import JsonObject
 from tailrace.ports import NewRun, Run
-from tailrace.runs.run_summary import title_of
-from tailrace.runs.timeline.question import question_of
 
 MESSAGE: JsonObject = {"role": "user", "parts": [{"type": "text", "text": "Sum up\n\n<file>\n" + "x" * 9000}]}
 

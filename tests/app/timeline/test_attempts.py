@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runs.timeline.timed_log import ASKED, BEGAN, finished, only, timeline
+from app.timeline.timed_log import ASKED, BEGAN, finished, only, timeline
+from tailrace.app.timeline.items import AttemptItem, FailoverItem, StallItem, TakeoverItem, TextItem
 from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
@@ -15,7 +16,6 @@ from tailrace.events import (
     RunFinished,
 )
 from tailrace.messages import Message, ToolCall, assistant
-from tailrace.runs.timeline.items import AttemptItem, FailoverItem, StallItem, TakeoverItem, TextItem
 
 
 def test_a_cut_goes_on_elsewhere_and_says_why() -> None:

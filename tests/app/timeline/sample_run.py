@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailrace.app.timeline import Timeline, timeline_of
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -25,7 +26,6 @@ from tailrace.events import (
 )
 from tailrace.messages import FileChange, Message, Text, ToolCall, Usage, assistant, user
 from tailrace.ports import NewRun, Run
-from tailrace.runs.timeline import Timeline, timeline_of
 
 BEGAN = 1_794_795_798.0
 QUESTION = "Which file sets the retry limit, and is it tested? Fix it if it is wrong, and run the tests."

@@ -16,13 +16,13 @@ from typing import Final
 
 import msgspec
 
+from tailrace.app.timeline.items import Timeline
+from tailrace.app.timeline.read import read_log, timeline_in
+from tailrace.app.timeline.web_bundle import bundled
 from tailrace.events import Entry, entry_to_json
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.messages import Dialect
 from tailrace.ports import Journal
-from tailrace.runs.timeline.items import Timeline
-from tailrace.runs.timeline.read import read_log, timeline_in
-from tailrace.runs.timeline.web_bundle import bundled
 
 _ENTRY: Final = "inspector/exported.js"
 _STYLES: Final = (

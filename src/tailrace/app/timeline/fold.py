@@ -9,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from tailrace import events
-from tailrace.events import Entry
-from tailrace.events.speakers import spoken_text
-from tailrace.messages import Dialect, File, Image, JsonObject, Message
-from tailrace.ports import Run
-from tailrace.runs.public_ids import public_id
-from tailrace.runs.timeline.attempts import Attempts
-from tailrace.runs.timeline.board import Board
-from tailrace.runs.timeline.items import (
+from tailrace.app.timeline.attempts import Attempts
+from tailrace.app.timeline.board import Board
+from tailrace.app.timeline.items import (
     AttemptOutcome,
     CompressionItem,
     DeliveryItem,
@@ -29,9 +24,14 @@ from tailrace.runs.timeline.items import (
     StateItem,
     Timeline,
 )
-from tailrace.runs.timeline.question import media_words, question_of, speaker_of
-from tailrace.runs.timeline.steps import Steps
-from tailrace.runs.timeline.tool_calls import ToolCalls
+from tailrace.app.timeline.question import media_words, question_of, speaker_of
+from tailrace.app.timeline.steps import Steps
+from tailrace.app.timeline.tool_calls import ToolCalls
+from tailrace.events import Entry
+from tailrace.events.speakers import spoken_text
+from tailrace.messages import Dialect, File, Image, JsonObject, Message
+from tailrace.ports import Run
+from tailrace.runs.public_ids import public_id
 from tailrace.runs.view import RunView, changes
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runs.timeline.items import AnyItem
+from tailrace.app.timeline.items import AnyItem
 
 
 class Board:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from tailrace.app.timeline.board import Board
+from tailrace.app.timeline.items import ApprovalItem, ToolCallItem, ToolState
 from tailrace.events import ApprovalAnswered, ApprovalAsked, NotExecuted, ToolOutputRecorded, ToolSoFar
 from tailrace.messages import FileChange, JsonObject, ToolCall
-from tailrace.runs.timeline.board import Board
-from tailrace.runs.timeline.items import ApprovalItem, ToolCallItem, ToolState
 from tailrace.runs.view.changes import CallEnded, CallRuns, CallWritten, WrittenCall
 
 _EXIT: Final = re.compile(r"\[(?:exit code (\d+)|ended by signal (\d+))\]\s*\Z")

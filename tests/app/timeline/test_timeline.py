@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from runs.timeline.timed_log import ASKED, BEGAN, SPENT, Timed, finished, only, run_of, timeline
+from app.timeline.timed_log import ASKED, BEGAN, SPENT, Timed, finished, only, run_of, timeline
+from tailrace.app.timeline import timeline_of
+from tailrace.app.timeline.items import (
+    AttemptItem,
+    CompressionItem,
+    DeliveryItem,
+    FinishItem,
+    ForkItem,
+    QuestionItem,
+    ReasoningItem,
+    SignalItem,
+    StateItem,
+    StepItem,
+    TakeoverItem,
+    TextItem,
+    ToolCallItem,
+)
 from tailrace.events import (
     AnyEvent,
     AttemptStarted,
@@ -34,22 +50,6 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import fold, is_fact
 from tailrace.messages import Message, Reasoning, Text, ToolCall, assistant, user
-from tailrace.runs.timeline import timeline_of
-from tailrace.runs.timeline.items import (
-    AttemptItem,
-    CompressionItem,
-    DeliveryItem,
-    FinishItem,
-    ForkItem,
-    QuestionItem,
-    ReasoningItem,
-    SignalItem,
-    StateItem,
-    StepItem,
-    TakeoverItem,
-    TextItem,
-    ToolCallItem,
-)
 
 
 def test_an_answer_has_an_attempt_a_text_and_its_speed() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tailrace.app.timeline.question import question_of
 from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -25,7 +26,6 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import Run, RunState
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.timeline.question import question_of
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 ShownState = RunState | InstanceState | Literal["orphaned", "asking"]

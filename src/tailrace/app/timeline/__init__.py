@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.runs.timeline.fold import timeline_of
-from tailrace.runs.timeline.items import AnyItem, Timeline
+from tailrace.app.timeline.fold import timeline_of
+from tailrace.app.timeline.items import AnyItem, Timeline
 
 __all__ = ["AnyItem", "Timeline", "timeline_of"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from runs.timeline.timed_log import ASKED, finished, only, timeline
+from app.timeline.timed_log import ASKED, finished, only, timeline
+from tailrace.app.timeline.items import ApprovalItem, AttemptItem, NoticeItem, ToolCallItem
 from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -18,7 +19,6 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import FileChange, Message, Text, ToolCall
-from tailrace.runs.timeline.items import ApprovalItem, AttemptItem, NoticeItem, ToolCallItem
 
 CALL = ToolCall("c1", "terminal", '{"command": "ls"}')
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tailrace.app.timeline.tool_outputs import tool_outputs
 from tailrace.events import AnyEvent, Entry, MessageRecorded, ToolOutputRecorded
 from tailrace.messages import Message, ToolCall
-from tailrace.runs.tool_outputs import tool_outputs
 
 
 def asked(*ids: str) -> MessageRecorded:

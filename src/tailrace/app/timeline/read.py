@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from tailrace.app.timeline.fold import timeline_of
+from tailrace.app.timeline.items import Timeline
 from tailrace.events import Entry, Snapshot
 from tailrace.messages import Dialect
 from tailrace.ports import Journal, Run
 from tailrace.providers.prices import load_prices
-from tailrace.runs.timeline.fold import timeline_of
-from tailrace.runs.timeline.items import Timeline
 
 
 async def read_log(journal: Journal, run: Run) -> Sequence[Entry]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.runs.timeline.attempts import Attempts
-from tailrace.runs.timeline.board import Board
-from tailrace.runs.timeline.items import AttemptOutcome, StepItem
+from tailrace.app.timeline.attempts import Attempts
+from tailrace.app.timeline.board import Board
+from tailrace.app.timeline.items import AttemptOutcome, StepItem
 from tailrace.runs.view.changes import StepMoved
 
 _OUTCOMES: dict[str, AttemptOutcome] = {  # of the attempt under way, by the step's new state

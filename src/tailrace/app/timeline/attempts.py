@@ -9,11 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tailrace.events import AttemptStarted, RunFailure
-from tailrace.messages import Dialect, Usage
-from tailrace.providers.prices import cost_usd
-from tailrace.runs.timeline.board import Board
-from tailrace.runs.timeline.items import (
+from tailrace.app.timeline.board import Board
+from tailrace.app.timeline.items import (
     AttemptItem,
     AttemptOutcome,
     FailoverItem,
@@ -22,6 +19,9 @@ from tailrace.runs.timeline.items import (
     TakeoverItem,
     TextItem,
 )
+from tailrace.events import AttemptStarted, RunFailure
+from tailrace.messages import Dialect, Usage
+from tailrace.providers.prices import cost_usd
 from tailrace.runs.view.changes import Spent, TextWithdrawn
 
 STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailrace.app.timeline import AnyItem, Timeline, timeline_of
 from tailrace.events import AnyEvent, Entry, MessageRecorded, RunFinished, RunStarted
 from tailrace.messages import Usage, user
 from tailrace.ports import NewRun, Run
-from tailrace.runs.timeline import AnyItem, Timeline, timeline_of
 
 BEGAN = 1000.0
 Timed = tuple[float, int, AnyEvent]  # seconds after the beginning, the attempt, the event

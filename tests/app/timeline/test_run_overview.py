@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from tailrace.app.timeline.run_overview import ShownState, cost_of, overview_of, tries_of_last_call
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -23,7 +24,6 @@ from tailrace.events import (
 )
 from tailrace.messages import SpentTokens, Usage, assistant, user
 from tailrace.ports import NewRun, Run, RunState
-from tailrace.runs.run_overview import ShownState, cost_of, overview_of, tries_of_last_call
 
 
 def a_run(state: RunState = "running", new: NewRun | None = None, finished: RunFinished | None = None) -> Run:

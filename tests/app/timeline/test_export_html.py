@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from runs.timeline.sample_run import sample_log
+from app.timeline.sample_run import sample_log
+from tailrace.app.timeline.export_html import export_html, read_export
+from tailrace.app.timeline.web_bundle import NotBundled, bundled
 from tailrace.events import MessageChunk
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Batch, Lease, NewRun
-from tailrace.runs.timeline.export_html import export_html, read_export
-from tailrace.runs.timeline.web_bundle import NotBundled, bundled
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tailrace.app.timeline.question import question_of
 from tailrace.ports import Run
-from tailrace.runs.timeline.question import question_of
 
 TITLE_CHARACTERS = 200
 
