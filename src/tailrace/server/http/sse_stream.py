@@ -3,7 +3,7 @@
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
 write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
 The head leaves with the first events and the end of the body with the last ones, because each write is a system call.
-One timer wheel of all streams does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
+One timer does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
 what could break out of one (J121).
 
 A disconnect cancels the request's handler, also while nothing is being written; so does dropping a client that does
@@ -21,7 +21,6 @@ from aiohttp import HttpVersion11, web
 
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
-from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 from tailrace.system.private_apis import HTTP_CHUNK, http_chunk, is_writing_paused, set_headers
 
 _NOTHING: Final = -(1 << 62)
@@ -45,9 +44,6 @@ class StreamMaker(Protocol):
 
     @property
     def stream_timing(self) -> StreamTiming: ...
-
-    @property
-    def stream_wheel(self) -> TimerWheel: ...
 
     def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
         """The response's head, when it is sent: what it says may be known only then."""
@@ -75,10 +71,10 @@ class EventStream:
         "_protocol",
         "_request",
         "_taken",
+        "_timer",
         "_transport",
         "_waiting",
         "_written",
-        "tick",
     )
 
     def __init__(
@@ -105,8 +101,7 @@ class EventStream:
         timing = maker.stream_timing
         self._max_pending_bytes = timing.max_pending_bytes
         self._last_sent = loop.time()
-        self.tick = NOT_TIMED
-        maker.stream_wheel.add(self, self._last_sent + timing.silence_s)
+        self._timer = loop.call_at(self._last_sent + timing.silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,7 +129,7 @@ class EventStream:
         if self._transport is not None or transport is None or transport.is_closing():
             return b""
         head = self._maker.stream_head(self._request, self._headers)
-        set_headers(self._request, NO_HEADERS)  # nobody reads them any more
+        set_headers(self._request, NO_HEADERS)  # they have been read
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun
@@ -272,33 +267,32 @@ class EventStream:
 
     # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_deadline(self, now: float) -> float | None:
+    def _on_timer(self) -> None:
         """Drops a client that does not read; sends a keep-alive after a silence."""
-        transport, timing = self._transport, self._maker.stream_timing
+        transport, timing, now = self._transport, self._maker.stream_timing, self._loop.time()
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
             if taken <= self._taken:
                 self._drop()
-                return None
-            self._taken = taken
-            return now + timing.stuck_s
-        self._taken = _NOTHING
-        due = self._last_sent + timing.silence_s
-        if now >= due:
-            self.send(KEEP_ALIVE)
-            due = now + timing.silence_s
-        return due
+                return
+            self._taken, due = taken, now + timing.stuck_s
+        else:
+            self._taken, due = _NOTHING, self._last_sent + timing.silence_s
+            if now >= due:
+                self.send(KEEP_ALIVE)
+                due = now + timing.silence_s
+        self._timer = self._loop.call_at(due, self._on_timer)
 
     def _drop(self) -> None:
         """Aborts the connection and discards its buffer; the handler is then cancelled."""
-        self._maker.stream_wheel.discard(self)
+        self._timer.cancel()
         self._waiting = b""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
-        self._maker.stream_wheel.discard(self)
+        self._timer.cancel()
         self._error_frame = None
         self._waiting = b""  # the client has gone: what it is sent has left with the end
 
