@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tailrace.agent.client_calls import client_call_id
+from tailrace.server.v1.client_tool_calls import client_call_id
 
 
 class ShownCalls:

@@ -12,7 +12,7 @@ from aiohttp import web
 from tailrace.app.timeline import Timeline
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
-from tailrace.providers.provider_dialects import provider_dialects
+from tailrace.config.presets import provider_dialects
 from tailrace.runs.public_ids import run_id_of
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import query_of
