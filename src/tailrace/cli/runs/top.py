@@ -30,7 +30,6 @@ from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
-from tailrace.cli.runs.server_metrics import fetch_metrics
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.top_frame import MIN_ROWS, TopState, frame_lines, prompt_lines
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
@@ -77,13 +76,13 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
 
 async def _print_once(journal: Journal, config: Config) -> None:
     live = LiveRuns(journal)
-    look, server = await live.look(time.time()), await fetch_metrics(config)
+    look = await live.look(time.time())
     if look.counted("running"):  # how fast they are takes two looks
         await asyncio.sleep(EVERY_S)
         look = await live.look(time.time())
     console = console_for(sys.stdout)
     width = console.width if console.is_terminal else 120
-    for line in frame_lines(TopState(look, server, place_of(config)), width=width, height=None, keys=False):
+    for line in frame_lines(TopState(look, place_of(config)), width=width, height=None, keys=False):
         console.print(line, soft_wrap=True)
 
 
@@ -115,7 +114,6 @@ class Dashboard:
 
     def __init__(self, journal: Journal, config: Config) -> None:
         self._journal = journal
-        self._config = config
         self._live = LiveRuns(journal)
         self.state = TopState(place=place_of(config))
         self.changed = asyncio.Event()  # set whenever the state changes
@@ -145,13 +143,13 @@ class Dashboard:
 
     async def _look(self) -> None:
         try:
-            look, server = await self._live.look(time.time()), await fetch_metrics(self._config)
+            look = await self._live.look(time.time())
         except JournalError as exc:
             self._change(failure=str(exc))
             return
         ids = [each.run.id for each in look.runs]
         selected = self.state.selected if self.state.selected in ids else ids[0] if ids else ""
-        self._change(look=look, server=server, selected=selected, failure="")
+        self._change(look=look, selected=selected, failure="")
 
     def _change(self, **fields: object) -> None:
         self.state = msgspec.structs.replace(self.state, **fields)
