@@ -178,7 +178,7 @@ def _expanded(text: str, environment: Environment) -> Path:
 
 
 def home_directory(env: Mapping[str, str]) -> Path:
-    """`$TAILRACE_HOME`, else `~/.tailrace`. Raises `ConfigError` where nobody says where that is."""
+    """`$TAILRACE_HOME`, else `~/.tailrace`. Raises `ConfigError` where neither is known."""
     named = env.get("TAILRACE_HOME", "")
     return _expanded(named if named.strip() else "~/.tailrace", Environment(env))
 

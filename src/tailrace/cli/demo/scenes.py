@@ -55,7 +55,7 @@ SCENES = (
     Scene(
         "Live",
         "What is a tailrace?",
-        "Each token is committed to the log before anybody sees it. The page shows the same run at the same moment.",
+        "Each token is committed to the log before any viewer sees it. The page shows the same run at the same moment.",
         lambda pace_s: [Scenario(reply=reply(LIVE), pace_s=pace_s)],
     ),
     Scene(

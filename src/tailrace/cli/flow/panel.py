@@ -194,13 +194,6 @@ class LivePanel:
         self._file.flush()
         self._drawn, self._open = [], False
 
-    def leave(self) -> None:
-        """Lets what is drawn stand: somebody else writes below it, and it cannot be replaced any more."""
-        if self._open:
-            self._file.write("\x1b[?25h")
-            self._file.flush()
-        self._drawn, self._open = [], False
-
     def _erased(self) -> str:
         """A terminal that was made narrower shows a line on several rows."""
         width = max(1, self._console.size.width)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.cli.runs.words import STYLES, duration, spent_words
+from tailrace.cli.runs.words import STYLES, duration, output_text, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
 from tailrace.runs.failures import stop_words
@@ -260,17 +260,6 @@ def _step(item: StepItem) -> TimelineRows:
     if item.retry_at is not None:
         details = (*details, Detail(f"tried again at +{item.retry_at:.2f}"))
     yield TimelineRow(item.end_seq, item.end, item.state, f"{item.block_id}{again}", style, mark, style, details)
-
-
-def output_text(output: Any) -> str:
-    """What a step gave, for people: the answer of a model, a text, or JSON."""
-    match output:
-        case {"message": {"content": str(content)}} if content:
-            return content
-        case str(text):
-            return text
-        case _:
-            return msgspec.json.format(msgspec.json.encode(output)).decode()
 
 
 def _finish(item: FinishItem, timeline: Timeline, advice: str) -> TimelineRow:

@@ -28,6 +28,7 @@ from tailrace.agent.session import last_words
 from tailrace.cli.chat.options import REQUESTER, SERVER_REQUESTER
 from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
 from tailrace.cli.runs.tail import tail_run
@@ -37,7 +38,6 @@ from tailrace.config.load import Config
 from tailrace.errors import JournalError, TailraceError
 from tailrace.events import ApprovalAsked
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, Signal
 from tailrace.runs.recovery import stop
 
@@ -60,10 +60,8 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
     if config.database is not None and not config.database.exists():
         print_note(f"no runs yet in {config.database}")
         return
-    async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
-    ) as journal:
-        if isinstance(journal, MemoryJournal):  # of a database without a journal: nobody would write to this one
+    async with own_journal(config) as journal:
+        if isinstance(journal, MemoryJournal):  # stands for a database without a journal
             print_note(f"no runs yet in {place_of(config)}")
             return
         if args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):

@@ -63,8 +63,8 @@ _Undecisive: TypeAlias = (
 
 
 class RunStep(msgspec.Struct, frozen=True):
-    """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and nobody knows how far it
-    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
+    """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and how far it came is
+    not known. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
 
     block_id: str
     step: Step
@@ -91,7 +91,7 @@ class Plan:
         self.dialects: dict[str, Dialect] = {}  # of the providers that were asked
         self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
         self.paused = False
-        self.stopped = False  # somebody has said `cancel`
+        self.stopped = False  # by a `cancel` signal
         self.signals: list[SignalReceived] = []  # that no step has taken
         self.last_signal = 0
         self.known_state: InstanceState | None = None  # as the log says it
@@ -138,7 +138,7 @@ class Plan:
         return min(times, default=None) if not self.paused else None
 
     def withdrawn(self) -> list[str]:
-        """Steps under way that nobody wants any more; each is named once."""
+        """Steps under way that are no longer wanted; each is named once."""
         paths, self._board.withdrawn = self._board.withdrawn, []
         return paths
 
@@ -162,7 +162,7 @@ class Plan:
         return "running" if busy else "waiting"
 
     def interrupt(self, *block_ids: str) -> None:
-        """Nobody executes these steps any more, or, without a name, any: those that had begun are due again."""
+        """These steps, or all without a name, are no longer executed: those that had begun are due again."""
         for path in block_ids or tuple(self._board.started):
             if (leaf := self._board.started.get(path)) is not None:
                 leaf.interrupt()
