@@ -91,7 +91,7 @@ def test_the_status_line_says_what_there_is_to_know() -> None:
 
 
 def test_what_does_not_fit_is_left_out_whole() -> None:
-    assert status(FACTS, 60) == "claude · ~/src · 90% context left · 41k tokens · $0.12"
+    assert status(FACTS, 56) == "claude · ~/src · 90% context left · 41k tokens · $0.12"
     assert status(FACTS, 40) == "claude · 90% context left · $0.12"
     assert status(FACTS, 10) == "claude"
     assert status(StatusFacts("a-model-with-a-long-name"), 10) == "a-model-w…"

@@ -200,8 +200,8 @@ class _Addition:
             raise ConfigError(exc.message, key="platforms", file=str(self._file)) from exc
 
     def _trial(self) -> Config:
-        """The config as it will be, open to every user so that the bot accepts the invitation to pair. Raises `ConfigError` where it
-        would not load."""
+        """The config as it will be; while pairing it serves every user, so that the bot accepts an invitation. Raises
+        `ConfigError` where it would not load."""
         with tempfile.TemporaryDirectory() as directory:
             text = self._new_text(allow=["*"]) if self._pairs else self._new_text()
             (Path(directory) / "config.yaml").write_text(text, encoding="utf-8")

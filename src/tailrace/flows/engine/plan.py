@@ -11,54 +11,29 @@ from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    AnswerKept,
-    AnyEvent,
-    ApprovalFact,
-    AttemptDiscarded,
-    AttemptFact,
-    AttemptStarted,
-    Delivered,
-    Entry,
-    HistoryFact,
-    InstanceState,
-    LlmDelta,
-    RunFact,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    SequenceFact,
-    ShownFact,
-    SignalReceived,
-    Snapshot,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    StreamEvent,
-    UsageRecorded,
-)
+from tailrace import events
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
 from tailrace.messages import Dialect, JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
-_StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded
+_StepFact: TypeAlias = (
+    events.StepStarted | events.StepFinished | events.StepFailed | events.AttemptStarted | events.AttemptDiscarded
+)
 # Events that decide nothing. A step is withdrawn by the fact that decides it, not by `StepCancelled`.
 _Undecisive: TypeAlias = (
-    RunStarted
-    | RunForked
-    | StepCancelled
-    | AnswerKept
-    | LlmDelta
-    | ShownFact
-    | StreamEvent
-    | HistoryFact
-    | ApprovalFact
-    | Delivered
-    | Snapshot
+    events.RunStarted
+    | events.RunForked
+    | events.StepCancelled
+    | events.AnswerKept
+    | events.LlmDelta
+    | events.ShownFact
+    | events.StreamEvent
+    | events.HistoryFact
+    | events.ApprovalFact
+    | events.Delivered
+    | events.Snapshot
 )
 
 
@@ -92,10 +67,10 @@ class Plan:
         self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
         self.paused = False
         self.stopped = False  # by a `cancel` signal
-        self.signals: list[SignalReceived] = []  # that no step has taken
+        self.signals: list[events.SignalReceived] = []  # that no step has taken
         self.last_signal = 0
-        self.known_state: InstanceState | None = None  # as the log says it
-        self.finished: RunFinished | None = None
+        self.known_state: events.InstanceState | None = None  # as the log says it
+        self.finished: events.RunFinished | None = None
         self._root.begin()
 
     # ── what is to be done ───────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +128,7 @@ class Plan:
     def step(self, block_id: str) -> Step:
         return self._leaf(block_id).block
 
-    def state(self) -> InstanceState:
+    def state(self) -> events.InstanceState:
         """What the instance is doing, as far as it has not ended."""
         if self.paused:
             return "paused"
@@ -169,24 +144,30 @@ class Plan:
 
     # ── the fold ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def replay(self, entries: Iterable[Entry]) -> None:
+    def replay(self, entries: Iterable[events.Entry]) -> None:
         for entry in entries:
             self.apply(entry.event, entry.attempt)
 
-    def apply(self, event: AnyEvent, attempt: int = 1) -> None:
+    def apply(self, event: events.AnyEvent, attempt: int = 1) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
         match event:
-            case StepStarted() | StepFinished() | StepFailed() | AttemptStarted() | AttemptDiscarded():
+            case (
+                events.StepStarted()
+                | events.StepFinished()
+                | events.StepFailed()
+                | events.AttemptStarted()
+                | events.AttemptDiscarded()
+            ):
                 if (leaf := self._find(event.block_id)) is not None:
                     self._apply_to(leaf, event, attempt)
-            case SignalReceived():
+            case events.SignalReceived():
                 self._hear(event)
-            case StateChanged(state):
+            case events.StateChanged(state):
                 self.known_state = state
-            case UsageRecorded(usage, provider, model):
+            case events.UsageRecorded(usage, provider, model):
                 self.usage += usage
                 self.usage_by_model[provider, model] = self.usage_by_model.get((provider, model), Usage()) + usage
-            case RunFinished():
+            case events.RunFinished():
                 self.finished = event
             case _ if isinstance(event, _Undecisive):
                 pass
@@ -195,22 +176,22 @@ class Plan:
 
     def _apply_to(self, leaf: Leaf, event: _StepFact, attempt: int) -> None:
         match event:
-            case StepStarted(_, number, at):
+            case events.StepStarted(_, number, at):
                 leaf.start(number, at)
-            case StepFinished(_, output):
+            case events.StepFinished(_, output):
                 self._finish(leaf, output)
-            case StepFailed(block_id, error, _, retry_at):
+            case events.StepFailed(block_id, error, _, retry_at):
                 leaf.open_attempt = 0
                 if retry_at is None:
                     leaf.fail(Failure(block_id, error))
                 else:
                     leaf.again(retry_at)
-            case AttemptStarted(provider, dialect=dialect):
+            case events.AttemptStarted(provider, dialect=dialect):
                 if dialect is not None:
                     self.dialects[provider] = dialect
                 leaf.attempts = max(leaf.attempts, attempt)
                 leaf.open_attempt = attempt
-            case AttemptDiscarded():
+            case events.AttemptDiscarded():
                 leaf.open_attempt = 0
             case _:
                 assert_never(event)
@@ -221,7 +202,7 @@ class Plan:
             self.signals = [signal for signal in self.signals if signal.signal_id != taken]
         leaf.settle(output)
 
-    def _hear(self, signal: SignalReceived) -> None:
+    def _hear(self, signal: events.SignalReceived) -> None:
         self.last_signal = max(self.last_signal, signal.signal_id)
         match signal.name:
             case "pause":
@@ -242,30 +223,30 @@ class Plan:
         return leaf
 
 
-def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[Entry]) -> list[AnyEvent]:
+def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[events.Entry]) -> list[events.AnyEvent]:
     """What a failed instance has achieved, for one that goes on from the step that failed: every output, every
     failure that was caught, every signal that no step has taken. The failure that ended it is left out."""
-    events = [entry.event for entry in entries]
-    fatal = _fatal(definition, given, events)
-    kept: list[AnyEvent] = []
-    for number, event in enumerate(events):
+    facts = [entry.event for entry in entries]
+    fatal = _fatal(definition, given, facts)
+    kept: list[events.AnyEvent] = []
+    for number, event in enumerate(facts):
         match event:
-            case StepFinished():
+            case events.StepFinished():
                 kept.append(event)
-            case StepFailed(retry_at=None) if number != fatal:
+            case events.StepFailed(retry_at=None) if number != fatal:
                 kept.append(event)
-            case SignalReceived(name=name) if name not in (PAUSE, RESUME, CANCEL):
+            case events.SignalReceived(name=name) if name not in (PAUSE, RESUME, CANCEL):
                 kept.append(event)
-            case _ if isinstance(event, SequenceFact | AttemptFact | RunFact | _Undecisive):
+            case _ if isinstance(event, events.SequenceFact | events.AttemptFact | events.RunFact | _Undecisive):
                 pass
             case _:
                 assert_never(event)
     return kept
 
 
-def _fatal(definition: Definition, given: JsonObject, events: list[AnyEvent]) -> int | None:
+def _fatal(definition: Definition, given: JsonObject, facts: list[events.AnyEvent]) -> int | None:
     plan = Plan(definition, given)
-    for number, event in enumerate(events):
+    for number, event in enumerate(facts):
         plan.apply(event)
         if plan.settled:
             return number
