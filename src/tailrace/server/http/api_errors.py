@@ -203,8 +203,8 @@ def _of_config(exc: errors.ConfigError) -> ApiError:
 
 
 def refusal(status: int, message: str, code: str, provider: str = "") -> ApiError:
-    """What a provider has refused for good. Nobody need ask again: Claude Code would, a 401 for minutes. Whose key was
-    refused is said, since the client has one too."""
+    """What a provider has refused for good. A header tells clients not to retry: Claude Code would, a 401 for minutes.
+    The message says whose key was refused, since the client has one too."""
     if status == 401:
         message = f"{provider or 'the provider'} refused this server's key: {message}"
     if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes

@@ -134,8 +134,8 @@ class Authoriser:
         return self._keys.get(self._digest(given))
 
     def _digest(self, secret: str) -> bytes:
-        """What a key is found by. Nobody outside this process can tell which digest a guess has, so the time that the
-        search takes reveals nothing of a key; and it takes no longer among thousands."""
+        """What a key is found by. The digest of a guess is unknown outside this process, so the time of the search
+        tells nothing of a key; and it takes no longer among thousands."""
         return hmac.digest(self._salt, secret.strip().encode("utf-8", "surrogateescape"), "sha256")
 
 

@@ -117,7 +117,7 @@ class FakeWhatsApp(LoopbackFake):
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
     def person(self, number: str, name: str = "Ada", *, user_id: str = "") -> Person:
-        """Without a number it is somebody with a username, whom Meta names by the id alone."""
+        """A person without a number has a username, and Meta names them by the id alone."""
         self.people[number or user_id] = Person(number, name, user_id)
         return self.people[number or user_id]
 
@@ -181,7 +181,7 @@ class FakeWhatsApp(LoopbackFake):
             return answer.status
 
     async def _tell(self, body: bytes) -> None:
-        """A status, once: nobody waits for it, and the webhook may be gone."""
+        """A status, once: the sender does not wait for it, and the webhook may be gone."""
         with contextlib.suppress(aiohttp.ClientError):
             await self.call_webhook(body)
 

@@ -1,1 +1,0 @@
-"""What the protocols of front ends share, which are integrations."""
