@@ -34,7 +34,7 @@ from tailrace.journal.live_tail import LiveViewer, LiveViewers, PageViewer, Tail
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
-from tailrace.journal.sqlite.schema import SCHEMA, WAL_BYTES, wal_bytes
+from tailrace.journal.sqlite.schema import SCHEMA, WAL_BYTES, WAL_PAGES_MAX, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.ended_runs import INTERVAL_S
 from tailrace.messages import Usage, assistant
@@ -80,6 +80,7 @@ def _write_rows(streams: int, per_commit: int, commits: int, *, deferred: bool) 
         connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
         connection.executescript(SCHEMA)
         if not deferred:
             connection.execute("CREATE UNIQUE INDEX batches_by_run ON batches (run, first_seq)")

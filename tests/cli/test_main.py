@@ -109,13 +109,17 @@ def test_a_server_without_a_chat_platform_imports_nothing_of_one() -> None:
 # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_help_lists_every_command() -> None:
+def test_help_lists_every_command_in_its_group() -> None:
     done = tailrace("--help")
     assert done.returncode == 0
-    listed = done.stdout.decode()
-    assert [
-        name for name in cli.all_commands() if f"\n    {name} " not in listed.replace(f"{name}\n", f"{name} ")
-    ] == []
+    groups = [part.split("\n") for part in done.stdout.decode().split("\n\n") if part.split("\n")[0].endswith(":")]
+    listed = {head.removesuffix(":"): [line.split()[0] for line in lines if line] for head, *lines in groups[1:]}
+    assert list(listed) == ["talk", "look", "serve", "flows", "admin"]
+    assert listed["serve"] == ["serve", "gateway", "acp", "mcp"]
+    commands = cli.all_commands()
+    assert {name: group for group, names in listed.items() for name in names} == {
+        name: command.group for name, command in commands.items()
+    }
 
 
 @pytest.mark.parametrize("name", cli.all_commands())

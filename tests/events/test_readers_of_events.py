@@ -29,7 +29,7 @@ SOME_EVENTS = {
     "calls/service.py": "whether an answer can be continued",
     "runs/delta_log.py": "what a resumed answer has on record; it writes the log",
     "journal/viewed_lines.py": "which stored lines a viewer may have",
-    "runs/run_overview.py": "sums over the facts of a run",
+    "app/timeline/run_overview.py": "sums over the facts of a run",
     "cli/runs/live_runs.py": "sums over the newest facts of many runs",
     "integrations/acp/replay.py": "entries that are left out of a log before the view reads it",
 }

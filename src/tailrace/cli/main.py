@@ -58,32 +58,43 @@ COMMANDS: dict[str, CliCommand] = {
         "tailrace.cli.commands.chat",
         starts_programs=True,
         mixed=True,
+        group="talk",
     ),
-    "serve": CliCommand(
-        "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
-    ),
-    "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
-    "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands"),
-    "show": CliCommand("show one run", "tailrace.cli.runs.commands"),
-    "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands"),
-    "stop": CliCommand("stop one run", "tailrace.cli.runs.commands"),
-    "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top"),
-    "usage": CliCommand("what was used and what it cost, by key, model and day", "tailrace.cli.usage.command"),
-    "approvals": CliCommand("what may run unasked, for ever; and taking that back", "tailrace.cli.commands.approvals"),
     "fork": CliCommand(
         "a run that begins from another one, after any of its events",
         "tailrace.cli.commands.fork",
         starts_programs=True,
         mixed=True,
+        group="talk",
     ),
-    "flow": CliCommand("run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True),
-    "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
+    "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback", group="talk"),
+    "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands", group="look"),
+    "show": CliCommand("show one run", "tailrace.cli.runs.commands", group="look"),
+    "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands", group="look"),
+    "stop": CliCommand("stop one run", "tailrace.cli.runs.commands", group="look"),
+    "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top", group="look"),
+    "usage": CliCommand(
+        "what was used and what it cost, by key, model and day", "tailrace.cli.usage.command", group="look"
+    ),
+    "serve": CliCommand(
+        "the API, the web page and every enabled platform",
+        "tailrace.cli.commands.serve",
+        starts_programs=True,
+        group="serve",
+    ),
+    "gateway": CliCommand(
+        "the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True, group="serve"
+    ),
+    "flow": CliCommand(
+        "run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True, group="flows"
+    ),
     "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
     "add": CliCommand("connect a chat platform", "tailrace.cli.setup.add", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
-    "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
+    "approvals": CliCommand("what may run unasked, for ever; and taking that back", "tailrace.cli.commands.approvals"),
     "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
-    "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
+    "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
+    "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
 
@@ -252,14 +263,16 @@ def _log_to_stderr(config: Config, level: Level) -> None:
 
 
 def _parser(listed: Mapping[str, CliCommand]) -> Parser:
-    """The top level: only for its help and its error messages."""
+    """The top level: only for its help, with the commands in their groups, and for `--version`."""
+    groups: dict[str, list[str]] = {}
+    for name, command in listed.items():
+        groups.setdefault(command.group, []).append(f"  {name:<11} {command.help}")
     parser = Parser(
         prog="tailrace",
         usage='tailrace [-h] [--version] COMMAND …\n       tailrace "a question"',
         description="A streaming-first runtime for LLM agents. Without a command: tailrace chat.",
+        epilog="\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    for name, command in listed.items():
-        commands.add_parser(name, help=command.help)
     return parser

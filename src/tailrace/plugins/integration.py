@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import msgspec
@@ -16,13 +16,14 @@ class CliCommand(NamedTuple):
     """A command of the command line. `module` has `add_arguments(parser)` and `run(args, config) -> int`; of an
     integration's it is relative to its package (`.command`). `reads_config=False`: works with a broken config file too;
     its `run` takes the arguments alone. `starts_programs`: tools and MCP servers run as its children. `mixed`: options
-    may stand between its words."""
+    may stand between its words. `group`: where `tailrace --help` lists it."""
 
     help: str
     module: str
     reads_config: bool = True
     starts_programs: bool = False
     mixed: bool = False
+    group: Literal["talk", "look", "serve", "flows", "admin"] = "admin"
 
 
 class StoreKind(NamedTuple):

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 from cli.screen.markdown_documents import documents
 from tailrace.cli.screen.markdown_blocks import (
@@ -21,8 +20,9 @@ from tailrace.cli.screen.markdown_blocks import (
     blocks_of,
 )
 from tailrace.delivery.text.balance import balance
+from tailrace.delivery.text.parser import parser
 
-PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
+PARSER = parser()
 
 
 def html(text: str) -> str:

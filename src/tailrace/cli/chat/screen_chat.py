@@ -38,7 +38,7 @@ from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
-from tailrace.cli.screen.input.typed_ahead import typed_ahead
+from tailrace.cli.screen.input.typeahead import typeahead
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
@@ -248,7 +248,7 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
-        for line in typed_ahead(sys.stdin.fileno()):
+        for line in typeahead(sys.stdin.fileno()):
             self.entered(TypedLine(line, line))
         with _logged_to(self):
             async with asyncio.TaskGroup() as group:

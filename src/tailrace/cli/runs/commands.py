@@ -29,13 +29,13 @@ from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
+from tailrace.config.presets import provider_dialects
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
-from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 

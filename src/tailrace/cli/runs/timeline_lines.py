@@ -13,7 +13,7 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from tailrace.app.timeline import Timeline
-from tailrace.cli.runs.happenings import LABEL_WIDTH, Detail, Happening, happenings_of
+from tailrace.cli.runs.timeline_rows import LABEL_WIDTH, Detail, TimelineRow, timeline_rows
 from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
@@ -40,10 +40,10 @@ def timeline_lines(timeline: Timeline, head: TimelineHead, *, width: int | None,
     lines = [*_head_lines(timeline, head, width), Text()]
     numbered = width is None or width >= MIN_NUMBERED
     number_width = len(str(timeline.last_seq)) if numbered else 0
-    happenings = happenings_of(timeline, full=full, advice=head.advice)
-    clock_width = max((len(clock(each.at)) for each in happenings), default=0)
+    rows = timeline_rows(timeline, full=full, advice=head.advice)
+    clock_width = max((len(clock(each.at)) for each in rows), default=0)
     indent = (number_width + 2 if numbered else 0) + clock_width + 2
-    for each in happenings:
+    for each in rows:
         lines += _lines_of(each, number_width, clock_width, indent, width, full=full)
     return lines
 
@@ -87,7 +87,7 @@ def clock(at: float | None) -> str:
 
 
 def _lines_of(
-    each: Happening, number_width: int, clock_width: int, indent: int, width: int | None, *, full: bool
+    each: TimelineRow, number_width: int, clock_width: int, indent: int, width: int | None, *, full: bool
 ) -> list[Text]:
     line = Text()
     if number_width:

@@ -30,7 +30,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
 from tailrace.cli.screen.input.input_line import Completion, InputLine, InputListener, TypedLine
-from tailrace.cli.screen.input.typed_ahead import typed_ahead
+from tailrace.cli.screen.input.typeahead import typeahead
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
 from tailrace.system.private_apis import on_resize, redraw, runs_in_terminal
@@ -267,7 +267,7 @@ class TerminalScreen:
             try:
                 yield
             finally:  # while the terminal is still in line mode
-                for line in typed_ahead(self.app.input.fileno()):
+                for line in typeahead(self.app.input.fileno()):
                     self._listener.entered(TypedLine(line, line))
 
 

@@ -9,6 +9,8 @@ INTEGRATION = Integration(
     extra="acp",
     library="acp",
     commands={
-        "acp": CliCommand("the agent inside an editor: Zed, JetBrains, Neovim, Emacs", ".command", reads_config=False)
+        "acp": CliCommand(
+            "the agent inside an editor: Zed, JetBrains, Neovim, Emacs", ".command", reads_config=False, group="serve"
+        )
     },
 )

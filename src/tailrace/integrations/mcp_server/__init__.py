@@ -9,6 +9,8 @@ INTEGRATION = Integration(
     extra="mcp",
     library="mcp",
     commands={
-        "mcp": CliCommand("runs as tools for MCP hosts, on stdin and stdout", ".command", starts_programs=True),
+        "mcp": CliCommand(
+            "runs as tools for MCP hosts, on stdin and stdout", ".command", starts_programs=True, group="serve"
+        ),
     },
 )

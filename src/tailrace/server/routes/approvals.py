@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.safety.waiting_approvals import WaitingApproval
+from tailrace.app.approvals import WaitingApproval
 from tailrace.app.timeline.run_summary import title_of
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline

@@ -23,13 +23,13 @@ from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
 from tailrace.app.timeline.tool_outputs import tool_outputs
+from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.events.speakers import SpokenBy
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
-from tailrace.providers.provider_dialects import provider_dialects
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -151,12 +150,9 @@ class McpServers:
         except ModuleNotFoundError as exc:
             raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
         return {
-            name: Link(name, settings, environment, roots=roots, on_change=partial(self._on_change, name))
+            name: Link(name, settings, environment, roots=roots, on_change=self._stale[name].set)
             for name, settings in servers.items()
         }
-
-    def _on_change(self, server: str, _listing: Listing) -> None:
-        self._stale[server].set()
 
     # ── prompts, for people ──────────────────────────────────────────────────────────────────────────────────
 

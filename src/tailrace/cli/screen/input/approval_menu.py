@@ -2,8 +2,8 @@
 
 Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
 count when the menu has stood on the screen for a moment, no key was pressed in that time, and the screen shows that
-they count. The time until it is drawn is no part of that moment: a busy machine may draw late. What was meant for the
-menu and comes when it is gone is for `StrayKeys` to tell.
+they count. The time until it is drawn is no part of that moment: a busy machine may draw late. No key is lost: one that
+decides nothing is part of the message.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
-from tailrace.cli.screen.input.stray_keys import MEANT_S, StrayKeys
 from tailrace.cli.screen.painter import Rows
 from tailrace.events import ApprovalAsked, Decision
 
 ARMED_AFTER_S: Final = 0.5
+SEEN_S: Final = 0.5  # a person needs so long to see that the question is gone
+OWN_WORD_S: Final = 1.0  # between two letters of the word whose first one was the answer
 WHY_KEY: Final = "w"
 # The key, the decision, and what it covers. An approval is bound to the command, its directory and the requester.
 CHOICES: Final[tuple[tuple[str, Decision, str], ...]] = (
@@ -47,26 +48,21 @@ class ApprovalMenu:
         self._drawn_at: float | None = None  # when it first stood on the screen
         self._painted_bright = False  # the last rows say that the keys count
         self._bright = False  # and they are on the screen
-        self._astray = False  # the last key meant nothing, and those that follow it at once mean nothing either
-        self._reason_typed_at = 0.0
-        self.stray = StrayKeys(clock, {**_BY_KEY, WHY_KEY: "why"})
+        self._rest, self._rest_until = "", 0.0  # of the word whose first letter was the answer
+        self._went_at: float | None = None  # the question went, and no pause followed that shows that this was seen
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, asked: ApprovalAsked) -> None:
         self.asked, self.gives_reason, self.decision = asked, False, None
         now = self._clock()
-        self._drawn_at, self._bright, self._astray = None, False, False
+        self._drawn_at, self._bright = None, False
         left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
         self._ends_at = now + left_s
 
     def was_answered(self) -> None:
-        """The log has the answer to what it asks: the user's, or another's while they had not decided yet."""
-        if self.gives_reason:
-            if self._clock() - self._reason_typed_at < MEANT_S:
-                self.stray.question_went("reason")
-        elif self.decision is None and (self.is_armed or self._astray):
-            self.stray.question_went("answer")
+        """The log has the answer to what it asks: the user's, or that of another surface."""
+        self._went_at = self._clock() if self.decision is None else None
         self.close()
 
     def close(self) -> None:
@@ -76,12 +72,20 @@ class ApprovalMenu:
 
     def key_was_pressed(self) -> None:
         """Any key, whether or not the menu is open."""
+        if not self.was_unseen():
+            self._went_at = None
         self._quiet_since = self._clock()
         self._bright = False
 
-    def reason_was_typed(self) -> None:
-        """A key of it, or the one that begins it."""
-        self._reason_typed_at = self._clock()
+    @property
+    def may_get_late_keys(self) -> bool:
+        """Whether the next key may have been meant for a question that is gone."""
+        return bool(self._rest) or self._went_at is not None
+
+    def was_unseen(self) -> bool:
+        """Whether Enter may belong to the answer of a question that is gone, and must send nothing: no pause since then
+        shows that the user has seen it go."""
+        return self._went_at is not None and self._clock() - max(self._went_at, self._quiet_since) < SEEN_S
 
     @property
     def is_armed(self) -> bool:
@@ -95,33 +99,29 @@ class ApprovalMenu:
 
     def press(self, key: str) -> Pressed:
         """What this key does while the menu is open. "draft": it belongs to the message that was being typed."""
-        if self.decision is not None:
-            return "nothing" if self.swallows(key) else "draft"
-        if not self.is_armed:
-            is_stray = self.swallows(key) or self._astray
+        if self.swallows(key):
+            return "nothing"
+        if self.decision is not None or not self.is_armed:
             self.key_was_pressed()
-            return "nothing" if is_stray else "draft"
-        self._astray = False
+            return "draft"
+        self.key_was_pressed()
         word = key.lower()
         if word == WHY_KEY:
             self.gives_reason = True
-            self.reason_was_typed()
             return "why"
         if (decision := _BY_KEY.get(word)) is None:
-            self._astray = True  # a word that is typed without looking: its other letters mean nothing
-            self.key_was_pressed()
-            return "nothing"
+            return "draft"
         self.decision = decision
-        self.stray.answer_was_pressed(decision)
-        self.key_was_pressed()
+        self._rest, self._rest_until = decision[1:] + "\r", self._clock() + OWN_WORD_S
         return "answer"
 
     def swallows(self, key: str) -> bool:
-        """Whether this key was meant for a question that no longer stands."""
-        is_stray = self.stray.takes(key)
-        if is_stray:
-            self.key_was_pressed()
-        return is_stray
+        """Drops the remaining letters of an answer that is typed as a word: its first key has decided."""
+        if self._clock() >= self._rest_until or key.lower() != self._rest[:1]:
+            self._rest = ""
+            return False
+        self._rest, self._rest_until = self._rest[1:], self._clock() + OWN_WORD_S
+        return True
 
     def back(self) -> None:
         """From the reason, or from an answer that was not taken, to the choices."""
@@ -135,7 +135,6 @@ class ApprovalMenu:
 
     def was_drawn(self) -> None:
         """The frame with the last `rows`, or without the menu, is on the screen."""
-        self.stray.was_drawn()
         if self.asked is not None:
             self._drawn_at = self._clock() if self._drawn_at is None else self._drawn_at
             self._bright = self._painted_bright

@@ -150,7 +150,7 @@ class InputLine:
         menu = self._menu
         chooses = Condition(lambda: menu.asked is not None and not menu.gives_reason)
         explains = Condition(lambda: menu.gives_reason)
-        strays = Condition(lambda: menu.asked is None and menu.stray.may_come)
+        late = Condition(lambda: menu.asked is None and menu.may_get_late_keys)
         empty = Condition(lambda: not self.buffer.text)
         keys = KeyBindings()
         keys.add("enter")(self._enter)
@@ -159,15 +159,15 @@ class InputLine:
         keys.add("tab")(self._complete)
         keys.add("up")(lambda event: event.current_buffer.auto_up())
         keys.add("down")(lambda event: event.current_buffer.auto_down())
-        keys.add("c-c")(self._interrupt)
-        keys.add("<sigint>")(self._interrupt)
+        for key in ("c-c", "<sigint>"):
+            keys.add(key)(lambda _: self._listener.interrupted())
         keys.add("c-d", filter=empty)(lambda _: self._listener.left())
         keys.add("c-z")(_nothing)  # a stopped process would hold its run until its lease is over
         keys.add("c-l")(lambda event: event.app.renderer.clear())
         keys.add("c-o")(lambda _: self._listener.expand_tool())
         keys.add(Keys.BracketedPaste)(self._paste)
         for key in (Keys.Any, "enter"):
-            keys.add(key, filter=strays)(self._insert_unless_stray)
+            keys.add(key, filter=late)(self._type_late)
             keys.add(key, filter=chooses)(self._choose)
         keys.add("enter", filter=explains)(self._explain)
         keys.add("escape", filter=explains)(self._back)
@@ -197,21 +197,14 @@ class InputLine:
     def _typed(self) -> None:
         if self._menu.asked is None:
             self._menu.key_was_pressed()
-            self._menu.stray.forget()
-        elif self._menu.gives_reason:
-            self._menu.reason_was_typed()
 
-    def _interrupt(self, _: KeyPressEvent) -> None:
-        self._menu.stray.forget()
-        self._listener.interrupted()
-
-    def _insert_unless_stray(self, event: KeyPressEvent) -> None:
+    def _type_late(self, event: KeyPressEvent) -> None:
         if self._menu.swallows(event.data):
             return
-        if event.data == "\r":
-            self._enter(event)
-        else:
+        if event.data != "\r":
             event.current_buffer.insert_text(event.data)
+        elif not self._menu.was_unseen():
+            self._enter(event)
 
     def _explain(self, event: KeyPressEvent) -> None:
         reason = event.current_buffer.text.strip()
@@ -226,7 +219,6 @@ class InputLine:
     # ── pastes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _paste(self, event: KeyPressEvent) -> None:
-        self._menu.stray.forget()
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         if self.takes_text:
             event.current_buffer.insert_text(self._folded(text))

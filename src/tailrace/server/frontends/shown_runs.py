@@ -1,12 +1,12 @@
-"""What the protocols of front ends share, which are integrations: times, token counts and the ids of calls. Pure."""
+"""How front ends show a run: the ids of its calls, times and token counts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from tailrace.agent.client_calls import client_call_id
 from tailrace.messages import JsonObject, Usage
+from tailrace.server.v1.client_tool_calls import client_call_id
 
 
 def moment(at: float) -> str:

@@ -14,7 +14,7 @@ from tailrace.system.unread_bytes import unread_bytes
 _LOCAL_FLAGS = 3  # the place of the local modes in what `tcgetattr` returns
 
 
-def typed_ahead(terminal: int) -> list[str]:
+def typeahead(terminal: int) -> list[str]:
     """Takes the whole lines, in their order. What was not ended with Enter stays, for the screen to read."""
     if not os.isatty(terminal) or not termios.tcgetattr(terminal)[_LOCAL_FLAGS] & termios.ICANON:
         return []

@@ -46,7 +46,7 @@ class Detail(NamedTuple):
     style: str = "dim"
 
 
-class Happening(NamedTuple):
+class TimelineRow(NamedTuple):
     """`seq` is the entry of the log, of a tool its last one; `at` the seconds since the run began."""
 
     seq: int
@@ -61,15 +61,15 @@ class Happening(NamedTuple):
     is_text: bool = False  # may be several lines
 
 
-Happenings: TypeAlias = Iterator[Happening]
+TimelineRows: TypeAlias = Iterator[TimelineRow]
 
 
-def happenings_of(timeline: Timeline, *, full: bool = False, advice: str = "") -> list[Happening]:
+def timeline_rows(timeline: Timeline, *, full: bool = False, advice: str = "") -> list[TimelineRow]:
     """In the order of time; those without a time stay behind the entry before them. `advice` is what helps against the
     failure that the run has ended with."""
     told = [each for item in timeline.items for each in _told(item, timeline, advice, full=full)]
     told.sort(key=lambda each: each.seq)
-    timed: list[tuple[float, Happening]] = []
+    timed: list[tuple[float, TimelineRow]] = []
     latest = 0.0
     for each in told:
         latest = each.at if each.at is not None else latest
@@ -80,11 +80,11 @@ def happenings_of(timeline: Timeline, *, full: bool = False, advice: str = "") -
 
 def _told(  # noqa: C901, PLR0912 - one case per item
     item: AnyItem, timeline: Timeline, advice: str, *, full: bool
-) -> Happenings:
+) -> TimelineRows:
     match item:
         case QuestionItem(seq=seq, start=at, text=text, files=files):
             details = tuple(Detail(file) for file in files)
-            yield Happening(seq, at, "question", text, "bold", is_text=True, details=details)
+            yield TimelineRow(seq, at, "question", text, "bold", is_text=True, details=details)
         case AttemptItem():
             yield from _attempt(item)
         case TextItem() | ReasoningItem():
@@ -94,30 +94,30 @@ def _told(  # noqa: C901, PLR0912 - one case per item
         case NoticeItem(about=about) if about == _PROGRESS:
             return
         case NoticeItem(seq=seq, start=at, about=about, text=text):
-            yield Happening(seq, at, "notice", text or about, "yellow", quiet=True)
+            yield TimelineRow(seq, at, "notice", text or about, "yellow", quiet=True)
         case FailoverItem():
             where = f"{item.from_provider}/{item.from_model} → {item.to_provider}/{item.to_model}"
-            yield Happening(item.seq, item.start, "failover", where, "yellow")
+            yield TimelineRow(item.seq, item.start, "failover", where, "yellow")
         case ToolCallItem():
             yield _tool(item, full=full)
         case ApprovalItem():
             yield from _approval(item)
         case TakeoverItem(seq=seq, end=at, claims=claims):
             text = f"the process ended; another one went on (claim {claims})"
-            yield Happening(seq, at, "takeover", text, "bold yellow")
+            yield TimelineRow(seq, at, "takeover", text, "bold yellow")
         case CompressionItem(seq=seq, end=at, messages=messages):
-            yield Happening(seq, at, "compressed", f"the history is {messages} messages from here on", "yellow")
+            yield TimelineRow(seq, at, "compressed", f"the history is {messages} messages from here on", "yellow")
         case ForkItem(seq=seq, start=at, run_id=run_id, after=after):
             text = f"what stands above is of {run_id}, up to its entry {after}"
-            yield Happening(seq, at, "fork", text, "magenta")
+            yield TimelineRow(seq, at, "fork", text, "magenta")
         case StepItem():
             yield from _step(item)
         case StateItem(seq=seq, start=at, state=state):
-            yield Happening(seq, at, "state", state, STYLES.get(state, ""), quiet=True)
+            yield TimelineRow(seq, at, "state", state, STYLES.get(state, ""), quiet=True)
         case SignalItem(seq=seq, start=at, name=name, by=by):
-            yield Happening(seq, at, "signal", f"{name}, by {by}" if by else name, "magenta")
+            yield TimelineRow(seq, at, "signal", f"{name}, by {by}" if by else name, "magenta")
         case DeliveryItem(seq=seq, start=at, key=key, state=state):
-            yield Happening(seq, at, "delivery", f"{key}: {state}", quiet=True)
+            yield TimelineRow(seq, at, "delivery", f"{key}: {state}", quiet=True)
         case FinishItem():
             yield _finish(item, timeline, advice)
         case _:
@@ -127,33 +127,33 @@ def _told(  # noqa: C901, PLR0912 - one case per item
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _attempt(item: AttemptItem) -> Happenings:
+def _attempt(item: AttemptItem) -> TimelineRows:
     name = f"{item.provider}/{item.model}" if item.provider else item.model
     step = f"{item.block_id}: " if item.block_id else ""
     how = "  goes on with the text" if item.goes_on else "  begins anew" if item.restarts else ""
     ignored = f"  not told: {', '.join(item.ignored)}" if item.ignored else ""
     label = f"call {item.call}" if item.try_number == 1 else f"call {item.call} try {item.try_number}"
-    yield Happening(item.seq, item.start, label, f"{step}{name}{how}{ignored}", "blue")
+    yield TimelineRow(item.seq, item.start, label, f"{step}{name}{how}{ignored}", "blue")
     if item.first_token_s is not None and item.start is not None:
         text = f"{step}after {item.first_token_s:.2f}s"
-        yield Happening(item.seq, round(item.start + item.first_token_s, 3), "first token", text, "blue", quiet=True)
+        yield TimelineRow(item.seq, round(item.start + item.first_token_s, 3), "first token", text, "blue", quiet=True)
     spent = spent_words(item.usage, item.cost_usd)
     match item.outcome:
         case "running":
             return
         case "answered" | "called_tools":
             if spent:
-                yield Happening(item.end_seq, item.end, "tokens", f"{step}{spent}", "dim", quiet=True)
+                yield TimelineRow(item.end_seq, item.end, "tokens", f"{step}{spent}", "dim", quiet=True)
         case "stopped":
-            yield Happening(item.end_seq, item.end, "stopped", f"{step}{spent}", "yellow")
+            yield TimelineRow(item.end_seq, item.end, "stopped", f"{step}{spent}", "yellow")
         case _:
             what = "taken back" if item.outcome == "discarded" else item.outcome
             lost = "its process ended before it did" if item.outcome == "interrupted" else "no reason was recorded"
             reason = item.reason or lost
-            yield Happening(item.end_seq, item.end, what, f"{step}{label}: {reason}", "red", spent)
+            yield TimelineRow(item.end_seq, item.end, what, f"{step}{label}: {reason}", "red", spent)
 
 
-def _span(item: TextItem | ReasoningItem) -> Happenings:
+def _span(item: TextItem | ReasoningItem) -> TimelineRows:
     thinking = isinstance(item, ReasoningItem)
     label = "thinking" if thinking else "text"
     if item.withdrawn:
@@ -163,21 +163,21 @@ def _span(item: TextItem | ReasoningItem) -> Happenings:
     rate = f"{item.tokens_per_s:.0f} tokens/s" if item.tokens_per_s and item.chunks > 1 else ""
     details = (Detail(rate),) if rate and item.chunks > 20 else ()
     quiet = thinking or item.withdrawn
-    yield Happening(
+    yield TimelineRow(
         item.seq, item.start, label, shown, "dim" if quiet else "", quiet=quiet, is_text=True, details=details
     )
 
 
-def _stall(item: StallItem) -> Happening:
+def _stall(item: StallItem) -> TimelineRow:
     end = "; given up" if item.gave_up else ", then the stream went on"
     who = f"{item.provider}: " if item.provider else ""
-    return Happening(item.seq, item.start, "stall", f"{who}nothing came for {duration(item.silent_s)}{end}", "yellow")
+    return TimelineRow(item.seq, item.start, "stall", f"{who}nothing came for {duration(item.silent_s)}{end}", "yellow")
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tool(item: ToolCallItem, *, full: bool) -> Happening:
+def _tool(item: ToolCallItem, *, full: bool) -> TimelineRow:
     about = item.preview or _one_line(item.arguments) or item.arguments_text
     changed = f"+{item.added} −{item.removed}" if item.diff else ""
     took = duration(item.duration_s) if item.duration_s is not None else ""
@@ -206,25 +206,25 @@ def _tool(item: ToolCallItem, *, full: bool) -> Happening:
         details.append(Detail(item.output, both_ends=True))
     details += [Detail(f"file: {name}") for name in item.files]
     shown = f"{about}  {changed}".rstrip()
-    return Happening(item.end_seq, item.start, item.tool_name, shown, "magenta", mark, style, tuple(details))
+    return TimelineRow(item.end_seq, item.start, item.tool_name, shown, "magenta", mark, style, tuple(details))
 
 
-def _approval(item: ApprovalItem) -> Happenings:
+def _approval(item: ApprovalItem) -> TimelineRows:
     where = f"  in {item.directory}" if item.directory else ""
     reason = (Detail(item.reason),) if item.reason else ()
-    yield Happening(item.seq, item.start, "approval?", f"{item.command}{where}", "bold yellow", details=reason)
+    yield TimelineRow(item.seq, item.start, "approval?", f"{item.command}{where}", "bold yellow", details=reason)
     if item.decision is None:
         if item.end is not None:
-            yield Happening(item.end_seq, item.end, "no answer", item.command, "yellow")
+            yield TimelineRow(item.end_seq, item.end, "no answer", item.command, "yellow")
         return
     words = {"once": "once", "session": "for the session", "always": "always", "deny": ""}
     by = f" by {item.by}" if item.by else ""
     waited = f" after {duration(item.waited_s)}" if item.waited_s is not None else ""
     if unanswered := unanswered_words(None, item.by):
-        yield Happening(item.end_seq, item.end, "no answer", f"{unanswered}: denied{waited}", "red")
+        yield TimelineRow(item.end_seq, item.end, "no answer", f"{unanswered}: denied{waited}", "red")
         return
     label, style = ("denied", "red") if item.decision == "deny" else ("approved", "green")
-    yield Happening(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}".strip(), style)
+    yield TimelineRow(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}".strip(), style)
 
 
 def _one_line(arguments: JsonObject | None) -> str:
@@ -244,9 +244,9 @@ def _json(value: Any) -> str:
 # ── sequences, and the end ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _step(item: StepItem) -> Happenings:
+def _step(item: StepItem) -> TimelineRows:
     again = f" (try {item.number})" if item.number > 1 else ""
-    yield Happening(item.seq, item.start, "step", f"{item.block_id}{again}", "bold")
+    yield TimelineRow(item.seq, item.start, "step", f"{item.block_id}{again}", "bold")
     if item.state == "running":
         return
     took = duration(item.end - item.start) if item.end is not None and item.start is not None else ""
@@ -259,7 +259,7 @@ def _step(item: StepItem) -> Happenings:
         details = (Detail(item.error.message, style="red"),)
     if item.retry_at is not None:
         details = (*details, Detail(f"tried again at +{item.retry_at:.2f}"))
-    yield Happening(item.end_seq, item.end, item.state, f"{item.block_id}{again}", style, mark, style, details)
+    yield TimelineRow(item.end_seq, item.end, item.state, f"{item.block_id}{again}", style, mark, style, details)
 
 
 def output_text(output: Any) -> str:
@@ -273,7 +273,7 @@ def output_text(output: Any) -> str:
             return msgspec.json.format(msgspec.json.encode(output)).decode()
 
 
-def _finish(item: FinishItem, timeline: Timeline, advice: str) -> Happening:
+def _finish(item: FinishItem, timeline: Timeline, advice: str) -> TimelineRow:
     took = f"after {duration(timeline.duration_s)}" if timeline.duration_s is not None else ""
     spent = " · ".join(filter(None, (took, spent_words(timeline.usage, timeline.cost_usd))))
     details: tuple[Detail, ...] = ()
@@ -281,4 +281,4 @@ def _finish(item: FinishItem, timeline: Timeline, advice: str) -> Happening:
         details = (Detail(stop_words(error) if item.status == "stopped" else error.message, style="red"),)
         if advice:
             details = (*details, Detail(advice, style="yellow"))
-    return Happening(item.seq, item.start, item.status, spent, STYLES.get(item.status, "bold"), details=details)
+    return TimelineRow(item.seq, item.start, item.status, spent, STYLES.get(item.status, "bold"), details=details)

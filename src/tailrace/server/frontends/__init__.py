@@ -1,0 +1,1 @@
+"""What the protocols of front ends share, which are integrations."""
