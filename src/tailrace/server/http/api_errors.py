@@ -62,6 +62,18 @@ class ApiError(errors.TailraceError):
         self.details = details
         self.asked = asked
 
+    def in_words(self, message: str) -> ApiError:
+        """The same error with another message."""
+        return ApiError(
+            self.status,
+            message,
+            code=self.code,
+            param=self.param,
+            headers=self.headers,
+            details=self.details,
+            asked=self.asked,
+        )
+
 
 def _word(status: int) -> str:
     """`not_found` for 404."""
@@ -217,8 +229,7 @@ def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     and asks again. A provider of another API has other words."""
     if shape != "anthropic" or error.code != TOO_LONG or _KNOWN_WORDS.search(str(error)):
         return error
-    said = f"prompt is too long: {error}"
-    return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)
+    return error.in_words(f"prompt is too long: {error}")
 
 
 def is_said_in_stream(error: ApiError, request: web.Request) -> bool:
