@@ -26,7 +26,7 @@ from tailrace.providers.http.refused_fields import Place, RefusedFields, refused
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
-from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer
+from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, discard
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
@@ -101,8 +101,7 @@ class HttpProvider:
         reply, _ = await self._post(request, body_without, self._model(request.model).whole_url)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
-            async for _ in answer:  # a peer that streams unasked is understood
-                pass
+            await answer.pump(discard)  # a peer that streams unasked is understood
             return answer.completion()
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
