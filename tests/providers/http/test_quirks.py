@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from providers.faulty_calls import ASK, Told, faulty
+from tailrace.config.quirks import REGISTRY
 from tailrace.messages import ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.quirks import (
     CONTINUE,
-    REGISTRY,
     adapted_body,
     matches_host,
     merged,

@@ -31,9 +31,9 @@ from tailrace.app.timeline.items import (
     ToolCallItem,
 )
 from tailrace.cli.runs.words import STYLES, duration, spent_words
+from tailrace.cli.stop_words import stop_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
-from tailrace.runs.failures import stop_words
 
 LABEL_WIDTH = 12
 _PROGRESS = "tool_progress"  # the output of the tool has it

@@ -16,12 +16,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.config.quirks import Quirk
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
-from tailrace.providers.http.quirks import Quirk, adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in

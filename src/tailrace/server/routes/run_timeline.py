@@ -13,7 +13,7 @@ from tailrace.app.timeline import Timeline
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
 from tailrace.config.presets import provider_dialects
-from tailrace.runs.public_ids import run_id_of
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import query_of
 from tailrace.server.http.route import TEXT, Route, json_response
