@@ -32,12 +32,12 @@ from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished
 from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.flows.engine.plan import PAUSE
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.system.own_program import typed
 

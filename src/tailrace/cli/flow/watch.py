@@ -29,11 +29,11 @@ from tailrace.cli.runs.words import output_text
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.events import Entry, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.ports import Batch, Journal, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import run_beside
 from tailrace.runs.view import RunView, changes

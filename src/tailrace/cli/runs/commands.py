@@ -34,9 +34,9 @@ from tailrace.config.presets import provider_dialects
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from tailrace.app.timeline import AnyItem, Timeline, items
 from tailrace.cli.runs.words import STYLES, duration, output_text, spent_words
+from tailrace.cli.stop_words import stop_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
-from tailrace.runs.failures import stop_words
 
 LABEL_WIDTH = 12
 _PROGRESS = "tool_progress"  # the output of the tool has it
