@@ -21,17 +21,7 @@ from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
-from tailrace.ports import (
-    RUNS_LIMIT,
-    Journal,
-    Lease,
-    NewRun,
-    Run,
-    RunFilter,
-    SessionPage,
-    SessionRuns,
-    Versioned,
-)
+from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter, SessionPage, SessionRuns, Versioned
 
 _ALL = 1_000_000  # sessions: what lives in memory is little
 Method = TypeVar("Method", bound=Callable[..., Any])

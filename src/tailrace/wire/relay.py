@@ -10,17 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from tailrace.messages import (
-    AnyDelta,
-    Dialect,
-    ErrorDelta,
-    EventDelta,
-    EventRunDelta,
-    Stop,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, EventRunDelta, TextDelta, ToolCallDelta, UsageDelta
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
 from tailrace.wire.served_dialect import AnswerHeader
@@ -31,7 +22,7 @@ class RelayingEncoder(ABC):
 
     __slots__ = ("_ended", "_provider", "_relays", "_source", "_tracks_text")
 
-    dialect: ClassVar[Dialect]
+    dialect: ClassVar[messages.Dialect]
 
     def __init__(self, header: AnswerHeader) -> None:
         self._source = header.source  # the dialect that the deltas are decoded from
@@ -92,7 +83,7 @@ class RelayingEncoder(ABC):
         elif delta.__class__ is ToolCallDelta and delta.replaces:
             self._fail(contradiction(), out)
 
-    def _reason_for(self, reason: str, words: Mapping[Stop, str]) -> str:
+    def _reason_for(self, reason: str, words: Mapping[messages.Stop, str]) -> str:
         """The provider's finish reason in the client's words; one whose meaning is not known is kept."""
         stop = self._source.stop_of(reason)
         return reason if stop == "unknown" or self._source.name == self.dialect else words[stop]

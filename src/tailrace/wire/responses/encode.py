@@ -11,23 +11,8 @@ from typing import assert_never
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    ErrorDelta,
-    EventDelta,
-    EventRunDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    Stop,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, EventDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
@@ -84,8 +69,8 @@ class StreamEncoder(RelayingEncoder):
         self._item: JsonObject | None = None  # the open message or reasoning item
         self._calls: dict[int, OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
-        self._usage: Usage | None = None
-        self._stop: Stop = "unknown"
+        self._usage: messages.Usage | None = None
+        self._stop: messages.Stop = "unknown"
         self._sequence = 0
         self._started = False
         self._relayed = RelayedItems()
@@ -123,7 +108,7 @@ class StreamEncoder(RelayingEncoder):
             self._add_text(TextDelta, delta.text, out)
             return
         match delta:
-            case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
+            case TextDelta(text, 0) | ReasoningDelta(text, 0) | messages.RefusalDelta(text, 0):
                 self._add_text(type(delta), text, out)
             case ToolCallDelta(choice=0):
                 self._add_arguments(delta, out)
@@ -131,20 +116,20 @@ class StreamEncoder(RelayingEncoder):
                 self._native(item, out)
             case NativeDelta(choice=0):
                 self._foreign(delta, out)
-            case FinishDelta(reason, 0):
+            case messages.FinishDelta(reason, 0):
                 self._stop = self._source.stop_of(reason)
-            case UsageDelta():
+            case messages.UsageDelta():
                 self._note_usage(delta)
-            case ErrorDelta():
+            case messages.ErrorDelta():
                 self._fail(delta, out)
-            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
+            case TextDelta() | ReasoningDelta() | messages.RefusalDelta() | ToolCallDelta() | NativeDelta():
                 pass
-            case EventDelta() | EventRunDelta():
+            case messages.FinishDelta() | EventDelta() | messages.EventRunDelta():
                 pass
             case _:
                 assert_never(delta)
 
-    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
+    def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:
         """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
         event (H94)."""
         if reason := INCOMPLETE_REASONS.get(stop or self._stop):
@@ -206,7 +191,7 @@ class StreamEncoder(RelayingEncoder):
         out.append(framed(delta, data))
         self._sequence += 1
 
-    def _note_usage(self, delta: UsageDelta) -> None:
+    def _note_usage(self, delta: messages.UsageDelta) -> None:
         self._usage = delta.usage
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -408,7 +393,7 @@ class StreamEncoder(RelayingEncoder):
         usage = None if self._usage is None else usage_body(self._usage, self._source)
         self._response |= {"status": status, "output": self._items, "usage": usage}
 
-    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+    def _fail(self, error: messages.ErrorDelta, out: list[bytes]) -> None:
         """Sends an `error` event and `response.failed`: some clients look for the one, some for the other. Open items
         stay open on the wire: a client may run a call as soon as its done event arrives."""
         out.append(self.start())
@@ -427,7 +412,7 @@ class StreamEncoder(RelayingEncoder):
         out.append(encode_event(_encode(body), event=name))
 
 
-def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+def encode_body(completion: messages.Completion, header: AnswerHeader) -> JsonObject:
     """The completion as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
     encoder = StreamEncoder(header)
     if completion.dialect == "responses" and completion.body:
@@ -435,6 +420,6 @@ def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
         ours = {**header.state, "id": header.id, "model": header.model}
         return {**encoder.response, **completion.body, "output": output, **ours}
     encoder.new_attempt(provider_of(completion.message))
-    encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
+    encoder.encode([*message_deltas(completion.message), messages.UsageDelta(completion.usage)])
     encoder.close(completion.stop, at=header.ended)
     return encoder.response

@@ -12,19 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    ErrorDelta,
-    EventDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, JsonObject, NativeDelta, ReasoningDelta, ToolCallDelta
 from tailrace.wire.peer_json import encode_object, object_of, objects_of, text_of
 from tailrace.wire.responses.completion import (
     PART_SEPARATOR,
@@ -65,9 +54,9 @@ _WITH_ITEM = frozenset({_ITEM_ADDED, "response.output_item.done"})
 _NOT_KEPT = frozenset({"error", "ping", "keepalive", "message"})
 
 _DELTAS: dict[TextKind, type[AnyDelta]] = {
-    "text": TextDelta,
+    "text": messages.TextDelta,
     "reasoning": ReasoningDelta,
-    "refusal": RefusalDelta,
+    "refusal": messages.RefusalDelta,
 }
 
 
@@ -292,10 +281,10 @@ class GrowingAnswer:
         self.ended = self.settled = True
         self._catch_up(objects_of(response.get("output")), out)
         if isinstance(response.get("usage"), dict):
-            out.append(UsageDelta(usage_of(response["usage"])))
+            out.append(messages.UsageDelta(usage_of(response["usage"])))
         if status in ("completed", "incomplete"):
             self.complete = True
-            out.append(FinishDelta(finish_reason_of(self._response, status)))
+            out.append(messages.FinishDelta(finish_reason_of(self._response, status)))
         else:
             out.append(error_in(response, status))
 
