@@ -28,14 +28,8 @@ from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows, unplaced_rows
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
-from tailrace.journal.stored.group_commit import (
-    GroupCommit,
-    OnLag,
-    PendingAppend,
-    PendingCall,
-    StoredLog,
-    fail_interrupted,
-)
+from tailrace.journal.stored import group_commit
+from tailrace.journal.stored.group_commit import GroupCommit, PendingAppend, PendingCall, StoredLog, fail_interrupted
 from tailrace.journal.stored.rows import BoundRow
 from tailrace.system.thread_waits import wait_count
 
@@ -132,7 +126,7 @@ class Commits(GroupCommit[_Work]):
         clock: Callable[[], float],
         after_commit: Callable[[], None],
         checkpoint: Callable[[], asyncio.Future[None]],
-        on_lag: OnLag | None = None,
+        on_lag: group_commit.OnLag | None = None,
         index_after: int = INDEX_ROWS,
     ) -> None:
         """`clock` is the wall clock. `after_commit` is called in the thread that has written; `checkpoint` on the loop,

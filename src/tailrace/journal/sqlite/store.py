@@ -31,13 +31,7 @@ from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_I
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import (
-    Lease,
-    LogPage,
-    NewRun,
-    Run,
-    Signal,
-)
+from tailrace.ports import Lease, LogPage, NewRun, Run, Signal
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
 P = ParamSpec("P")

@@ -11,22 +11,15 @@ import msgspec
 
 from tailrace import messages
 from tailrace.messages import AnyDelta, JsonObject, NativeDelta, Reasoning, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire import peer_json
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
-from tailrace.wire.peer_json import (
-    decode_object,
-    is_object_text,
-    object_of,
-    objects_of,
-    text_of,
-    without_lone_surrogates,
-)
+from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
-from tailrace.wire.relay import RelayingEncoder, framed
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotation, of_annotations
 
@@ -43,7 +36,7 @@ _KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDel
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """Without `hidden_thinking` the client gets no block for thinking that has no text: it may take the first block for
     the answer. This dialect has one choice only: deltas of others are left out."""
 
@@ -71,7 +64,6 @@ class StreamEncoder(RelayingEncoder):
         self._signed = False  # the open thinking block has its provider's own signature
 
     def start(self) -> bytes:
-        """The first event, as soon as the request is accepted; else it comes with the first delta."""
         if self._started:
             return b""
         self._started = True
@@ -113,7 +105,6 @@ class StreamEncoder(RelayingEncoder):
                 assert_never(delta)
 
     def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
-        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         out = [*self._preamble, self.start()]
@@ -168,7 +159,7 @@ class StreamEncoder(RelayingEncoder):
                 event = decode_object(data)
                 self._blocks = max(self._blocks, event["index"] + 1)
                 block = object_of(event.get("content_block"))
-                self._relayed[event["index"]] = _KINDS.get(text_of(block.get("type")), NativeDelta)
+                self._relayed[event["index"]] = _KINDS.get(peer_json.text_of(block.get("type")), NativeDelta)
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
             case "message_delta":

@@ -16,8 +16,7 @@ from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of
-from tailrace.wire.relay import RelayingEncoder
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +40,7 @@ class _Splice(NamedTuple):
 _NO_SPLICE: Final = _Splice(None, None)
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """The first chunk of each choice carries the role. Finish reasons are held until `close`: text may still follow
     one, and the caller of `close` may override it.
     """
@@ -86,7 +85,6 @@ class StreamEncoder(RelayingEncoder):
         return self._own_head
 
     def start(self) -> bytes:
-        """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
         out: list[bytes] = []
         self._begin(0, out)
         return b"".join(out)
@@ -130,7 +128,6 @@ class StreamEncoder(RelayingEncoder):
                 assert_never(delta)
 
     def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
-        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         self._ended, self._splice = True, _NO_SPLICE

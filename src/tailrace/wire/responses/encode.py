@@ -17,19 +17,12 @@ from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, sealed_native
-from tailrace.wire.relay import RelayingEncoder, framed
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
+from tailrace.wire.responses import response_fields
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.response_fields import (
-    INCOMPLETE_REASONS,
-    echoed_fields,
-    error_event,
-    failed_response_error,
-    usage_body,
-)
 from tailrace.wire.responses.text_slots import FORMS, OpenText, TextForm
-from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
 from tailrace.wire.translation.message_deltas import message_deltas
@@ -37,7 +30,7 @@ from tailrace.wire.translation.message_deltas import message_deltas
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """The header's `fields` are fields of the request that a response repeats (`instructions`, `tools`, …); its `state`
     are fields that are ours also in a provider's own response (`store`, `previous_response_id`, …). This dialect has
     one choice only: deltas of others are left out."""
@@ -57,7 +50,7 @@ class StreamEncoder(RelayingEncoder):
             "model": header.model,
             "output": [],
             "usage": None,
-            **echoed_fields({}),
+            **response_fields.echoed_fields({}),
             **header.fields,
             **header.state,
         }
@@ -85,7 +78,6 @@ class StreamEncoder(RelayingEncoder):
         return self._response
 
     def start(self) -> bytes:
-        """The first events, as soon as the request is accepted; else they come with the first delta."""
         if self._started:
             return b""
         self._started = True
@@ -130,9 +122,7 @@ class StreamEncoder(RelayingEncoder):
                 assert_never(delta)
 
     def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:
-        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
-        event (H94)."""
-        if reason := INCOMPLETE_REASONS.get(stop or self._stop):
+        if reason := response_fields.INCOMPLETE_REASONS.get(stop or self._stop):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
         return self._finish("completed", {"completed_at": None if at is None else int(at)})
 
@@ -390,7 +380,7 @@ class StreamEncoder(RelayingEncoder):
         """Closes the open items with the response's status."""
         self._close_open(status, out)
         self._ended = True
-        usage = None if self._usage is None else usage_body(self._usage, self._source)
+        usage = None if self._usage is None else response_fields.usage_body(self._usage, self._source)
         self._response |= {"status": status, "output": self._items, "usage": usage}
 
     def _fail(self, error: messages.ErrorDelta, out: list[bytes]) -> None:
@@ -402,8 +392,8 @@ class StreamEncoder(RelayingEncoder):
             self._items, self._relays = self._relayed.items, False
         self._end("incomplete", [])
         self._sequence = sequence
-        self._response |= {"status": "failed", "error": failed_response_error(error)}
-        self._send("error", error_event(error), out)
+        self._response |= {"status": "failed", "error": response_fields.failed_response_error(error)}
+        self._send("error", response_fields.error_event(error), out)
         self._send("response.failed", {"response": self._response}, out)
 
     def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
