@@ -20,7 +20,7 @@ from tailrace import ports
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
-from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, next_page_end
+from tailrace.journal.live_tail import NOTHING, Tail, ViewedJournal, next_page_end
 from tailrace.journal.memory_state import MemoryState
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_runs import session_of
@@ -33,7 +33,7 @@ from tailrace.journal.waiters import Waiters
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, SessionPage, SessionRuns, Signal, WriteEvents
 
 
-class MemoryJournal(MemoryState):
+class MemoryJournal(MemoryState, ViewedJournal):
     """`clock` is the wall clock, in seconds since the epoch. `ended_runs` records a run in storage before a viewer sees
     its end. Then it is forgotten here: storage answers, and viewers keep their tail."""
 
@@ -337,12 +337,6 @@ class MemoryJournal(MemoryState):
 
     async def snapshot(self, run_id: str) -> Entry:
         return fold(await self.read(run_id)).entry()
-
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
-        return EntryViewer(self, run_id, after, snapshot=snapshot)
-
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
-        return PageViewer(self, run_id, after, snapshot=snapshot)
 
     async def stored_page(self, run_id: str, after: int) -> ports.LogPage:
         batch = await self.page(run_id, after)

@@ -142,7 +142,7 @@ class Commits(GroupCommit[_Work]):
     def _start_writer(self) -> None:
         self._writer.start()
 
-    def submit(
+    def call(
         self,
         work: Callable[[sqlite3.Connection], T],
         *,
@@ -151,20 +151,9 @@ class Commits(GroupCommit[_Work]):
         log: StoredLog | None = None,
     ) -> asyncio.Future[T]:
         """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
-        entry of the `log` was refused. `long`: what it does grows with the log of a run, and the loop must not wait for
-        it."""
+        entry of the `log` was refused. The future is done once that is committed. `long`: what `work` does grows with
+        the log of a run, and the loop must not wait for it."""
         return self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
-
-    async def call(
-        self,
-        work: Callable[[sqlite3.Connection], T],
-        *,
-        fsync: bool = False,
-        long: bool = False,
-        log: StoredLog | None = None,
-    ) -> T:
-        """As `submit`, once it is committed."""
-        return await self.submit(work, fsync=fsync, long=long, log=log)
 
     @property
     def failing(self) -> bool:

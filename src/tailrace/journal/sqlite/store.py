@@ -122,7 +122,7 @@ class SqliteJournal(StoredJournal):
     def record(self, ended: EndedRun) -> asyncio.Future[None]:
         record = partial(statements.record, ended=ended, ended_at=self._clock())
         long = len(ended.entries) > LONG_ENTRIES
-        return self._commits.submit(record, fsync=ended.run.new.durability == "fsync", long=long)
+        return self._commits.call(record, fsync=ended.run.new.durability == "fsync", long=long)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
