@@ -7,8 +7,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tailrace.cli.runs.table import cells_of, table
-from tailrace.cli.runs.words import count, dollars, duration, spent_words, tokens
 from tailrace.cli.screen.fitted_table import padded
+from tailrace.cli.screen.words import count, dollars, duration, spent_words, tokens
 from tailrace.messages import Usage
 from tailrace.runs.run_overview import RunOverview
 

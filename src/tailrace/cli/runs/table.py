@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from tailrace.cli.runs.words import STYLES, dollars, duration, tokens, when
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style, padded
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.screen.words import STYLES, dollars, duration, tokens, when
 from tailrace.runs.run_overview import RunOverview
 
 MAX_MODEL = 26

@@ -13,9 +13,9 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from tailrace.cli.runs.timeline_rows import LABEL_WIDTH, Detail, TimelineRow, timeline_rows
-from tailrace.cli.runs.words import STYLES, duration, spent_words
 from tailrace.cli.screen.fitted_table import folded, padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.screen.words import STYLES, duration, spent_words
 from tailrace.runs.timeline import Timeline
 
 MIN_NUMBERED = 76  # columns from which on entries are numbered

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.cli.runs.words import STYLES, duration, output_text, spent_words
+from tailrace.cli.screen.words import STYLES, duration, output_text, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
 from tailrace.runs.failures import stop_words
