@@ -27,11 +27,11 @@ from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.events.speakers import SpokenBy
+from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
-from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
