@@ -107,7 +107,7 @@ def _verbatim(route: Route, client_request: ClientRequest) -> Route:
     return Route(provider, route.model, route.policy, local=route.local, streams=route.streams)
 
 
-def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
+def params_left_out(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
     """The parameters of the client that this route's provider does not get: its API does not support them, or it was
     found to refuse them."""
     provider = route.provider
