@@ -85,7 +85,8 @@ class TurnRunner:
         resumed: ResumableAnswer | None = None,
     ) -> None:
         """`on_waiting` is called with True when the turn has nothing under way but questions to a person, and with
-        False when that is over. `resumed`: the answer that an earlier process asked for last, where its provider keeps it."""
+        False when that is over. `resumed`: the last answer that an earlier process asked for, if its provider keeps
+        it."""
         self._journal = journal
         self._lease = lease
         self.turn = turn

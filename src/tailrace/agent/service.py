@@ -53,7 +53,7 @@ Source = Callable[[JsonObject], Awaitable[Message]]
 
 class ClientTurn(Value):
     """A turn in the words of the front end that asked for it. By these a request that comes again is known, and so are
-    the messages that the front end repeats (`agent.client_thread`)."""
+    the messages that the front end repeats (`server.frontends.client_thread`)."""
 
     request_id: str = ""
     message_ids: tuple[str, ...] = ()  # of the messages that came with this turn

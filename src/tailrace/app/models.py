@@ -192,7 +192,7 @@ class Models:
         self.local = LocalServer(directory, model_path=path, model_name=path.stem) if path else LocalServer(directory)
 
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
-        """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
+        """The chosen model and its fallbacks. Raises `ConfigError` for what is not set."""
         first = self._route(choice.provider, choice.name)
         return (
             (first,)

@@ -137,18 +137,6 @@ def test_an_instance_whose_process_died_is_called_the_same_everywhere(
     assert f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it" in shown
 
 
-@pytest.mark.parametrize(("condition", "is_told"), [("true", True), ("index < 2", False)])
-def test_a_loop_that_its_limit_has_ended_is_told(
-    condition: str, is_told: bool, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    body = [step("a", {"x": "{{index}}"}, "do")]
-    loop = {"type": "loop", "id": "again", "body": body, "condition": condition, "max_iterations": 3}
-    instances(home, {"name": "loops", "blocks": [loop]})
-    assert main(["flow", "show", "last"]) == 0
-    told = "again ended after 3 iterations, its max_iterations; its condition was not asked again\n"
-    assert (told in capsys.readouterr().err) == is_told
-
-
 def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (waits,) = instances(home, WAITS)
     assert main(["flow", "show", "last"]) == 0

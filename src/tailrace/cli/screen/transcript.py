@@ -103,7 +103,7 @@ class Transcript:
         self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
-        self._open: dict[str, ApprovalAsked] = {}  # questions that nobody has answered, by their ids
+        self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
         self._queued: list[ApprovalAsked] = []  # of those, the ones that are shown after the one in the menu
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
