@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -170,26 +171,6 @@ class Caller:
         return listener
 
 
-class _AttemptReports:
-    """From one attempt to the listener."""
-
-    __slots__ = ("_listener", "_provider", "deltas")
-
-    def __init__(self, listener: CallListener, provider: str) -> None:
-        self.deltas = listener.deltas
-        self._listener = listener
-        self._provider = provider
-
-    @property
-    def answer_resumable(self) -> Callable[[str], None]:
-        return self._listener.answer_resumable
-
-    def reattaching(self, error: ProviderError, silent_s: float) -> None:
-        recovery_log.log_reattaching(self._provider, error)
-        if isinstance(error, TimedOut) and error.deadline in _STALLS:
-            self._listener.stalled(self._provider, silent_s)
-
-
 class _CallInProgress:
     """The state of one call between its attempts."""
 
@@ -268,9 +249,15 @@ class _CallInProgress:
     ) -> CallResult | None:
         """The call's result, or None where another attempt should follow."""
         outcome = AttemptOutcome(len(self._outcomes) + 1, route.provider.name, route.model)
-        reports = _AttemptReports(self._listener, route.provider.name)
-        answer_id = resumed.id if resumed is not None else ""
-        attempt = Attempt(route, self._request, self._shown, reports, answer_id=answer_id)
+        attempt = Attempt(
+            route,
+            self._request,
+            self._shown,
+            sink=self._listener.deltas,
+            on_answer_id=self._listener.answer_resumable,
+            on_reattach=partial(self._reattach, route.provider.name),
+            answer_id=resumed.id if resumed is not None else "",
+        )
         again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
@@ -412,6 +399,12 @@ class _CallInProgress:
         reason = str(self._outcomes[-1].error)
         for number in numbers:
             self._listener.attempt_discarded(number, reason)
+
+    def _reattach(self, provider: str, error: ProviderError, silent_s: float) -> None:
+        """The connection broke so, and the attempt reattaches to its answer."""
+        recovery_log.log_reattaching(provider, error)
+        if isinstance(error, TimedOut) and error.deadline in _STALLS:
+            self._listener.stalled(provider, silent_s)
 
     def _announce(self, route: Route, wait_s: float) -> None:
         """What became of the last attempt, and that this route is asked next."""

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -79,23 +78,20 @@ class HttpProvider:
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
 
-    def stream(self, request: ModelRequest) -> OpenAnswer:
-        return OpenAnswer(self, request)
-
-    async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
-        """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         body_without = partial(self.request_body, request, stream=True)
         reply, refused = await self._post(request, body_without, self._model(request.model).url)
-        block.reply = reply
         try:
             if self._passes_plain_streams and reply.is_event_stream:
-                return self._streamed(reply, request)  # as what follows would return it
-            return self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
-        except BaseException as exc:
-            reply.close()
-            if isinstance(exc, ProviderError):
-                exc.provider = exc.provider or self.name
+                yield self._streamed(reply, request)  # as what follows would return it
+            else:
+                yield self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
             raise
+        finally:
+            reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
@@ -356,29 +352,3 @@ class HttpProvider:
     def _safe(self, data: bytes) -> bytes:
         """The same without secrets; before it is cut short, or half a key would be left (J114)."""
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
-
-
-class OpenAnswer:
-    """The block in which an answer is read: leaving it closes the connection. A class because the generator that would
-    say the same in fewer lines is registered with the event loop, which takes longer than all that is done here."""
-
-    __slots__ = ("_provider", "_request", "reply")
-
-    def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
-        self._provider = provider
-        self._request: ModelRequest | None = request
-        self.reply: HttpReply | None = None
-
-    def __aenter__(self) -> Coroutine[Any, Any, AnswerStream]:
-        request, self._request = self._request, None
-        if request is None:
-            raise RuntimeError("an answer is asked for once")
-        return self._provider.open_answer(request, self)
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, exc: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        if self.reply is not None:
-            self.reply.close()
-        if isinstance(exc, ProviderError):
-            exc.provider = exc.provider or self._provider.name
