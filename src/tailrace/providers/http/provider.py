@@ -7,7 +7,7 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -150,7 +150,7 @@ class HttpProvider:
         known = self._refused.at(self._model(request.model).place)
         body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
-        reply = await self._send(request, body, url=url)
+        reply = await self._send(url, encode_object(body), request)
         try:
             if reply.status in _NO_ROUTE:
                 return None
@@ -185,13 +185,7 @@ class HttpProvider:
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
-        endpoint = self._endpoint
-        reply = await self._transport.get(
-            endpoint.models_url(),
-            headers=self._headers,
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
+        reply = await self._send(self._endpoint.models_url())
         try:
             if not 200 <= reply.status < 300:
                 raise await self._refusal(reply)
@@ -220,11 +214,7 @@ class HttpProvider:
         left_out: set[str] = set()
         while True:
             body = body_without(refused)
-            try:
-                reply = await self._sent(request, body, url)
-            except ProviderError as exc:
-                exc.provider = self.name
-                raise
+            reply = await self._send(url, encode_object(body), request)
             if 200 <= reply.status < 300:
                 break
             try:
@@ -244,23 +234,20 @@ class HttpProvider:
             self._refused.remember(place, left_out)
         return reply, refused
 
-    async def _send(self, request: ModelRequest, body: JsonObject, *, url: str) -> HttpReply:
+    async def _send(self, url: str, body: bytes | None = None, request: ModelRequest = _UNSET) -> HttpReply:
+        """The reply to a POST of this body; to a GET where there is none. Raises `ProviderError`."""
+        endpoint = self._endpoint
+        send = self._transport.get if body is None else partial(self._transport.post, body=body)
         try:
-            return await self._sent(request, body, url)
+            return await send(
+                url,
+                headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
+                connect_timeout_s=endpoint.connect_timeout_s,
+                socket_path=endpoint.socket_path,
+            )
         except ProviderError as exc:
             exc.provider = self.name
             raise
-
-    def _sent(self, request: ModelRequest, body: JsonObject, url: str) -> Coroutine[Any, Any, HttpReply]:
-        """Errors are without the provider's name."""
-        endpoint = self._endpoint
-        return self._transport.post(
-            url,
-            headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-            body=encode_object(body),
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
 
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
