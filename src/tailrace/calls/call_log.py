@@ -120,7 +120,7 @@ class CallLog(DeltaLog):
         self._relays = False  # viewers see its provider's own events
         self._routed = routed if routed is not None else RoutedRequest(None)
         self._route: Route | None = None  # of the attempt under way
-        self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
+        self._ignored: tuple[str, ...] = ()  # the parameters that the log names as not sent to its provider
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
