@@ -15,22 +15,9 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, ToolOutputRecorded
+from tailrace.integrations.acp import tool_updates
 from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.tool_updates import (
-    TERMINAL,
-    WRITE_FILE,
-    Content,
-    ToolStatus,
-    diff_of,
-    fenced,
-    kind_of,
-    locations_of,
-    output_content,
-    replaced_content,
-    terminal_content,
-    text_content,
-    title_of,
-)
+from tailrace.integrations.acp.tool_updates import Content
 from tailrace.messages import File, Image, JsonObject, Message, Text, ToolCall, Usage
 from tailrace.runs.view import RunView, changes
 from tailrace.system.json_rpc.lines import rpc_line
@@ -48,7 +35,7 @@ class _Call(msgspec.Struct):
     tool: str
     args: JsonObject | None = None
     title: str = ""
-    status: ToolStatus = "pending"
+    status: tool_updates.ToolStatus = "pending"
     terminal_id: str = ""
 
 
@@ -216,18 +203,18 @@ class LogToUpdates:
 
     def _announced(self, index: int, called: ToolCall) -> bytes:
         call = self._calls[index] = _Call(index, called.id, called.name, called.parsed())
-        call.title = title_of(called.name, None)
-        shown = {"title": call.title, "kind": kind_of(called.name), "status": call.status}
+        call.title = tool_updates.title_of(called.name, None)
+        shown = {"title": call.title, "kind": tool_updates.kind_of(called.name), "status": call.status}
         return self._call_line("tool_call", call, shown)
 
     def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
         call = self._call_at(index, tool)
         call.args, call.status = args, "in_progress"
-        call.title = title_of(tool, args, preview)
-        if tool == TERMINAL and self._waiting_terminal:
+        call.title = tool_updates.title_of(tool, args, preview)
+        if tool == tool_updates.TERMINAL and self._waiting_terminal:
             call.terminal_id, self._waiting_terminal = self._waiting_terminal, ""
         shown: dict[str, Any] = {"title": call.title, "status": call.status, "rawInput": args or {}}
-        if locations := locations_of(tool, args, self._directory):
+        if locations := tool_updates.locations_of(tool, args, self._directory):
             shown["locations"] = locations
         if content := self._change_of(call):
             shown["content"] = content
@@ -241,7 +228,7 @@ class LogToUpdates:
         call = self._newest_call(asked.call_id)
         if call is None:
             return b""
-        call.title = title_of(call.tool, None, asked.command)
+        call.title = tool_updates.title_of(call.tool, None, asked.command)
         return self._call_line("tool_call_update", call, {"title": call.title, "content": question_content(asked)})
 
     def call_of(self, asked: ApprovalAsked) -> Content | None:
@@ -249,7 +236,7 @@ class LogToUpdates:
         call = self._newest_call(asked.call_id)
         if call is None:
             return None
-        shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": kind_of(call.tool)}
+        shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": tool_updates.kind_of(call.tool)}
         return {**shown, "status": "pending", "content": question_content(asked)}
 
     def _output(self, call: _Call, recorded: ToolOutputRecorded) -> bytes:
@@ -258,12 +245,14 @@ class LogToUpdates:
             begun = self._started(call.index, call.tool, None, call.args)
         call.status = "completed" if recorded.ok else "failed"
         content = self._change_of(call) if recorded.ok else []
-        if call.tool == WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
-            content = replaced_content(recorded.output, call.args)  # a diff without the old text would show a new file
+        if call.tool == tool_updates.WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
+            content = tool_updates.replaced_content(
+                recorded.output, call.args
+            )  # a diff without the old text would show a new file
         if call.terminal_id:
-            content = [terminal_content(call.terminal_id)]
+            content = [tool_updates.terminal_content(call.terminal_id)]
         if not content:
-            content = output_content(call.tool, recorded.output, recorded.files)
+            content = tool_updates.output_content(call.tool, recorded.output, recorded.files)
         shown = {"status": call.status, "content": content, "rawOutput": {"output": recorded.output}}
         return begun + self._call_line("tool_call_update", call, shown)
 
@@ -278,29 +267,33 @@ class LogToUpdates:
         running = [call for call in self._calls.values() if call.tool == tool and call.status == "in_progress"]
         if not running or running[-1].terminal_id:
             return b""
-        shown = fenced(text) if kind_of(tool) == "execute" else text
-        return self._call_line("tool_call_update", running[-1], {"content": [text_content(shown)]})
+        shown = tool_updates.fenced(text) if tool_updates.kind_of(tool) == "execute" else text
+        return self._call_line("tool_call_update", running[-1], {"content": [tool_updates.text_content(shown)]})
 
     def attach_terminal(self, terminal_id: str) -> bytes:
         """Shows the editor's own terminal in the command that runs. Empty where the log has not come to that command
         yet: then the terminal is shown with it."""
-        running = [call for call in self._calls.values() if call.tool == TERMINAL and call.status == "in_progress"]
+        running = [
+            call for call in self._calls.values() if call.tool == tool_updates.TERMINAL and call.status == "in_progress"
+        ]
         if not running:
             self._waiting_terminal = terminal_id
             return b""
         running[-1].terminal_id = terminal_id
-        return self._call_line("tool_call_update", running[-1], {"content": [terminal_content(terminal_id)]})
+        return self._call_line(
+            "tool_call_update", running[-1], {"content": [tool_updates.terminal_content(terminal_id)]}
+        )
 
     def shows_terminal(self, terminal_id: str) -> bool:
         return any(call.terminal_id == terminal_id for call in self._calls.values())
 
     def _change_of(self, call: _Call) -> list[Content]:
         if call.terminal_id:
-            return [terminal_content(call.terminal_id)]
-        return diff_of(call.tool, call.args, self._directory, self._old_text(call))
+            return [tool_updates.terminal_content(call.terminal_id)]
+        return tool_updates.diff_of(call.tool, call.args, self._directory, self._old_text(call))
 
     def _old_text(self, call: _Call) -> str | None:
-        match locations_of(call.tool, call.args, self._directory), call.args:
+        match tool_updates.locations_of(call.tool, call.args, self._directory), call.args:
             case [{"path": path}], {"content": str(new)}:
                 return self._old_texts.before(path, new)
             case _:
@@ -345,7 +338,10 @@ class LogToUpdates:
             call = self._call_at(tool.index, tool.tool_name)
             call.args = tool.args
             call.status = "in_progress" if tool.ok is None else "completed" if tool.ok else "failed"
-            shown = {"title": title_of(call.tool, tool.args, tool.preview), "kind": kind_of(call.tool)}
+            shown = {
+                "title": tool_updates.title_of(call.tool, tool.args, tool.preview),
+                "kind": tool_updates.kind_of(call.tool),
+            }
             lines += self._call_line("tool_call", call, {**shown, "status": call.status})
         return lines
 
@@ -362,7 +358,7 @@ def update_line(session_id: str, update: Mapping[str, Any]) -> bytes:
 def question_content(asked: ApprovalAsked) -> list[Content]:
     """Exactly what would happen, where, and why it is asked about."""
     where = f" (in {asked.directory})" if asked.directory else ""
-    return [text_content(f"{fenced(asked.command)}\n{asked.reason}{where}")]
+    return [tool_updates.text_content(f"{tool_updates.fenced(asked.command)}\n{asked.reason}{where}")]
 
 
 def _block_of(part: object) -> Content | None:

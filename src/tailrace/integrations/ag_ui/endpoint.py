@@ -16,38 +16,16 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from tailrace.agent import client_thread
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import (
-    ThreadPlace,
-    began_by,
-    place_in_thread,
-    question_ids,
-    request_id,
-    request_key,
-    requester,
-    run_of_message,
-    session_turns,
-)
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app.models import AGENT, named, unaliased
 from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.integrations.ag_ui import run_agent_input as ag_ui
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.messages import to_messages
-from tailrace.integrations.ag_ui.run_agent_input import (
-    AgUiMessage,
-    AssistantMessage,
-    ResumeEntry,
-    RunAgentInput,
-    ToolMessage,
-    UserMessage,
-    decision_of,
-    denial_reason,
-    input_of,
-    system_of,
-    tools_of,
-)
 from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
@@ -92,7 +70,7 @@ class AgUi:
         _check_accept(request)
         after = _last_event(request)
         body = await read_object(request)
-        asked = input_of(body)
+        asked = ag_ui.input_of(body)
         check_session(asked.thread_id, request[IDENTITY], "threadId")
         viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
         if after is not None and viewed.run is not None and viewed.can_go_on:
@@ -103,7 +81,7 @@ class AgUi:
 
     # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _viewed(self, asked: RunAgentInput, messages: Sequence[JsonObject], caller: Identity) -> Viewed:
+    async def _viewed(self, asked: ag_ui.RunAgentInput, messages: Sequence[JsonObject], caller: Identity) -> Viewed:
         shows = asked.props.reasoning
         view = ClientView(
             asked.thread_id,
@@ -117,7 +95,9 @@ class AgUi:
             return Viewed(view, *resumed, can_go_on=True)
         if known is not None:
             return Viewed(view, known, can_go_on=True)
-        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
+        place = await client_thread.place_in_thread(
+            self._journal, asked.thread_id, [message.id for message in asked.messages]
+        )
         if asked.messages and not _only_watches(asked, place):
             return Viewed(view, await self._new_turn(asked, place, caller))
         opened = await open_thread(self._journal, asked.thread_id)
@@ -125,14 +105,14 @@ class AgUi:
         view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
         return Viewed(view, opened.active, Stretch(answered=opened.answered))
 
-    async def _known_turn(self, asked: RunAgentInput, caller: Identity) -> Run | None:
+    async def _known_turn(self, asked: ag_ui.RunAgentInput, caller: Identity) -> Run | None:
         """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
         looked_at = 0
-        async with aclosing(session_turns(self._journal, asked.thread_id)) as turns:
+        async with aclosing(client_thread.session_turns(self._journal, asked.thread_id)) as turns:
             async for run in turns:
-                if not looked_at and not caller.owns(requester(run)):
+                if not looked_at and not caller.owns(client_thread.requester(run)):
                     await self._check_began(asked.thread_id, caller)
-                if request_id(run) == asked.run_id:
+                if client_thread.request_id(run) == asked.run_id:
                     return _same_question(run, asked)
                 if (looked_at := looked_at + 1) == _RECENT:
                     return None
@@ -140,25 +120,27 @@ class AgUi:
 
     async def _check_began(self, thread_id: str, caller: Identity) -> None:
         """Raises `ApiError` 403. A thread stays its own key's where an admin has asked last."""
-        if await began_by(self._journal, thread_id) != caller.name:
+        if await client_thread.began_by(self._journal, thread_id) != caller.name:
             raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
+    async def _new_turn(self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
         spec = await self._turn_spec(asked, place, caller)
         run = await self._pipeline.run_to_end(
             self._app.agents.submit(
                 spec,
                 session=asked.thread_id,
-                idempotency_key=request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
+                idempotency_key=client_thread.request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
                 durability=self._app.config.store.durability,
             )
         )
         return _same_question(run, asked)
 
-    async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
+    async def _turn_spec(
+        self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity
+    ) -> TurnSpec:
         config, model = self._app.config, asked.props.model
         require_model(self._app, model or AGENT, caller)
         model = "" if AGENT in (model, unaliased(config, model)) else model
@@ -167,12 +149,14 @@ class AgUi:
         if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
             new = _after_last_answer(new)
         said = _said(message for _, message in new)
-        if not said or isinstance(said[-1], AssistantMessage):
+        if not said or isinstance(said[-1], ag_ui.AssistantMessage):
             problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
             raise ApiError(400, f"messages: {problem}", param="messages")
         await self._check_results(new, asked.thread_id)
         messages = to_messages(new)
-        *before, message = await with_recorded_calls(self._journal, messages, lambda run: caller.owns(requester(run)))
+        *before, message = await with_recorded_calls(
+            self._journal, messages, lambda run: caller.owns(client_thread.requester(run))
+        )
         if message.is_blank:
             raise ApiError(400, f"messages[{len(asked.messages) - 1}].content: is empty", param="messages")
         history: tuple[Message, ...] | None = None
@@ -184,23 +168,26 @@ class AgUi:
         return TurnSpec(
             message,
             model=model,
-            request=ModelRequest("", (), system=system_of(asked)),
+            request=ModelRequest("", (), system=ag_ui.system_of(asked)),
             history=history,
             replaces_history=history is not None,
             previous_run=place.previous_run,
-            foreign=tools_of(asked),
+            foreign=ag_ui.tools_of(asked),
             requester=caller.name,
             reachable=True,
             client=ClientTurn(asked.run_id, tuple(each.id for each in said if _is_input(each)), asked.state),
         )
 
-    async def _check_results(self, new: Sequence[tuple[int, AgUiMessage]], thread_id: str) -> None:
+    async def _check_results(self, new: Sequence[tuple[int, ag_ui.AgUiMessage]], thread_id: str) -> None:
         """Raises `ApiError` 400 for the result of a call that nobody has made."""
         called = {
-            call.id for _, message in new if isinstance(message, AssistantMessage) for call in message.tool_calls or ()
+            call.id
+            for _, message in new
+            if isinstance(message, ag_ui.AssistantMessage)
+            for call in message.tool_calls or ()
         }
         for index, message in new:
-            if not isinstance(message, ToolMessage) or message.tool_call_id in called:
+            if not isinstance(message, ag_ui.ToolMessage) or message.tool_call_id in called:
                 continue
             try:
                 run = await self._journal.get(calling_run(message.tool_call_id))
@@ -212,16 +199,16 @@ class AgUi:
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _resumed(self, asked: RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
+    async def _resumed(self, asked: ag_ui.RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
         """Answers the approvals that are still open, and returns the run that goes on. None where a new message takes
         its place. An approval that was answered meanwhile, elsewhere or by nobody in time, keeps that answer."""
         newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision, str]]()
         for index, entry in enumerate(asked.resume or ()):
             run, approval_id = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
-            decision = decision_of(entry, f"resume[{index}]")
+            decision = ag_ui.decision_of(entry, f"resume[{index}]")
             asked_at, is_open = await self._approval(run, approval_id, f"resume[{index}]")
             if is_open:
-                open_ones.append((run, approval_id, decision, denial_reason(entry) if decision == "deny" else ""))
+                open_ones.append((run, approval_id, decision, ag_ui.denial_reason(entry) if decision == "deny" else ""))
             if newest is None or (run.id, asked_at) > (newest.id, seq):
                 newest, seq = run, asked_at
         if newest is None:
@@ -235,7 +222,9 @@ class AgUi:
                 await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=reason)
         return (newest, Stretch(seq, seq)) if goes_on else None
 
-    async def _interrupted(self, entry: ResumeEntry, where: str, thread_id: str, caller: Identity) -> tuple[Run, str]:
+    async def _interrupted(
+        self, entry: ag_ui.ResumeEntry, where: str, thread_id: str, caller: Identity
+    ) -> tuple[Run, str]:
         """The run that an interrupt is of, and its approval. Raises `ApiError` 404, 403 (J110)."""
         try:
             run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
@@ -244,7 +233,7 @@ class AgUi:
             raise _no_interrupt(where) from None
         if run.new.session != thread_id:
             raise _no_interrupt(where)
-        if requester(run) != caller.name:
+        if client_thread.requester(run) != caller.name:
             raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
         return run, approval_id
 
@@ -321,16 +310,16 @@ def _last_event(request: web.Request) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _same_question(run: Run, asked: RunAgentInput) -> Run:
+def _same_question(run: Run, asked: ag_ui.RunAgentInput) -> Run:
     """The run that has this `runId`. Raises `ApiError` 409 where it answers another message."""
     inputs = [message.id for message in asked.messages if _is_input(message)]
-    if inputs and inputs[-1] not in question_ids(run):
+    if inputs and inputs[-1] not in client_thread.question_ids(run):
         problem = "was used for another message of this thread; each run needs a new one"
         raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
     return run
 
 
-def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
+def _only_watches(asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace) -> bool:
     """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
     so, and must not be answered twice."""
     if place.repeated is None:
@@ -340,25 +329,31 @@ def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
     return not _said(asked.messages[place.new_from :])
 
 
-def _said(messages: Iterable[AgUiMessage]) -> list[UserMessage | ToolMessage | AssistantMessage]:
+def _said(
+    messages: Iterable[ag_ui.AgUiMessage],
+) -> list[ag_ui.UserMessage | ag_ui.ToolMessage | ag_ui.AssistantMessage]:
     """The conversation among these messages."""
-    return [message for message in messages if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+    return [
+        message
+        for message in messages
+        if isinstance(message, ag_ui.UserMessage | ag_ui.ToolMessage | ag_ui.AssistantMessage)
+    ]
 
 
-def _is_input(message: AgUiMessage) -> bool:
-    return isinstance(message, UserMessage | ToolMessage)
+def _is_input(message: ag_ui.AgUiMessage) -> bool:
+    return isinstance(message, ag_ui.UserMessage | ag_ui.ToolMessage)
 
 
-def _after_last_answer(messages: Sequence[tuple[int, AgUiMessage]]) -> list[tuple[int, AgUiMessage]]:
-    answers = [place for place, (_, message) in enumerate(messages) if isinstance(message, AssistantMessage)]
+def _after_last_answer(messages: Sequence[tuple[int, ag_ui.AgUiMessage]]) -> list[tuple[int, ag_ui.AgUiMessage]]:
+    answers = [place for place, (_, message) in enumerate(messages) if isinstance(message, ag_ui.AssistantMessage)]
     return [*messages[answers[-1] + 1 if answers else 0 :]]
 
 
-def _has_more(messages: Sequence[AgUiMessage], run: Run) -> bool:
+def _has_more(messages: Sequence[ag_ui.AgUiMessage], run: Run) -> bool:
     """Whether the client says something new after this run's messages."""
-    known = question_ids(run)
+    known = client_thread.question_ids(run)
     for message in reversed(messages):
-        if message.id in known or run_of_message(message.id) == run.id:
+        if message.id in known or client_thread.run_of_message(message.id) == run.id:
             return False
         if _is_input(message):
             return True
@@ -378,7 +373,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             AgUi(pipeline).run,
             "runs",
             headers={"Last-Event-ID": "The last event that the client has of this run."},
-            body=RunAgentInput,
+            body=ag_ui.RunAgentInput,
             streams=True,
             errors=(404, 406, 409, 413),
         ),

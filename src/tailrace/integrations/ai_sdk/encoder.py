@@ -13,17 +13,9 @@ from typing import Final, Literal, assert_never
 import msgspec
 
 from tailrace.events import ApprovalAsked, Entry, RunFinished, RunStarted, ToolOutputRecorded, from_json
+from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
-from tailrace.integrations.ai_sdk.parts import (
-    ToolPart,
-    ToolParts,
-    client_result,
-    document_sources,
-    fetched_page,
-    files_of,
-    output_of,
-    web_sources,
-)
+from tailrace.integrations.ai_sdk.parts import ToolPart
 from tailrace.integrations.ai_sdk.stored_text import text_deltas
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage
@@ -77,7 +69,7 @@ class UiMessageEncoder:
         # the run
         self._run_id = ""
         self._log = RunView()
-        self._tools = ToolParts()
+        self._tools = parts.ToolParts()
         self._new_parts: list[ToolPart] = []  # of the answer that is being recorded
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
         # the step: one answer of the model and its tools
@@ -107,7 +99,7 @@ class UiMessageEncoder:
 
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
-        self._run_id, self._log, self._tools = run_id, RunView(), ToolParts(run_id, foreign)
+        self._run_id, self._log, self._tools = run_id, RunView(), parts.ToolParts(run_id, foreign)
         self._open.clear()
         self._running.clear()
         self.finished = None
@@ -325,9 +317,9 @@ class UiMessageEncoder:
         self._end_part()
         self._recorded, self._stop, self._blank = True, stop, ""
         self._attempts.clear()
-        for url, title in web_sources(message):
+        for url, title in parts.web_sources(message):
             self._page(url, title)
-        for number, (name, media_type) in enumerate(document_sources(message), 1):
+        for number, (name, media_type) in enumerate(parts.document_sources(message), 1):
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
         self._client_ids = {part.call.id: part.part_id for part in self._new_parts if part.foreign}
@@ -391,16 +383,16 @@ class UiMessageEncoder:
         if refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
             self._add("tool-output-denied", toolCallId=call.part_id)
         else:
-            self._put(output_of(call.part_id, recorded))
-        self._put(*files_of(recorded))
-        if recorded.ok and (url := fetched_page(call.call)):
+            self._put(parts.output_of(call.part_id, recorded))
+        self._put(*parts.files_of(recorded))
+        if recorded.ok and (url := parts.fetched_page(call.call)):
             self._page(url)
 
     def _client_results(self, message: Message) -> None:
         """They are shown to a client that did not run its tools itself."""
         for part in message.parts:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
-                self._put(client_result(client_id, part))
+                self._put(parts.client_result(client_id, part))
 
     def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
         if not call.shown:
