@@ -40,7 +40,6 @@ from tailrace.events import (
 )
 from tailrace.integrations.acp.log_to_updates import LogToUpdates
 from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.replay import without_withdrawn
 from tailrace.integrations.acp.turn_end import prompt_response, stop_reason
 from tailrace.journal.fold import is_fact
 from tailrace.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
@@ -150,9 +149,8 @@ def test_what_other_attempts_wrote_of_a_withdrawn_answer_is_repeated() -> None:
     assert texts(updates_of(log)) == ["One tow", "One two"]
 
 
-@pytest.mark.parametrize("entries", [FACTS, without_withdrawn(LOG)], ids=["ended", "under way"])
-def test_a_turn_that_is_read_later_has_its_final_text_once(entries: list[Entry]) -> None:
-    updates = updates_of(entries, loaded=True)
+def test_a_turn_that_is_read_after_its_end_has_its_final_text_once() -> None:
+    updates = updates_of(FACTS, loaded=True)
     shown = "".join(texts(updates)).replace("A word between.", "")
     assert shown == 'I do it: "ü"\nDone.'
     assert texts(updates, "user_message_chunk") == ["Do it"]

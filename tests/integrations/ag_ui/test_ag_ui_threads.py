@@ -319,7 +319,7 @@ async def test_whose_a_thread_is(tmp_path: Path) -> None:
         answered_by_another = await refused(server, asked(*messages, resume=[entry]), **ops)
         without = await refused(server, asked(user("two")))
         reader = await refused(server, asked(user("two")), **{"x-api-key": ENV["READER"]})
-    assert strangers == [(403, "threadId: this thread belongs to another key")] * 4
+    assert strangers == [(403, "threadId: this conversation belongs to another key; use another id")] * 4
     assert opened[-1]["outcome"]["type"] == "interrupt"
     assert answered_by_another[0] == 403
     assert (without[0], reader[0]) == (401, 403)

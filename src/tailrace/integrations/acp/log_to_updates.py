@@ -4,7 +4,7 @@ Pure, a function of the entries and of what the editor's own terminal adds (`att
 batches gives the same bytes. A chunk of the answer becomes one line, made of a prefix that is encoded once a message.
 
 An editor cannot be told to remove text. Where an attempt is withdrawn after its text was shown, a thought says so and
-the answer begins again under another `messageId`; what is read later, from the log, has the final text alone.
+the answer begins again under another `messageId`. The facts of an ended turn have the final text alone.
 """
 
 from __future__ import annotations

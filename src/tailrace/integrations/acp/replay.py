@@ -1,8 +1,4 @@
-"""What a session's log says to an editor that has seen none of it: pure changes of entries before they are encoded.
-
-A turn that has ended is shown from its facts, which are kept for as long as the run is: each text whole, without what
-was withdrawn on the way. A turn under way is shown from its log so far, without the attempts that were withdrawn.
-"""
+"""What an editor that has seen nothing of a forked run is shown of the conversation before the fork. Pure."""
 
 from __future__ import annotations
 
@@ -31,14 +27,3 @@ def _said(message: Message) -> list[events.AnyEvent]:
     if message.role == "tool" or not message.text:
         return [events.MessageRecorded(message)] if message.role == "user" else []
     return [events.MessageRecorded(message if message.role == "user" else Message(message.role, (Text(message.text),)))]
-
-
-def without_withdrawn(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries without the texts of attempts that were withdrawn since."""
-    withdrawn = {entry.attempt for entry in entries if isinstance(entry.event, events.AttemptDiscarded)}
-    return [
-        entry
-        for entry in entries
-        if entry.attempt not in withdrawn
-        or not isinstance(entry.event, events.MessageChunk | events.ReasoningChunk | events.AttemptDiscarded)
-    ]

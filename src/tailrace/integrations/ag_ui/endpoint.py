@@ -8,7 +8,7 @@ or a thread that is opened. The encoding is in `encoder`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Final
@@ -20,24 +20,24 @@ from tailrace.agent import client_thread
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
-from tailrace.app.models import AGENT, named, unaliased
-from tailrace.errors import RunNotFound, RunParked, RunSealed
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.errors import RunNotFound
+from tailrace.events import Decision
 from tailrace.integrations.ag_ui import run_agent_input as ag_ui
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.messages import to_messages
 from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
-from tailrace.ports import ENDED, Run, StoredLine
+from tailrace.ports import ENDED, Run
 from tailrace.providers.provider_dialects import counts_cache_apart
+from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends.conversations import Approval, Conversations
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
-from tailrace.server.http.session_access import check_session
-from tailrace.server.v1.model_target import require_model
+from tailrace.server.v1.model_target import turn_model
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
 _ACCEPTED: Final = frozenset({"", "*/*", "text/*", "text/event-stream"})
@@ -61,6 +61,7 @@ class AgUi:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._conversations = Conversations(pipeline)
 
     async def run(self, request: web.Request) -> web.StreamResponse:
         """Runs the agent in a thread, or goes on with a run of it; answers with AG-UI events.
@@ -71,7 +72,7 @@ class AgUi:
         after = _last_event(request)
         body = await read_object(request)
         asked = ag_ui.input_of(body)
-        check_session(asked.thread_id, request[IDENTITY], "threadId")
+        await self._conversations.newest_turn(asked.thread_id, request[IDENTITY], "threadId")
         viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
         if after is not None and viewed.run is not None and viewed.can_go_on:
             if after[0] > (last := viewed.run.last_seq):
@@ -90,7 +91,7 @@ class AgUi:
             asked.state,
             reasoning=self._app.config.agent.show_reasoning if shows is None else shows,
         )
-        known = await self._known_turn(asked, caller)
+        known = await self._known_turn(asked)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
             return Viewed(view, *resumed, can_go_on=True)
         if known is not None:
@@ -105,46 +106,29 @@ class AgUi:
         view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
         return Viewed(view, opened.active, Stretch(answered=opened.answered))
 
-    async def _known_turn(self, asked: ag_ui.RunAgentInput, caller: Identity) -> Run | None:
-        """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
+    async def _known_turn(self, asked: ag_ui.RunAgentInput) -> Run | None:
+        """The turn that this request has begun before."""
         looked_at = 0
         async with aclosing(client_thread.session_turns(self._journal, asked.thread_id)) as turns:
             async for run in turns:
-                if not looked_at and not caller.owns(client_thread.requester(run)):
-                    await self._check_began(asked.thread_id, caller)
                 if client_thread.request_id(run) == asked.run_id:
                     return _same_question(run, asked)
                 if (looked_at := looked_at + 1) == _RECENT:
                     return None
         return None
 
-    async def _check_began(self, thread_id: str, caller: Identity) -> None:
-        """Raises `ApiError` 403. A thread stays its own key's where an admin has asked last."""
-        if await client_thread.began_by(self._journal, thread_id) != caller.name:
-            raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
-
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _new_turn(self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
         spec = await self._turn_spec(asked, place, caller)
-        run = await self._pipeline.run_to_end(
-            self._app.agents.submit(
-                spec,
-                session=asked.thread_id,
-                idempotency_key=client_thread.request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
-                durability=self._app.config.store.durability,
-            )
-        )
-        return _same_question(run, asked)
+        key = client_thread.request_key("ag-ui", caller.name, asked.thread_id, asked.run_id)
+        return _same_question(await self._conversations.submit(spec, asked.thread_id, key), asked)
 
     async def _turn_spec(
         self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity
     ) -> TurnSpec:
-        config, model = self._app.config, asked.props.model
-        require_model(self._app, model or AGENT, caller)
-        model = "" if AGENT in (model, unaliased(config, model)) else model
-        self._app.models.routes(named(config, model))
+        model = turn_model(self._app, asked.props.model, caller)
         new = [*enumerate(asked.messages)][place.new_from :]
         if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
             new = _after_last_answer(new)
@@ -179,7 +163,7 @@ class AgUi:
         )
 
     async def _check_results(self, new: Sequence[tuple[int, ag_ui.AgUiMessage]], thread_id: str) -> None:
-        """Raises `ApiError` 400 for the result of a call that nobody has made."""
+        """Raises `ApiError` 400 for the result of a call that no turn of this thread has made."""
         called = {
             call.id
             for _, message in new
@@ -201,56 +185,37 @@ class AgUi:
 
     async def _resumed(self, asked: ag_ui.RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
         """Answers the approvals that are still open, and returns the run that goes on. None where a new message takes
-        its place. An approval that was answered meanwhile, elsewhere or by nobody in time, keeps that answer."""
-        newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision, str]]()
+        its place. An approval that another surface or its timeout has answered meanwhile keeps that answer."""
+        newest, seq, answers = None, 0, list[tuple[Run, str, Decision, str]]()
         for index, entry in enumerate(asked.resume or ()):
-            run, approval_id = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
+            run, approval = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
             decision = ag_ui.decision_of(entry, f"resume[{index}]")
-            asked_at, is_open = await self._approval(run, approval_id, f"resume[{index}]")
-            if is_open:
-                open_ones.append((run, approval_id, decision, ag_ui.denial_reason(entry) if decision == "deny" else ""))
-            if newest is None or (run.id, asked_at) > (newest.id, seq):
-                newest, seq = run, asked_at
+            if approval.is_open and run.state not in ENDED:
+                answers.append((run, approval.id, decision, ag_ui.denial_reason(entry)))
+            if newest is None or (run.id, approval.seq) > (newest.id, seq):
+                newest, seq = run, approval.seq
         if newest is None:
             return None
         goes_on = not _has_more(asked.messages, newest)
-        if not goes_on and any(decision != "deny" for _, _, decision, _ in open_ones):
+        if not goes_on and any(decision != "deny" for _, _, decision, _ in answers):
             problem = "send the new message after the run that goes on with this answer has finished"
             raise ApiError(400, f"resume: {problem}", param="resume")
-        for run, approval_id, decision, reason in open_ones:
-            with suppress(RunSealed):  # it ended meanwhile: its log says how
-                await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=reason)
+        for run, approval_id, decision, reason in answers:
+            await self._conversations.answer(run, approval_id, decision, caller, reason)
         return (newest, Stretch(seq, seq)) if goes_on else None
 
     async def _interrupted(
         self, entry: ag_ui.ResumeEntry, where: str, thread_id: str, caller: Identity
-    ) -> tuple[Run, str]:
+    ) -> tuple[Run, Approval]:
         """The run that an interrupt is of, and its approval. Raises `ApiError` 404, 403 (J110)."""
-        try:
-            run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
+        run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
+        with suppress(RunNotFound):
             run = await self._journal.get(run_id)
-        except RunNotFound:
-            raise _no_interrupt(where) from None
-        if run.new.session != thread_id:
-            raise _no_interrupt(where)
-        if client_thread.requester(run) != caller.name:
-            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
-        return run, approval_id
-
-    async def _approval(self, run: Run, approval_id: str, where: str) -> tuple[int, bool]:
-        """The entry that asks for it, and whether it waits for an answer."""
-        seq, is_open = 0, run.state not in ENDED
-        for entry in await self._journal.facts(run.id):
-            match entry.event:
-                case ApprovalAsked(approval_id=each) if each == approval_id:
-                    seq = entry.seq
-                case ApprovalAnswered(approval_id=each) if each == approval_id:
-                    is_open = False
-                case _:
-                    pass
-        if not seq:
-            raise _no_interrupt(where)
-        return seq, is_open
+            if run.new.session == thread_id:
+                approval = (await self._conversations.approvals(run, caller)).get(approval_id)
+                if approval is not None:
+                    return run, approval
+        raise ApiError(404, f"{where}.interruptId: this thread has no such interrupt", param=f"{where}.interruptId")
 
     # ── the stream ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,37 +227,24 @@ class AgUi:
             run.id,
             viewed.view,
             stretch=viewed.stretch,
-            foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
+            foreign=client_thread.foreign_names(run),
             counts_cache_apart=partial(counts_cache_apart, self._app.config),
         )
         stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
         stream.begin()
         if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))
-        pages = self._journal.tail_pages(run.id)
-        try:
+        async with aclosing(follow_pages(self._journal, run.id)) as pages:
             async for page in pages:
-                data, last = encoder.feed_lines(page), page[-1]
+                data = encoder.feed_lines(page)
                 del page  # none is held while the client's socket takes no more (L141)
                 await stream.send_pieces(data)
                 if encoder.ended:
                     return await stream.end()
-                run = await self._not_parked(run, last)
                 await stream.caught_up()
-        finally:
-            if isinstance(pages, AsyncGenerator):
-                await pages.aclose()
         raise ApiError(
             503, "the server is stopping; the run goes on: send the same runId again", code="server_stopping"
         )
-
-    async def _not_parked(self, run: Run, last: StoredLine) -> Run:
-        """The run; raises `RunParked` where this is its last entry and it is set aside: nothing more will come."""
-        if last.type == b"gateway_notice":
-            run = await self._journal.get(run.id)
-        if run.parked is not None and last.seq >= run.last_seq:
-            raise RunParked(f"run {run.id} is parked: {run.parked.message}")
-        return run
 
 
 def _check_accept(request: web.Request) -> None:
@@ -358,11 +310,6 @@ def _has_more(messages: Sequence[ag_ui.AgUiMessage], run: Run) -> bool:
         if _is_input(message):
             return True
     return False
-
-
-def _no_interrupt(where: str) -> ApiError:
-    param = f"{where}.interruptId"
-    return ApiError(404, f"{param}: this thread has no such interrupt", param=param)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

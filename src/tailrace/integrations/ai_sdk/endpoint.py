@@ -16,12 +16,10 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import request_key, requester, session_turns
+from tailrace.agent.client_thread import branch_turns, foreign_names, request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import Branch
 from tailrace.app.costs import Costs
-from tailrace.errors import RunSealed
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
+from tailrace.events import Decision, Entry
 from tailrace.integrations.ai_sdk import request as ui_request
 from tailrace.integrations.ai_sdk import turns as ui_turns
 from tailrace.integrations.ai_sdk.encoder import DONE, UiMessageEncoder
@@ -32,6 +30,7 @@ from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
 from tailrace.providers.provider_dialects import counts_cache_apart
 from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends.conversations import Conversations, approvals_in
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -66,6 +65,7 @@ class UiChat:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._conversations = Conversations(pipeline)
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Asks the agent, and streams its message as the AI SDK's `useChat` reads it.
@@ -75,7 +75,7 @@ class UiChat:
         is no longer asked."""
         body = await read_as(request, UiChatBody)
         identity = request[IDENTITY]
-        newest = await ui_turns.newest_turn(self._journal, body.id, identity)
+        newest = await self._conversations.newest_turn(body.id, identity, "id")
         last = body.last
         if last is not None and last.role == "assistant":
             return await self._go_on(request, body, last, newest)
@@ -86,7 +86,7 @@ class UiChat:
         """The message that is being written in this chat, from its beginning.
 
         204 where none is."""
-        run = await ui_turns.newest_turn(self._journal, request.match_info["id"], request[IDENTITY])
+        run = await self._conversations.newest_turn(request.match_info["id"], request[IDENTITY], "id")
         if run is None or run.state in ENDED:
             return web.Response(status=204)
         return await self._stream(request, run)
@@ -97,15 +97,10 @@ class UiChat:
         Empty where it has none. Answers and questions that were asked anew are left out. A message that is being
         written is not among them, but its question is: `resume` brings it, from its beginning."""
         chat_id = request.match_info["id"]
-        await ui_turns.newest_turn(self._journal, chat_id, request[IDENTITY])
-        branch, turns = Branch(), list[Run]()
-        async for run in session_turns(self._journal, chat_id):
-            if branch.takes(run):
-                turns.append(run)
-            if branch.is_whole:
-                break
+        await self._conversations.newest_turn(chat_id, request[IDENTITY], "id")
+        turns = await branch_turns(self._journal, chat_id)
         shown: list[JsonObject] = []
-        for at, run in enumerate(reversed(turns), 1):
+        for at, run in enumerate(turns, 1):
             message = ui_turns.asked_in(run)
             if message.role == "user":
                 shown.append(
@@ -113,7 +108,7 @@ class UiChat:
                         message, ui_turns.ui_turn_of(run).question_id or f"{ui_turns.answer_id(run)}-question"
                     )
                 )
-            following = turns[-at - 1] if at < len(turns) else None
+            following = turns[at] if at < len(turns) else None
             if following is None or ui_turns.ui_turn_of(following).continues != run.id:
                 shown += await self._whole_message(run)
         return json_response(shown)
@@ -127,7 +122,7 @@ class UiChat:
         builder = UiMessageBuilder()
         for each, log in zip(runs, logs, strict=True):
             entries: Sequence[Entry] = log if each.first_seq > 1 else await self._journal.read(each.id)
-            encoder.begin_run(each.id, ui_turns.foreign_names(each))
+            encoder.begin_run(each.id, foreign_names(each))
             builder.feed(encoder.feed(entries))
         if encoder.finished is None and not encoder.paused:
             return []
@@ -141,7 +136,7 @@ class UiChat:
 
         200, also where nothing is."""
         chat_id, identity = request.match_info["id"], request[IDENTITY]
-        await ui_turns.newest_turn(self._journal, chat_id, identity)
+        await self._conversations.newest_turn(chat_id, identity, "id")
         stopped: str | None = None
         async for run in session_turns(self._journal, chat_id):
             if run.state in ENDED:
@@ -174,12 +169,12 @@ class UiChat:
             origin=kept.as_origin(),
         )
         if replaced is None and not question_id:
-            return await self._submit(spec, body.id)
+            return await self._conversations.submit(spec, body.id)
         if newest is not None and ui_turns.is_sent_again(newest, kept, body.trigger, replaced):
             return newest
         place = newest.id if newest is not None else body.id
         key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
-        return await self._submit(spec, body.id, key)
+        return await self._conversations.submit(spec, body.id, key)
 
     async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
         """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
@@ -192,11 +187,6 @@ class UiChat:
             return found
         first = (await ui_turns.message_runs(self._journal, newest))[0]
         return first if last is None or ui_request.question_of(last, body.where) == ui_turns.asked_in(first) else None
-
-    async def _submit(self, spec: TurnSpec, chat_id: str, key: str = "") -> Run:
-        durability = self._app.config.store.durability
-        work = self._app.agents.submit(spec, session=chat_id, idempotency_key=key, durability=durability)
-        return await self._pipeline.run_to_end(work)
 
     async def _go_on(
         self, request: web.Request, body: UiChatBody, last: UiMessage, newest: Run | None
@@ -214,27 +204,13 @@ class UiChat:
         self, identity: Identity, run: Run, responses: Sequence[ui_request.ApprovalResponse], yes: Decision
     ) -> tuple[str, ...]:
         """Passes the user's answers on; one that comes too late changes nothing. Returns the questions."""
-        facts = [entry.event for entry in await self._journal.facts(run.id)]
-        asked = {event.approval_id: event for event in facts if isinstance(event, ApprovalAsked)}
-        answered = {event.approval_id for event in facts if isinstance(event, ApprovalAnswered)}
+        asked = await self._conversations.approvals(run, identity)
         given = [response for response in responses if response.approval_id in asked]
         if not given:
             raise ApiError(409, "this approval is no longer asked for", code="approval_closed")
         for approval_id, approved, reason in given:
-            if asked[approval_id].requester != identity.name:
-                raise ApiError(403, "only the key that started this run may answer it", code="not_the_requester")
-            if approval_id in answered:
-                continue
-            try:
-                await self._app.agents.answer(
-                    run.id,
-                    approval_id,
-                    yes if approved else "deny",
-                    by=identity.name,
-                    reason="" if approved else reason,
-                )
-            except RunSealed:
-                break  # the stream says how it ended
+            if asked[approval_id].is_open:
+                await self._conversations.answer(run, approval_id, yes if approved else "deny", identity, reason)
         return tuple(response.approval_id for response in given)
 
     async def _with_results(self, identity: Identity, body: UiChatBody, last: UiMessage, newest: Run) -> Run:
@@ -260,7 +236,7 @@ class UiChat:
             reachable=True,
             origin=kept.as_origin(),
         )
-        return await self._submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
+        return await self._conversations.submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
 
     async def _own_results(
         self, identity: Identity, run_id: str, results: Sequence[ToolResult]
@@ -289,9 +265,9 @@ class UiChat:
         encoder = self._encoder(run, known, _answered([entry for log in (*facts, own) for entry in log]))
         data, after = b"", 0
         for each, log in zip(before, facts, strict=True):
-            encoder.begin_run(each.id, ui_turns.foreign_names(each))
+            encoder.begin_run(each.id, foreign_names(each))
             data += encoder.feed(log)
-        encoder.begin_run(run.id, ui_turns.foreign_names(run))
+        encoder.begin_run(run.id, foreign_names(run))
         if known is not None:
             if known.approvals:
                 entries: Sequence[Entry] = own if is_compacted else await self._journal.read(run.id)
@@ -349,7 +325,7 @@ def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult,
 
 
 def _answered(facts: Sequence[Entry]) -> set[str]:
-    return {entry.event.approval_id for entry in facts if isinstance(entry.event, ApprovalAnswered)}
+    return {approval.id for approval in approvals_in(facts).values() if not approval.is_open}
 
 
 def _merged(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
