@@ -30,12 +30,9 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStarted,
-    Snapshot,
-    TextSoFar,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
-    ToolSoFar,
     UsageRecorded,
 )
 from tailrace.integrations.acp.log_to_updates import LogToUpdates
@@ -223,14 +220,6 @@ def test_a_failed_turn_is_told_where_it_is_loaded() -> None:
     failed = Entry(1, RunFinished("failed", "", Usage(), RunFailure("permanent", "no such model"), 1.0))
     assert updates_of([failed]) == []
     assert "no such model" in texts(updates_of([failed], loaded=True), "agent_thought_chunk")[0]
-
-
-def test_a_run_whose_first_entries_are_gone_is_shown_from_its_state() -> None:
-    tools = (ToolSoFar("read_file", 0, args={"path": "a"}, ok=True), ToolSoFar("terminal", 1))
-    state = Snapshot(messages=(TextSoFar("One.", stopped=True), TextSoFar("Tw")), tools=tools)
-    updates = updates_of([Entry(5, state), Entry(6, MessageChunk("o."))])
-    assert texts(updates) == ["One.", "Two."]
-    assert [update["status"] for update in updates if "toolCallId" in update] == ["completed", "in_progress"]
 
 
 @pytest.mark.parametrize(

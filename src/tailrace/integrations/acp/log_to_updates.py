@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, ToolOutputRecorded
+from tailrace.events import ApprovalAsked, Entry, RunFinished, ToolOutputRecorded
 from tailrace.integrations.acp import tool_updates
 from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.tool_updates import Content
@@ -83,7 +83,7 @@ class LogToUpdates:
         """The lines that these entries add."""
         return b"".join([self._lines(change) for entry in entries for change in self._view.apply(entry)])
 
-    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901, PLR0912 - one case per change
+    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901 - one case per change
         match change:
             case changes.TextGrew():
                 return self._grown(change)
@@ -108,8 +108,6 @@ class LogToUpdates:
                 return self._usage(usage, provider)
             case changes.MessageJoined(message=message, stop=stop):
                 return self._recorded(message, stop)
-            case changes.Restored(state=state):
-                return self._snapshot(state)
             case changes.Ended(finished=finished):
                 return self._finish(finished)
             case changes.Answered() | changes.Noticed():
@@ -208,7 +206,7 @@ class LogToUpdates:
         return self._call_line("tool_call", call, shown)
 
     def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
-        call = self._call_at(index, tool)
+        call = self._calls.setdefault(index, _Call(index, "", tool))
         call.args, call.status = args, "in_progress"
         call.title = tool_updates.title_of(tool, args, preview)
         if tool == tool_updates.TERMINAL and self._waiting_terminal:
@@ -219,9 +217,6 @@ class LogToUpdates:
         if content := self._change_of(call):
             shown["content"] = content
         return self._call_line("tool_call_update", call, shown)
-
-    def _call_at(self, index: int, tool: str) -> _Call:
-        return self._calls.setdefault(index, _Call(index, "", tool))  # its message may have come in a snapshot
 
     def _asked(self, asked: ApprovalAsked) -> bytes:
         """What would run, in full; the question itself is put by `session/request_permission`."""
@@ -325,25 +320,6 @@ class LogToUpdates:
         if not self._loaded or finished.error is None or finished.status == "completed":
             return b""
         return self._notice_line(f"The turn ended early: {finished.error.message}", {"notice": finished.status})
-
-    def _snapshot(self, state: Snapshot) -> bytes:
-        """The state of a run whose first entries are no longer kept."""
-        lines = b""
-        for text in state.messages:
-            if text.text:
-                lines += self._message_chunk(text.text)
-            if text.stopped:
-                self._end_message()
-        for tool in state.tools:
-            call = self._call_at(tool.index, tool.tool_name)
-            call.args = tool.args
-            call.status = "in_progress" if tool.ok is None else "completed" if tool.ok else "failed"
-            shown = {
-                "title": tool_updates.title_of(call.tool, tool.args, tool.preview),
-                "kind": tool_updates.kind_of(call.tool),
-            }
-            lines += self._call_line("tool_call", call, {**shown, "status": call.status})
-        return lines
 
     def _update(self, update: Mapping[str, Any]) -> bytes:
         return update_line(self._session_id, update)

@@ -54,11 +54,11 @@ def _part(part: ag_ui.Content, where: str) -> Text | Image | File:
         case ag_ui.TextContent(text):
             return Text(text)
         case ag_ui.ImageContent(source):
-            data, url, media_type = _source(source, where)
+            data, url, media_type = _source(source)
             return Image(url=url, data=data, media_type=media_type)
         case ag_ui.DocumentContent(source, metadata):
             name = metadata.get("filename") if isinstance(metadata, dict) else ""
-            data, url, media_type = _source(source, where)
+            data, url, media_type = _source(source)
             return File(data, media_type, name if isinstance(name, str) else "", url)
         case ag_ui.BinaryContent(mime_type, data, url, filename):
             if not data and not url:
@@ -66,13 +66,11 @@ def _part(part: ag_ui.Content, where: str) -> Text | Image | File:
             if mime_type.startswith("image/"):
                 return Image(url=url, data=data, media_type=mime_type)
             return File(data, mime_type, filename, url)
-        case ag_ui.AudioContent() | ag_ui.VideoContent():
-            raise ApiError(400, f"{where}: the agent takes text, images and documents", param=where)
         case _:
             assert_never(part)
 
 
-def _source(source: ag_ui.Source, where: str) -> tuple[str, str, str]:
+def _source(source: ag_ui.Source) -> tuple[str, str, str]:
     """(base64, address, type): one of the first two."""
     match source:
         case ag_ui.DataSource(value, media_type):
@@ -81,9 +79,6 @@ def _source(source: ag_ui.Source, where: str) -> tuple[str, str, str]:
             if inline := DATA_URL.fullmatch(value):
                 return inline["data"], "", media_type or inline["media_type"]
             return "", value, media_type
-        case ag_ui.FileSource():
-            problem = "a provider's own file handle cannot be passed on; send the data, or a url"
-            raise ApiError(400, f"{where}.source: {problem}", param=f"{where}.source")
         case _:
             assert_never(source)
 

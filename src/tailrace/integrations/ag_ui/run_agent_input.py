@@ -32,13 +32,7 @@ class UrlSource(msgspec.Struct, frozen=True, tag_field="type", tag="url", rename
     mime_type: str = ""
 
 
-class FileSource(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
-    """A handle that one provider has issued. Refused: another provider may answer."""
-
-    value: str
-
-
-Source: TypeAlias = DataSource | UrlSource | FileSource
+Source: TypeAlias = DataSource | UrlSource  # `file`, a handle that one provider has issued, is refused
 
 
 class TextContent(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -54,14 +48,6 @@ class DocumentContent(msgspec.Struct, frozen=True, tag_field="type", tag="docume
     metadata: Any = None  # `filename`
 
 
-class AudioContent(msgspec.Struct, frozen=True, tag_field="type", tag="audio"):
-    """Refused."""
-
-
-class VideoContent(msgspec.Struct, frozen=True, tag_field="type", tag="video"):
-    """Refused."""
-
-
 class BinaryContent(msgspec.Struct, frozen=True, tag_field="type", tag="binary", rename="camel"):
     """What clients before 1.0 send in place of an image or a document."""
 
@@ -71,7 +57,7 @@ class BinaryContent(msgspec.Struct, frozen=True, tag_field="type", tag="binary",
     filename: str = ""
 
 
-Content: TypeAlias = TextContent | ImageContent | DocumentContent | AudioContent | VideoContent | BinaryContent
+Content: TypeAlias = TextContent | ImageContent | DocumentContent | BinaryContent
 Contents: TypeAlias = str | tuple[Content, ...]
 
 

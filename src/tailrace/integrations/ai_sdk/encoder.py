@@ -16,12 +16,10 @@ from tailrace.events import ApprovalAsked, Entry, RunFinished, RunStarted, ToolO
 from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import ToolPart
-from tailrace.integrations.ai_sdk.stored_text import text_deltas
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
-from tailrace.ports import LogPage
+from tailrace.ports import LogPage, StoredLine
 from tailrace.runs.view import RunView, changes
-from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import token_counts
+from tailrace.server.frontends.client_values import moment, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -112,20 +110,27 @@ class UiMessageEncoder:
 
     def feed_page(self, page: LogPage) -> bytes:
         """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
-        part = self._part if not self.paused else None
-        if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
-            self.seq = page[-1].seq
-            return deltas
         for line in page:
-            if not self.paused and (piece := self._stored_piece(line.json)) is not None:
-                self.seq = line.seq
-                self._out.append(self._tools.stored_delta(*piece))
-            else:
+            if not self._add_stored(line):
                 self._advance(Entry(line.seq, from_json(line.json), line.attempt))
         return self._taken()
 
-    def _stored_piece(self, stored: bytes) -> tuple[int, bytes] | None:
-        return self._log.written.add_stored(stored) if not self._whole else None
+    def _add_stored(self, line: StoredLine) -> bool:
+        """Whether the line was the next piece of the text or of the call under way."""
+        part = self._part
+        if self.paused or self._whole:
+            return False
+        if part is not None and part.kind == b"text":
+            chunk = self._log.add_stored_text(line.json, line.attempt)
+            if chunk is not None:
+                self._out.append(_DELTA % (part.kind, part.id, chunk[1]))
+                self.seq = line.seq
+                return True
+        if (piece := self._log.written.add_stored(line.json)) is None:
+            return False
+        self._out.append(self._tools.stored_delta(*piece))
+        self.seq = line.seq
+        return True
 
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries

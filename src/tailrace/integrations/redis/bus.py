@@ -38,7 +38,6 @@ KEPT_GROWN = 4096  # at least so many commits are named; a process further behin
 READ_STREAMS = 512  # streams named in one read
 KEPT_S = 3600  # how long the stream of a run that does not grow is kept
 KEPT_AFTER_END_S = 60  # the same once the run has ended
-EXPIRY_EVERY_S = KEPT_S / 4
 MAX_OUTBOX = 4096  # batches that wait to be sent
 PIPELINE = 512  # batches sent at once
 REPLY_TIMEOUT_S = 5.0
@@ -63,7 +62,6 @@ class RedisBus:
         self._wake_stream = b"%b:wake:%b" % (PREFIX, secrets.token_hex(8).encode())
         self._places: _Places = {}  # how far the two streams that wake this process were read
         self._unread: dict[bytes, None] = {}  # watched streams that have grown, or may have
-        self._expiry_due: dict[bytes, float] = {}  # by the loop's clock; the oldest first
         self._failures: dict[str, Exception] = {}  # of the connections that are not there
         self._tasks: list[asyncio.Task[None]] = []
         self._dropped = 0
@@ -187,18 +185,9 @@ class RedisBus:
 
     def _add(self, pipeline: Pipeline, committed: Committed) -> None:
         stream, batch = stream_of(committed.run_id), committed.batch
-        now = asyncio.get_running_loop().time()
         fields = cast("dict[object, object]", run_streams.fields_of(batch))
         pipeline.xadd(stream, fields, id=run_streams.id_of(batch[-1].seq), maxlen=KEPT_BATCHES, approximate=True)  # type: ignore[arg-type]
-        if isinstance(batch[-1].event, RunFinished):
-            self._expiry_due.pop(stream, None)
-            pipeline.expire(stream, KEPT_AFTER_END_S)
-        elif self._expiry_due.get(stream, 0.0) <= now:
-            pipeline.expire(stream, KEPT_S)
-            self._expiry_due.pop(stream, None)
-            self._expiry_due[stream] = now + EXPIRY_EVERY_S
-            for old in [each for each in islice(self._expiry_due, 2) if self._expiry_due[each] <= now]:
-                del self._expiry_due[old]
+        pipeline.expire(stream, KEPT_AFTER_END_S if isinstance(batch[-1].event, RunFinished) else KEPT_S)
 
     # ── reading ──
 
