@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from gateway.fake_gateways import Town, town
 from tailrace.agent.fork import ForkRequest
@@ -21,7 +22,6 @@ from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.messages import user
 from tailrace.ports import Run
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Reply, reply
 
 FIRST, SECOND = '[from 1 "user 1"]', '[from 2 "user 2"]'

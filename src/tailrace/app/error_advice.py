@@ -14,12 +14,12 @@ import msgspec
 from tailrace.agent.context import has_media as question_has_media
 from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ProviderSettings
 from tailrace.delivery.planning.failure_advice import ADVICE, problem_of, wait_words
 from tailrace.events import RunFailure
 from tailrace.messages import Message
 from tailrace.ports import Run
-from tailrace.providers.presets import PRESETS, Preset
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {

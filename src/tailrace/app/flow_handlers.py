@@ -12,6 +12,7 @@ from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import AGENT, LOCAL, Models, check_known, default_model, endpoint_of, named, unaliased
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
 from tailrace.flows.steps.base import Handler, StepError
@@ -25,7 +26,6 @@ from tailrace.ports import ENDED, Effect, Journal, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
-from tailrace.providers.presets import PRESETS, Preset
 from tailrace.wire.dialects import DIALECTS
 
 
@@ -63,7 +63,7 @@ def visible_environment(config: Config) -> dict[str, str | None]:
 
 
 async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
-    """Why a step may not do this. Nobody is there to be asked, so what would be asked about is refused (J108)."""
+    """Why a step may not do this. A step has no user to ask, so what needs an approval is refused (J108)."""
     judgement = await policy.judge(name, effect)
     match judgement.verdict:
         case "allow":
@@ -71,7 +71,7 @@ async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
         case "refuse":
             return f"refused: {judgement.reason}"
         case _:
-            return f"not approved: {judgement.reason}, and a step has nobody to ask; see approvals.allow"
+            return f"not approved: {judgement.reason}, and a step has no user to ask; see approvals.allow"
 
 
 class ConfiguredRoutes:

@@ -34,7 +34,7 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
-from tailrace.tools.mcp.connection import McpFailed, _Tail
+from tailrace.tools.mcp.connection import _sdk_lines_logged, _Tail
 from tailrace.tools.mcp.content import MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.mcp.link import MAX_TOOLS, Link
 from tailrace.tools.mcp.servers import McpServers
@@ -156,44 +156,12 @@ async def test_an_http_server_that_went_away_and_came_back(here: Workplace) -> N
                 assert await add.run({"a": 1, "b": 1}, here) == ToolOutcome("2")
 
 
-async def test_an_sse_server_that_came_back_meanwhile_loses_no_call(here: Workplace) -> None:
-    with http_server(kind="sse") as (process, port):
-        server = McpServer(url=f"http://127.0.0.1:{port}/sse", timeout_s=30)
-        async with McpServers({"web": server}, environment=ENVIRONMENT) as servers:
-            await servers.tools()
-            link = servers._links["web"]
-            process.kill()
-            process.wait()
-            with http_server(port, kind="sse"):
-                async with asyncio.timeout(10):
-                    while link._live is not None and not link._live.lost:  # noqa: ASYNC110 - the SDK's task sets it
-                        await asyncio.sleep(0)
-                called = await link.call("add", {"a": 1, "b": 1}, here, again=False)
-                assert not called.is_error
-
-
-async def test_an_sse_server_that_no_longer_takes_the_key_says_so_at_once(tmp_path: Path, here: Workplace) -> None:
-    key = tmp_path / "key"
-    key.write_text("k-123")
-    with http_server(kind="sse", key_file=key) as (_, port):
-        server = McpServer(url=f"http://127.0.0.1:{port}/sse", key_env="MCP_KEY", timeout_s=30)
-        async with McpServers({"web": server}, environment=ENVIRONMENT) as servers, asyncio.timeout(10):
-            token = (await servers.tools())["web__variable"]
-            assert (await token.run({"name": "X"}, here)).ok
-            key.write_text("another")
-            with pytest.raises(McpFailed, match="web refuses what it is asked: HTTP 401 Unauthorized; the next call"):
-                await servers._links["web"].call("add", {"a": 1, "b": 1}, here, again=False)
-            refused = [(await token.run({"name": "X"}, here)).output for _ in range(2)]
-            key.write_text("k-123")
-            assert (await token.run({"name": "X"}, here)).ok
-    assert refused == ["the MCP server web cannot be reached: HTTP 401 Unauthorized"] * 2
-
-
 def test_what_the_sdk_logs_is_one_line_without_addresses(caplog: pytest.LogCaptureFixture) -> None:
     request = httpx2.Request("POST", "http://127.0.0.1/messages?key=s3cret")
     refused = httpx2.HTTPStatusError("for url ?key=s3cret", request=request, response=httpx2.Response(401))
-    for failure in (refused, ExceptionGroup("several", [OSError("peer closed\nconnection")])):
-        logging.getLogger("mcp.client.sse").error("Error in post_writer", exc_info=failure)
+    with _sdk_lines_logged():
+        for failure in (refused, ExceptionGroup("several", [OSError("peer closed\nconnection")])):
+            logging.getLogger("mcp.client.sse").error("Error in post_writer", exc_info=failure)
     ours = [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("tailrace")]
     assert ours == [
         ("WARNING", "MCP: Error in post_writer: HTTP 401 Unauthorized"),

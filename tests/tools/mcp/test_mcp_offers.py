@@ -184,7 +184,7 @@ async def test_changes_that_are_none_are_asked_about_less_and_less(caplog: pytes
     async with offered:
         await offered.tools()
         for _ in range(6000):
-            offered._on_change("liar", "tools")
+            offered._stale["liar"].set()
             await asyncio.sleep(0.1)
     assert liar.listed < 20  # in ten minutes
     assert caplog.records == []

@@ -1,7 +1,7 @@
 """`tailrace init`: finds who could answer, asks one question, tries the answer, and writes a config with streaming on.
 
 Works without a config and with a broken one. Secrets are never asked for and never written: they stay in the
-environment. Without a terminal nothing is asked and nobody is called.
+environment. Without a terminal it asks nothing and calls no model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tailrace.cli.setup.candidates import (
 )
 from tailrace.cli.setup.config_file import copied_aside, new_config, write_config
 from tailrace.config.load import home_directory, load
+from tailrace.config.presets import PRESETS
 from tailrace.errors import TailraceError
-from tailrace.providers.presets import PRESETS
 from tailrace.system.own_program import typed
 
 

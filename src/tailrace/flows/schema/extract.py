@@ -48,10 +48,7 @@ def json_in(text: str, schema: Schema) -> tuple[Any, list[str]]:
             return None, ["there is no JSON in the answer"]
         text = text[start:]
     try:
-        decoder = json.JSONDecoder(
-            object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_read_int, parse_float=_read_float
-        )
-        value, end = decoder.raw_decode(text.lstrip())
+        value, end = DECODER.raw_decode(text.lstrip())
         if not may_be_wrapped(schema) and text.lstrip()[end:].strip():
             return None, ["there is more than JSON in the answer"]
     except (ValueError, RecursionError) as exc:
@@ -83,3 +80,8 @@ def _short(digits: str) -> str:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_read_int, parse_float=_read_float
+)

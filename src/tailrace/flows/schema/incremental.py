@@ -11,17 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tailrace.flows.schema.extract import BRACKETS, MAX_NUMBER_CHARS, beginning_of, may_be_wrapped, read_answer
+from tailrace.flows.schema.extract import BRACKETS, DECODER, MAX_NUMBER_CHARS, beginning_of, may_be_wrapped, read_answer
 from tailrace.flows.schema.schema import Schema, item_schema, type_name, types_of
 
 _SPACE: Final = " \t\n\r"
-_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]+')
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?)?")
-_NUMBER_CHARS: Final = re.compile(r"[0-9+\-.eE]+")
-_HEX: Final = re.compile(r"\\u[0-9a-fA-F]{4}")
-_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_WORDS: Final[Mapping[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+_TEXT: Final = re.compile(r'[^"\\]+')
+_SCALAR: Final = re.compile(r"[-+.\w]+")  # a number, true, false or null
 _FIRST: Final = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 MAX_DEPTH: Final = 200
 # What reading along may cost (L140): past these the answer is checked once it is whole.
@@ -58,10 +53,9 @@ class PartialAnswer:
         self._begun = False
         self._ended = False
         self._stack: list[_Container] = []
-        self._token: list[str] = []  # pieces of a text, number or word that is not complete; a text without its quotes
-        self._token_chars = 0
-        self._kind = ""  # of that token: "string", "key", "number", "word"
-        self._escape = ""
+        self._token: list[str] = []  # pieces of a text, number or word that is not complete, as they are written
+        self._kind = ""  # of that token: "string", "key" or "scalar"
+        self._escaped = False  # the next character of the text is part of an escape
         self._parts: tuple[Mapping[str, Any], ...] = ()  # what must hold for the value that is being read
         self._chars = 0
         self._work = 0  # that the schema has caused so far
@@ -105,7 +99,7 @@ class PartialAnswer:
             if self._kind in ("string", "key"):
                 at = self._in_text(piece, at)
             elif self._kind:
-                at = self._in_word(piece, at)
+                at = self._in_scalar(piece, at)
             else:
                 self._between(piece[at])
                 at += 1
@@ -133,7 +127,7 @@ class PartialAnswer:
         elif top.close == "}" and top.expects in ("first", "key"):
             if char != '"':
                 raise _Invalid(f"expected a name in quotes, found {char!r}")
-            self._begin_token("key")
+            self._begin_token("key", char)
         else:
             self._begin_value(char, self._parts_of_next(top))
 
@@ -147,88 +141,46 @@ class PartialAnswer:
             if len(self._stack) >= MAX_DEPTH:
                 raise _Invalid("nested too deeply")
             self._stack.append(_Container(char, parts))
-        elif char == '"':
-            self._begin_token("string")
         else:
-            self._begin_token("number" if kind == "number" else "word", char)
+            self._begin_token("string" if kind == "string" else "scalar", char)
 
-    def _begin_token(self, kind: str, first: str = "") -> None:
-        self._kind, self._token, self._token_chars = kind, [first] if first else [], len(first)
+    def _begin_token(self, kind: str, first: str) -> None:
+        self._kind, self._token = kind, [first]
 
     def _in_text(self, piece: str, at: int) -> int:
-        if self._escape:
-            return self._in_escape(piece, at)
         char = piece[at]
-        if char == '"':
-            kind, self._kind = self._kind, ""
-            if kind == "key":
-                self._name("".join(self._token))
-            else:
-                self._finish("".join(self._token), self._parts)
+        if self._escaped or char == "\\":
+            self._escaped = not self._escaped
+            self._token.append(char)
             return at + 1
-        if char == "\\":
-            self._escape = char
-            return at + 1
-        if (plain := _PLAIN.match(piece, at)) is None:
-            raise _Invalid("a control character inside a text")
-        self._more_text(plain[0])
-        return plain.end()
-
-    def _in_escape(self, piece: str, at: int) -> int:
-        self._escape += piece[at]
-        if len(self._escape) == 2 and self._escape[1] != "u":
-            if self._escape[1] not in _ESCAPES:
-                raise _Invalid(f"{self._escape!r} is no escape")
-            self._more_text(_ESCAPES[self._escape[1]])
-            self._escape = ""
-        elif len(self._escape) == 6:
-            if _HEX.fullmatch(self._escape) is None:
-                raise _Invalid(f"{self._escape!r} is no escape")
-            char, self._escape = chr(int("0x" + self._escape[2:], base=0)), ""
-            self._more_text(char)
+        if char != '"':
+            plain = _TEXT.match(piece, at)
+            self._token.append(plain[0] if plain else "")
+            return plain.end() if plain else at
+        text, kind, self._kind = self._decoded('"'), self._kind, ""
+        if kind == "key":
+            self._name(text)
+        else:
+            self._finish(text, self._parts)
         return at + 1
 
-    def _more_text(self, text: str) -> None:
-        if self._ends_in_half_a_pair() and "\udc00" <= text[0] <= "\udfff":
-            half = self._token.pop()
-            pair = (half[-1] + text[0]).encode("utf-16", "surrogatepass").decode("utf-16")
-            self._token.append(half[:-1] + pair)
-            text = text[1:]
-        if text:
-            self._token.append(text)
-            self._token_chars += len(text)
-        if self._kind == "string":
-            self._check_text()
-
-    def _ends_in_half_a_pair(self) -> bool:
-        return bool(self._token) and "\ud800" <= self._token[-1][-1] <= "\udbff"
-
-    def _in_word(self, piece: str, at: int) -> int:
+    def _in_scalar(self, piece: str, at: int) -> int:
         """Numbers and words end where something else begins."""
-        if self._kind == "word":
-            self._token.append(piece[at])
-            begun = "".join(self._token)
-            word, value = _WORDS[begun[0]]
-            if not word.startswith(begun):
-                raise _Invalid(f"{begun!r} is no JSON value")
-            if begun == word:
-                self._kind = ""
-                self._finish(value, self._parts)
-            return at + 1
-        if more := _NUMBER_CHARS.match(piece, at):
+        if more := _SCALAR.match(piece, at):
             self._token.append(more[0])
-            self._token_chars += len(more[0])
-            if self._token_chars > MAX_NUMBER_CHARS:
+            if sum(map(len, self._token)) > MAX_NUMBER_CHARS:
                 raise _Invalid(f"a number of more than {MAX_NUMBER_CHARS} characters")
-            if _NUMBER_BEGUN.fullmatch(begun := "".join(self._token)) is None:
-                raise _Invalid(f"{begun!r} is no number")
             return more.end()
         self._kind = ""
-        number = "".join(self._token)
-        if _NUMBER.fullmatch(number) is None:
-            raise _Invalid(f"{number!r} is no number")
-        self._finish(int(number) if number.lstrip("-").isdigit() else float(number), self._parts)
+        self._finish(self._decoded(), self._parts)
         return at  # what ended it is read next
+
+    def _decoded(self, end: str = "") -> Any:
+        written = "".join(self._token) + end
+        try:
+            return DECODER.decode(written)
+        except ValueError as exc:
+            raise _Invalid(f"{written[:60]!r} is no JSON value") from exc
 
     # ── what the schema says ─────────────────────────────────────────────────────────────────────────────────
 
@@ -286,20 +238,6 @@ class PartialAnswer:
                 self._work += len(choices)
                 if not any(_begins_like(choice, kind) for choice in choices):
                     raise _Invalid(f"{self._place(inside=True)}: {kind} is none of the values that are allowed")
-
-    def _check_text(self) -> None:
-        """Cheap at each piece: the text is put together only as long as it may be one of a few choices."""
-        half = self._ends_in_half_a_pair()  # its other half may follow
-        length = self._token_chars - half
-        for part in self._parts:
-            if length > part.get("maxLength", length):
-                raise _Invalid(f"{self._place(inside=True)}: longer than {part['maxLength']} characters")
-            for choices in _choices(part):
-                self._work += len(choices) + length // 64
-                texts = [choice for choice in choices if isinstance(choice, str) and len(choice) >= length]
-                text = "".join(self._token)[:length] if texts else ""
-                if not any(choice.startswith(text) for choice in texts):
-                    raise _Invalid(f"{self._place(inside=True)}: the text begins none of the allowed values")
 
     def _finish(self, value: Any, parts: tuple[Mapping[str, Any], ...], size: int = 1) -> None:
         """A value is whole: now everything that is said of it can be checked, where that is cheap."""

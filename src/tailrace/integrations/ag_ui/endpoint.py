@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from tailrace.agent import client_thread
-from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
+from tailrace.app.costs import Costs
 from tailrace.errors import RunNotFound
 from tailrace.events import Decision
 from tailrace.integrations.ag_ui import run_agent_input as ag_ui
@@ -29,14 +27,15 @@ from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.ports import ENDED, Run
-from tailrace.providers.provider_dialects import counts_cache_apart
 from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends import client_thread
 from tailrace.server.frontends.conversations import Approval, Conversations
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
+from tailrace.server.v1.client_tool_calls import calling_run, with_recorded_calls
 from tailrace.server.v1.model_target import turn_model
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
@@ -228,7 +227,7 @@ class AgUi:
             viewed.view,
             stretch=viewed.stretch,
             foreign=client_thread.foreign_names(run),
-            counts_cache_apart=partial(counts_cache_apart, self._app.config),
+            counts_cache_apart=Costs(self._app.config).counts_cached_beside,
         )
         stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
         stream.begin()

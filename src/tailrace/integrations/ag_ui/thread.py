@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.agent.client_thread import branch_turns, foreign_names, message_id, question_ids
 from tailrace.agent.service import TurnSpec
 from tailrace.events import Entry, HistoryCompressed, MessageRecorded
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
@@ -15,6 +14,7 @@ from tailrace.integrations.ag_ui.messages import shown_messages
 from tailrace.integrations.ag_ui.view import ClientView, Stretch
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
+from tailrace.server.frontends.client_thread import branch_turns, foreign_names, message_id, question_ids
 from tailrace.server.frontends.conversations import approvals_in
 
 _ALL: Final = Stretch(answered=1 << 62)

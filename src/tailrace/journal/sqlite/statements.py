@@ -18,19 +18,10 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
+from tailrace.journal.stored import rows as stored_rows
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
-from tailrace.journal.stored.rows import (
-    Row,
-    TimedRow,
-    encode,
-    is_crash_loop,
-    no_such_run,
-    rows_as_stored,
-    shows_progress,
-    timed_rows,
-    without_outputs,
-)
+from tailrace.journal.stored.rows import TimedRow, encode, no_such_run, rows_as_stored, shows_progress, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -74,7 +65,7 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
     num = _insert_run(connection, run, claimant or _NO_CLAIMANT)
     first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
-    _insert_rows(connection, num, run.claims, timed_rows([first], [(1, at)]))
+    _insert_rows(connection, num, run.claims, stored_rows.timed_rows([first], [(1, at)]))
     return run, num
 
 
@@ -172,7 +163,7 @@ def _clear_suspicion(connection: sqlite3.Connection, lease: Lease) -> None:
         return
     num, state, outcome = row
     connection.execute("UPDATE heads SET kills = kills - 1 WHERE num = ?", (num,))
-    if state == "parked" and is_crash_loop(outcome):
+    if state == "parked" and stored_rows.is_crash_loop(outcome):
         connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = ?", (num,))
 
 
@@ -237,7 +228,7 @@ def signal(connection: sqlite3.Connection, run_id: str, sent: Signal) -> Signal:
 # ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
+def compact(connection: sqlite3.Connection, run_id: str, snapshot: stored_rows.Row, kept: Sequence[TimedRow]) -> Run:
     head = _ended(connection, run_id)
     delete_rows(connection, head.num)
     _insert_rows(connection, head.num, head.epoch, kept)

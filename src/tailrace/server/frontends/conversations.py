@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import msgspec
 
-from tailrace.agent.client_thread import began_by, requester
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.ports import Run
+from tailrace.server.frontends.client_thread import began_by, requester
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import AGENT, named, unaliased
@@ -20,6 +19,7 @@ from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedT
 from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.v1.client_tool_calls import with_recorded_calls
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
@@ -23,13 +23,7 @@ from mcp.client.session import IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import (
-    PromptsListChanged,
-    ResourcesListChanged,
-    ServerEvent,
-    SubscriptionLost,
-    ToolsListChanged,
-)
+from mcp.client.subscriptions import PromptsListChanged, ResourcesListChanged, SubscriptionLost, ToolsListChanged
 from mcp_types import (
     CONNECTION_CLOSED,
     Implementation,
@@ -47,7 +41,6 @@ from pydantic import FileUrl
 from tailrace import __version__
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
-from tailrace.tools.mcp.stream_end import watched
 from tailrace.tools.process import to_the_end
 from tailrace.tools.typed import preview_line
 
@@ -56,7 +49,15 @@ T = TypeVar("T")
 Listing: TypeAlias = Literal["tools", "resources", "prompts"]
 # How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
 Opening: TypeAlias = Literal["auto", "legacy"]
-OnChange: TypeAlias = Callable[[Listing], None]
+OnChange: TypeAlias = Callable[[], None]
+_CHANGED: Final = (
+    ToolListChangedNotification,
+    ResourceListChangedNotification,
+    PromptListChangedNotification,
+    ToolsListChanged,
+    ResourcesListChanged,
+    PromptsListChanged,
+)
 _TAIL_BYTES: Final = 2000
 _A_DAY_S: Final = 86_400.0
 _MAX_LOG_CHARS: Final = 500
@@ -114,13 +115,9 @@ class McpFailed(TailraceError):
     """The server could not be started or reached, or was lost, or did not answer; says which."""
 
 
-class RequestRefused(McpFailed):
-    """The server has refused a request; says how."""
-
-
 class McpConnection:
     """One connection, in a task of its own. `roots` are the directories that the server is told of, where the config
-    says so; `on_change` hears which list has changed."""
+    says so; `on_change` hears that one of its lists has changed."""
 
     client: Client
 
@@ -142,7 +139,6 @@ class McpConnection:
         self._leave = asyncio.Event()
         self._errors = _Tail()
         self.lost = False
-        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why; never for most of them
         self._task = asyncio.create_task(self._hold())
 
     async def opened(self) -> McpConnection:
@@ -153,21 +149,6 @@ class McpConnection:
             await self.close()
             raise
         return self
-
-    async def answered(self, asking: Coroutine[None, None, T]) -> T:
-        """Its result. Raises `RequestRefused` where the server refuses a request over SSE, of this or another caller:
-        the SDK logs that, sends no more, and waits for an answer that does not come."""
-        task = asyncio.create_task(asking)
-        try:
-            waited_for: set[asyncio.Future[Any]] = {task, self._refused}
-            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise RequestRefused(self._refused.result())
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
 
     async def close(self) -> None:
         self._leave.set()
@@ -211,28 +192,6 @@ class McpConnection:
             await self._leave.wait()
             listening.cancel()
 
-    def _ended(self) -> None:
-        """The server has ended the connection: the next call needs another one."""
-        self.lost = True
-
-    def _http_of_sse(
-        self,
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        hooks = {"response": [self._see_response]}
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
-
-    async def _see_response(self, response: httpx2.Response) -> None:
-        if response.request.method != "POST" or response.status_code < 400 or self._refused.done():
-            return
-        why = f"HTTP {response.status_code} {response.reason_phrase}"
-        self._refused.set_result(why)
-        if not self._ready.done():  # the handshake waits for ever
-            self._fail(f"the MCP server {self._name} cannot be reached: {why}")
-            self._task.cancel()
-
     def _reason(self, exc: BaseException) -> str:
         if (command := self._settings.command) and shutil.which(command[0], path=self._environment.get("PATH")) is None:
             return f"there is no program {command[0]}"
@@ -261,21 +220,14 @@ class McpConnection:
             env = {name: value for name, value in self._environment.items() if name in wanted}
             env[DEPTH_VARIABLE] = str(depth_in(self._environment) + 1)
             parameters = StdioServerParameters(command=program, args=arguments, env=env)
-            transport = watched(stdio_client(parameters, self._errors.file), self._ended)
-            async with Client(transport, **options) as client:
+            async with Client(stdio_client(parameters, self._errors.file), **options) as client:
                 self._errors.file.close()  # ours; the server has its own by now
                 yield client
             return
         headers = headers_of(self._settings, self._environment)
         if self._settings.uses_sse:
-            sse = sse_client(
-                self._settings.url,
-                headers,
-                timeout=30.0,
-                sse_read_timeout=_A_DAY_S,
-                httpx_client_factory=self._http_of_sse,
-            )
-            async with Client(watched(sse, self._ended), **options) as client:
+            sse = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
+            async with Client(sse, **options) as client:
                 yield client
             return
         async with (
@@ -288,15 +240,8 @@ class McpConnection:
 
     async def _heard(self, message: IncomingMessage) -> None:
         """Servers to 2025-11-25 announce changes by themselves."""
-        match message:
-            case ToolListChangedNotification():
-                self._changed("tools")
-            case ResourceListChangedNotification():
-                self._changed("resources")
-            case PromptListChangedNotification():
-                self._changed("prompts")
-            case _:
-                pass
+        if isinstance(message, _CHANGED) and self._on_change is not None:
+            self._on_change()
 
     async def _listen(self, client: Client) -> None:
         """Servers from 2026-07-28 announce changes to who listens. Where that breaks off, the lists stay as they are
@@ -312,24 +257,10 @@ class McpConnection:
                 tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
             ) as events:
                 async for event in events:
-                    self._changed_by(event)
+                    if isinstance(event, _CHANGED) and self._on_change is not None:
+                        self._on_change()
         except (MCPError, SubscriptionLost, TimeoutError) as exc:
             log.debug("the MCP server %s no longer announces changes: %s", self._name, exc)
-
-    def _changed_by(self, event: ServerEvent) -> None:
-        match event:
-            case ToolsListChanged():
-                self._changed("tools")
-            case ResourcesListChanged():
-                self._changed("resources")
-            case PromptsListChanged():
-                self._changed("prompts")
-            case _:
-                pass
-
-    def _changed(self, listing: Listing) -> None:
-        if self._on_change is not None:
-            self._on_change(listing)
 
     async def _logged(self, params: LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else repr(params.data)

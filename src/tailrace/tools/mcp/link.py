@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 from tailrace.config.sections import McpServer
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
-from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange, RequestRefused
+from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange
 from tailrace.values.schema_cost import value_size
 
 T = TypeVar("T")
@@ -190,22 +190,14 @@ class Link:
     async def _ask_once(self, work: Callable[[Client], Coroutine[None, None, T]]) -> T:
         live = await self._connected()
         try:
-            return await live.answered(work(live.client))
-        except RequestRefused as exc:
-            live.lost = True
-            why = f"the MCP server {self.name} refuses what it is asked: {exc}; the next call connects anew"
-            raise _ServerLost(why) from exc
+            return await work(live.client)
         except MCPError as exc:
             if exc.code != CONNECTION_CLOSED:
                 raise McpFailed(f"the MCP server {self.name} says: {exc.message}") from exc
             live.lost = True
             why = f"the MCP server {self.name} was lost{live.last_words()}; the next call connects anew"
             raise _ServerLost(why) from exc
-        except (
-            ValidationError,
-            RuntimeError,
-            ValueError,
-        ) as exc:  # the SDK's words for an answer that breaks the rules
+        except (ValidationError, RuntimeError, ValueError) as exc:  # the SDK's words for a bad answer
             why = str(exc).partition("\n")[0]
             raise McpFailed(f"the MCP server {self.name} broke the protocol: {why}") from exc
 
@@ -219,7 +211,7 @@ class Link:
                 ).opened()
                 self._capable = _capabilities(self._live.client.server_capabilities)
                 if self._was_connected and self._on_change is not None:
-                    self._on_change("tools")
+                    self._on_change()
                 self._was_connected = True
             return self._live
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -21,7 +20,7 @@ from tailrace.errors import ConfigError
 from tailrace.messages import ToolSpec
 from tailrace.ports import Tool
 from tailrace.system.extras import install_command
-from tailrace.tools.mcp.prompts import PromptInvocation, prompt_tools, usage_of
+from tailrace.tools.mcp.prompts import invoked_prompt, prompt_tools, usage_of
 from tailrace.tools.mcp.resources import resource_tools
 from tailrace.tools.mcp.tools import McpTool
 
@@ -151,12 +150,9 @@ class McpServers:
         except ModuleNotFoundError as exc:
             raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
         return {
-            name: Link(name, settings, environment, roots=roots, on_change=partial(self._on_change, name))
+            name: Link(name, settings, environment, roots=roots, on_change=self._stale[name].set)
             for name, settings in servers.items()
         }
-
-    def _on_change(self, server: str, _listing: Listing) -> None:
-        self._stale[server].set()
 
     # ── prompts, for people ──────────────────────────────────────────────────────────────────────────────────
 
@@ -177,7 +173,7 @@ class McpServers:
         """The text of the prompt `server:prompt`, with the arguments as they were typed. Raises `McpFailed` with a line
         that says what is wrong."""
         server, _, prompt = name.partition(":")
-        return await PromptInvocation(self._offering("prompts"), server, prompt).text(arguments)
+        return await invoked_prompt(self._offering("prompts"), server, prompt, arguments)
 
 
 def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:

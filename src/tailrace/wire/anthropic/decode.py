@@ -10,18 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeGuard
 
+from tailrace import messages
 from tailrace.errors import PeerError
-from tailrace.messages import (
-    AnyDelta,
-    EventDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace.messages import AnyDelta, FinishDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.anthropic.blocks import ARGUMENTS, PIECES, TEXT, THINKING, Block, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, made_call_id, refusal_in, stop_reason_for, usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
@@ -94,7 +85,8 @@ class AnthropicDecoder(TemplateDecoder):
     def _keep(self, event: JsonObject, out: list[AnyDelta], **changes: Any) -> None:
         """Hands out the provider's own event, with these changes, before its deltas."""
         if self._keeps_events:
-            out.append(EventDelta("anthropic", text_of(event.get("type")), encode_object({**event, **changes})))
+            name = text_of(event.get("type"))
+            out.append(messages.EventDelta("anthropic", name, encode_object({**event, **changes})))
 
     def _add(self, block: Block, text: str, out: list[AnyDelta]) -> None:
         if self._cumulative and block.grows_by is not ARGUMENTS:
@@ -202,7 +194,7 @@ class AnthropicDecoder(TemplateDecoder):
         """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
         if isinstance(usage, dict):
             assign_fields(self._usage, usage)
-            out.append(UsageDelta(usage_of(self._usage)))
+            out.append(messages.UsageDelta(usage_of(self._usage)))
 
     def _block_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
         start = body.get("content_block")

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.messages import (
-    AnyDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, JsonObject, NativeDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
 from tailrace.wire.chat.content import Content
 from tailrace.wire.chat.reasoning import DETAILS, GrowingObject, ReasoningState
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
@@ -258,7 +250,7 @@ class ChoiceState:
             self.tool_calls.flush(deltas)
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason
-            deltas.append(FinishDelta(reason, self.index))
+            deltas.append(messages.FinishDelta(reason, self.index))
 
 
 def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:

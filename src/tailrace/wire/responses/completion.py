@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.messages import (
-    Completion,
-    JsonObject,
-    Message,
-    Native,
-    Part,
-    Reasoning,
-    Refusal,
-    Stop,
-    Text,
-    ToolCall,
-    Usage,
-)
+from tailrace import messages
+from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, ToolCall, Usage
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 from tailrace.wire.translation.citations import of_annotations
@@ -118,7 +107,7 @@ def _parts_of(item: JsonObject) -> list[Part]:
 def _content_of(content: JsonObject) -> list[Part]:
     kind = content.get("type")
     if kind in ("output_text", "text"):
-        text = Text(text_of(content.get("text")))
+        text = messages.Text(text_of(content.get("text")))
         return [text, Native("responses", content)] if of_annotations(content) else [text]
     if kind == "refusal":
         return [Refusal(text_of(content.get("refusal")))]

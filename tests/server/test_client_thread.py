@@ -8,13 +8,19 @@ from typing import Unpack
 import pytest
 
 from agent.test_service import opened
-from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, request_key, run_of_message
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.events import MessageRecorded, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject, Message, assistant, user
 from tailrace.ports import NewRun, Run, RunFilter
+from tailrace.server.frontends.client_thread import (
+    message_id,
+    place_in_thread,
+    question_ids,
+    request_key,
+    run_of_message,
+)
 from tailrace.testing.provider import reply
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from tailrace.config.presets import PRESETS
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.quirks import quirks_of
-from tailrace.providers.presets import PRESETS
 
 REMOTE = {
     "openai": "https://api.openai.com/v1/responses",

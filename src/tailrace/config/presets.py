@@ -1,6 +1,6 @@
 """The endpoints people use, as data: where they are, what they speak, whose key they want.
 
-A preset fills in what `providers.<name>` in the config leaves open. Nothing here acts.
+A preset fills in what `providers.<name>` in the config leaves open.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import msgspec
 
+from tailrace.config.load import Config
+from tailrace.config.sections import ProviderSettings
 from tailrace.messages import Dialect
 
 
@@ -39,3 +41,17 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "lmstudio": Preset("http://127.0.0.1:1234/v1"),
     }
 )
+
+
+def dialect_of(config: Config, provider: str) -> Dialect | None:
+    """The dialect in which this provider is asked; None where neither the config nor a preset knows it any more."""
+    settings, preset = config.providers.get(provider), PRESETS.get(provider)
+    if settings is None and preset is None:
+        return None
+    return (settings or ProviderSettings()).dialect or (preset or Preset("")).dialect
+
+
+def provider_dialects(config: Config) -> dict[str, Dialect]:
+    """The dialect of each provider of the config and of the presets, by the provider's name."""
+    names = (*PRESETS, *config.providers)
+    return {name: dialect for name in names if (dialect := dialect_of(config, name)) is not None}
