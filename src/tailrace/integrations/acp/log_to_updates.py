@@ -31,7 +31,6 @@ class _Call(msgspec.Struct):
     """One tool call, as the editor shows it."""
 
     index: int
-    id: str  # the provider's
     tool: str
     args: JsonObject | None = None
     title: str = ""
@@ -69,10 +68,14 @@ class LogToUpdates:
         self._thought_prefix = b""
         self._message_id = ""
         self._calls: dict[int, _Call] = {}  # by index
+        self._asked_about: dict[str, _Call] = {}  # by approval id
         self._waiting_terminal = ""  # made before its call was announced
         self.stop = ""  # how the last answer ended
         self.last_text = ""  # of the last answer
-        self.finished: RunFinished | None = None
+
+    @property
+    def finished(self) -> RunFinished | None:
+        return self._view.finished
 
     @property
     def questions(self) -> Mapping[str, ApprovalAsked]:
@@ -100,8 +103,8 @@ class LogToUpdates:
                 if call is None:
                     return b""
                 return self._output(call, output) if output is not None else self._ended(call, ok)
-            case changes.Asked(question=question):
-                return self._asked(question)
+            case changes.Asked(question=question, index=place):
+                return self._asked(question, place)
             case changes.UserNotice(kind=kind, text=text, extra=extra):
                 return self._notice(kind, text, extra)
             case changes.Spent(usage=usage, provider=provider):
@@ -200,13 +203,13 @@ class LogToUpdates:
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _announced(self, index: int, called: ToolCall) -> bytes:
-        call = self._calls[index] = _Call(index, called.id, called.name, called.parsed())
+        call = self._calls[index] = _Call(index, called.name, called.parsed())
         call.title = tool_updates.title_of(called.name, None)
         shown = {"title": call.title, "kind": tool_updates.kind_of(called.name), "status": call.status}
         return self._call_line("tool_call", call, shown)
 
     def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
-        call = self._calls.setdefault(index, _Call(index, "", tool))
+        call = self._calls.setdefault(index, _Call(index, tool))
         call.args, call.status = args, "in_progress"
         call.title = tool_updates.title_of(tool, args, preview)
         if tool == tool_updates.TERMINAL and self._waiting_terminal:
@@ -218,17 +221,18 @@ class LogToUpdates:
             shown["content"] = content
         return self._call_line("tool_call_update", call, shown)
 
-    def _asked(self, asked: ApprovalAsked) -> bytes:
+    def _asked(self, asked: ApprovalAsked, index: int | None) -> bytes:
         """What would run, in full; the question itself is put by `session/request_permission`."""
-        call = self._newest_call(asked.call_id)
+        call = self._calls.get(index) if index is not None else None
         if call is None:
             return b""
+        self._asked_about[asked.approval_id] = call
         call.title = tool_updates.title_of(call.tool, None, asked.command)
         return self._call_line("tool_call_update", call, {"title": call.title, "content": question_content(asked)})
 
     def call_of(self, asked: ApprovalAsked) -> Content | None:
         """The call that is asked about, as `session/request_permission` names it."""
-        call = self._newest_call(asked.call_id)
+        call = self._asked_about.get(asked.approval_id)
         if call is None:
             return None
         shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": tool_updates.kind_of(call.tool)}
@@ -294,10 +298,6 @@ class LogToUpdates:
             case _:
                 return None
 
-    def _newest_call(self, call_id: str) -> _Call | None:
-        """Providers have been seen to reuse ids from one answer to the next."""
-        return next((call for call in reversed(self._calls.values()) if call.id == call_id), None)
-
     def _call_id(self, call: _Call) -> str:
         return f"{self._run_id}.call{call.index}"
 
@@ -315,7 +315,6 @@ class LogToUpdates:
         return self._update({"sessionUpdate": "usage_update", "used": used, "size": size})
 
     def _finish(self, finished: RunFinished) -> bytes:
-        self.finished = finished
         self._end_message()
         if not self._loaded or finished.error is None or finished.status == "completed":
             return b""

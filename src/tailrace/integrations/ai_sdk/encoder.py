@@ -60,7 +60,7 @@ class UiMessageEncoder:
         self._reasoning = reasoning
         self._approvals = approvals
         self._whole = whole
-        self._answered_before = frozenset(answered)
+        self._answered_before = set(answered)
         self._counts_cache_apart = counts_cache_apart
         self._out: list[bytes] = []
         self._begun = False
@@ -80,7 +80,6 @@ class UiMessageEncoder:
         self._blank_attempt = 0
         # approvals
         self._asked: dict[str, ToolPart] = {}
-        self._open: set[str] = set()
         self._running: set[int] = set()
         self.seq = 0  # of the last entry that was read
         self.paused = False  # nothing goes on before the user has answered: the entries after this are not read
@@ -98,7 +97,6 @@ class UiMessageEncoder:
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
         self._run_id, self._log, self._tools = run_id, RunView(), parts.ToolParts(run_id, foreign)
-        self._open.clear()
         self._running.clear()
         self.finished = None
 
@@ -135,16 +133,20 @@ class UiMessageEncoder:
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
         after `seq` are to be read again then."""
-        self._open.difference_update(answered)
-        self.paused = bool(self._open)
+        self._answered_before.update(answered)
+        self.paused = self._waits()
         return not self.paused
+
+    def _waits(self) -> bool:
+        """Whether the page was asked something to which no answer is known."""
+        return any(key in self._asked and key not in self._answered_before for key in self._log.questions)
 
     def _advance(self, entry: Entry) -> None:
         if not self.paused:
             for change in self._log.apply(entry):
                 self._take(change)
             self.seq = entry.seq
-            self.paused = bool(self._open) and not self._running and self._approvals == "parts"
+            self.paused = not self._running and self._approvals == "parts" and self._waits()
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
         """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
@@ -361,7 +363,6 @@ class UiMessageEncoder:
                 if place is not None and (call := self._tools.made.get(place)) is not None:
                     self._ask(call, asked)
             case changes.Answered(answer=answer):
-                self._open.discard(answer.approval_id)
                 if (part := self._asked.get(answer.approval_id)) is not None:
                     why = {"deniedBecause": answer.reason} if answer.reason else {}
                     given = {"decision": answer.decision, "by": answer.by, **why}
@@ -403,8 +404,6 @@ class UiMessageEncoder:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call
-        if asked.approval_id not in self._answered_before:
-            self._open.add(asked.approval_id)
         call.asked = True
         what = {"command": asked.command, "directory": asked.directory, "reason": asked.reason}
         if asked.expires_at:
