@@ -1,7 +1,7 @@
 """The methods of the Agent Client Protocol, over the use cases of the app.
 
 Owns the sessions of one connection and what is answered to each request. `initialize` is answered before the app is
-open; whatever keeps it from opening is told to the user as the error of the first session.
+open; what keeps it from opening is the error of the first session.
 """
 
 from __future__ import annotations

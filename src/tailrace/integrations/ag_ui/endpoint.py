@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ClientTurn, TurnSpec
-from tailrace.agent.session import history_of
+from tailrace.agent.session import TURN_KIND, history_of
 from tailrace.app.costs import Costs
 from tailrace.errors import RunNotFound
 from tailrace.events import Decision
@@ -107,13 +107,9 @@ class AgUi:
 
     async def _known_turn(self, asked: ag_ui.RunAgentInput) -> Run | None:
         """The turn that this request has begun before."""
-        looked_at = 0
-        async with aclosing(client_thread.session_turns(self._journal, asked.thread_id)) as turns:
-            async for run in turns:
-                if client_thread.request_id(run) == asked.run_id:
-                    return _same_question(run, asked)
-                if (looked_at := looked_at + 1) == _RECENT:
-                    return None
+        for run in await self._journal.runs(session=asked.thread_id, kind=TURN_KIND, limit=_RECENT):
+            if client_thread.request_id(run) == asked.run_id:
+                return _same_question(run, asked)
         return None
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────

@@ -216,7 +216,7 @@ def tools_of(asked: RunAgentInput) -> tuple[ToolSpec, ...]:
 
 
 def system_of(asked: RunAgentInput) -> str:
-    """What the model is told beside its own instructions: the application's, its context and its state."""
+    """What is added to the model's instructions: those of the application, its context and its state."""
     told = [message.content for message in asked.messages if isinstance(message, SystemMessage | DeveloperMessage)]
     told += [f"{context.description}:\n{context.value}" for context in asked.context or ()]
     if asked.state not in (None, {}, [], ""):

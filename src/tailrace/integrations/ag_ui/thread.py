@@ -1,4 +1,4 @@
-"""A thread as a front end opens it that knows nothing of it yet: what was said, and the turn that goes on."""
+"""A thread for a front end that has none of its messages yet: what was said, and the turn that goes on."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Pure, a function of the entries alone: any cut of the log into batches gives the same bytes, so a stream that is resumed
 replays exactly what the first one sent. The chunks have no field that a strict reader of the protocol's first version
-refuses: clients of the AI SDK 5 check each of them. What that version has no word for is metadata of the message.
+refuses: clients of the AI SDK 5 check each of them. What that version does not support is metadata of the message.
 """
 
 from __future__ import annotations

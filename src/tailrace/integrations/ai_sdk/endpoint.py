@@ -325,7 +325,7 @@ def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Messa
 
 
 def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:
-    """Those of calls that this run made, by the ids that the page was told."""
+    """The results of calls that this run made, by the ids that the page has of them."""
     return tuple(result for result in results if calling_run(result.call_id) == run_id)
 
 

@@ -36,16 +36,6 @@ SETTLE_S: Final = 20.0  # for a run to end after a stop, or to take an answer; a
 _TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
 
 
-class TurnDefaults(msgspec.Struct, frozen=True):
-    """What `tailrace mcp` was started with, for every run of it."""
-
-    model: str = ""  # "<provider>/<model>"; empty: the configured one
-    directory: str = ""
-    yolo: bool = False
-    checkpoints: bool = False
-    max_turns: int | None = None
-
-
 class _RunTool(NamedTuple):
     title: str
     description: str
@@ -95,9 +85,10 @@ TOOLS: Final[dict[str, _RunTool]] = {
 
 
 class RunTools:
-    """The tools of one host. `cancelled` knows what it cancelled."""
+    """The tools of one host. `cancelled` knows what it cancelled. `defaults` is the spec of its turns, but for the
+    question and a model that a call names."""
 
-    def __init__(self, app: App, defaults: TurnDefaults, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
+    def __init__(self, app: App, defaults: TurnSpec, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
         """What must not be cut short by a cancelled call runs in `group`."""
         self._app = app
         self._journal = app.journal
@@ -174,19 +165,9 @@ class RunTools:
     async def _submit(self, args: run_report.StartRun) -> Run:
         if not args.question.strip():
             raise TailraceError("nothing was asked: question is empty")
-        defaults = self._defaults
-        model = args.model or defaults.model
+        model = args.model or self._defaults.model
         self._app.models.routes(named(self._app.config, model))
-        spec = TurnSpec(
-            user(args.question),
-            model=model,
-            directory=defaults.directory,
-            requester=approvals.REQUESTER,
-            reachable=True,
-            yolo=defaults.yolo,
-            checkpoints=defaults.checkpoints,
-            max_turns=defaults.max_turns,
-        )
+        spec = msgspec.structs.replace(self._defaults, message=user(args.question), model=model)
         return await self._app.agents.submit(spec, session=args.session)
 
     def _on_cancelled(self, context: Context, begun: asyncio.Task[Run | TailraceError]) -> None:
@@ -258,7 +239,7 @@ class RunTools:
             there_are = ", ".join(view.waiting) or "none"
             raise TailraceError(f"run {run.id} has no open approval {args.approval_id}; open: {there_are}")
         if asked.requester != approvals.REQUESTER:
-            raise TailraceError("this run was started elsewhere, and only whoever started it may answer its approvals")
+            raise TailraceError("another requester started this run, and only that requester may answer its approvals")
         reason = args.reason if args.decision == "deny" else ""
         await self._app.agents.answer(run.id, args.approval_id, args.decision, by=approvals.REQUESTER, reason=reason)
         return await self._reported(
