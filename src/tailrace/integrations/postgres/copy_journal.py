@@ -59,8 +59,8 @@ _TABLES = (
 
 
 async def copy_journal(source: Path, target_url: str, *, on_progress: OnProgress = lambda *_: None) -> dict[str, int]:
-    """Returns how many rows of each table were copied. `on_progress` is called after each batch with the table,
-    how many of its rows are copied, and how many there are. Raises `JournalError` where the source is in use or of another
+    """Returns how many rows of each table were copied. `on_progress` is called after each batch with the table, how
+    many of its rows are copied, and how many there are. Raises `JournalError` where the source is in use or of another
     format, or the target is not empty; then the target is as it was."""
     address = parse_address(target_url)
     with _opened(source) as connection, translated(address):
