@@ -25,9 +25,9 @@ from tailrace.cli.own_journal import own_journal
 from tailrace.cli.run_names import find_instance, short_ids
 from tailrace.cli.runs.console import console_for, print_note
 from tailrace.cli.runs.overviews import overviews_of
-from tailrace.cli.runs.words import dollars, duration, tokens, when
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import dollars, duration, tokens, when
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished

@@ -9,9 +9,9 @@ from rich.cells import chop_cells
 from rich.text import Text
 
 from tailrace.cli.runs.live_runs import LiveRun, Look
-from tailrace.cli.runs.words import STYLES, duration, tokens
 from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import STYLES, duration, tokens
 
 KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"
 MIN_QUESTION = 16
